@@ -1,0 +1,74 @@
+//! What the API server and the controllers share: objects, kinds and time.
+
+use std::sync::{PoisonError, RwLock};
+
+use crate::clock::Clock;
+use crate::resource::{Resource, built_in};
+use crate::store::{Collection, Store};
+
+/// A cluster's memory, without anything that acts on it.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Every object.
+    pub store: Store,
+    /// Every kind of object.
+    pub catalog: Catalog,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl Cluster {
+    /// An empty cluster with the built-in resources.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            store: Store::default(),
+            catalog: Catalog::default(),
+            clock,
+        }
+    }
+}
+
+/// The resources that are served now: the built-in ones and those of CRDs.
+#[derive(Debug)]
+pub struct Catalog {
+    resources: RwLock<Vec<Resource>>,
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        Self {
+            resources: RwLock::new(built_in()),
+        }
+    }
+}
+
+impl Catalog {
+    /// The resource behind a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Resource> {
+        self.all()
+            .into_iter()
+            .find(|r| r.group() == group && r.version == version && r.plural() == plural)
+    }
+
+    /// Any version of a collection's resource.
+    pub fn of(&self, collection: &Collection) -> Option<Resource> {
+        self.all()
+            .into_iter()
+            .find(|resource| resource.collection == *collection)
+    }
+
+    /// Everything, in the order of discovery.
+    pub fn all(&self) -> Vec<Resource> {
+        self.resources
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Serves the given versions of a collection and no others.
+    pub fn serve(&self, collection: &Collection, versions: Vec<Resource>) {
+        let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
+        resources.retain(|resource| resource.collection != *collection);
+        resources.extend(versions);
+    }
+}

@@ -1,0 +1,474 @@
+//! What makes a write legal, and what it does to `metadata`: the rules that all resources share.
+//!
+//! Each function is one request carried out on the state, whole or not at all. Defaults, schemas, budgets and rights
+//! come before it (`http`); garbage collection and kubelets come after it (`cluster`).
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::clock::metav1_time;
+use crate::refusal::{FieldError, Refusal};
+use crate::resource::{NAMESPACES, NODES, Resource};
+use crate::store::{Key, Object, State};
+
+/// Which half of an object a write may touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status, where the resource has a status of its own.
+    Main,
+    /// The status alone.
+    Status,
+}
+
+/// Whether a write takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It does.
+    Real,
+    /// `dryRun=All`: it is checked and answered, and nothing changes.
+    DryRun,
+}
+
+/// `metav1.DeleteOptions`, as far as they matter here.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// Seconds that a pod may take; none means its own.
+    pub grace_period_seconds: Option<i64>,
+    /// The uid that the object must have.
+    pub uid: Option<String>,
+    /// The resourceVersion that the object must have.
+    pub resource_version: Option<String>,
+    /// `propagationPolicy: Foreground` or `Orphan`; others leave children to the garbage collector.
+    pub propagation: Propagation,
+}
+
+/// What becomes of an object's dependents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// The garbage collector deletes them afterwards.
+    #[default]
+    Background,
+    /// The object stays until they are gone.
+    Foreground,
+    /// They stay and lose their owner.
+    Orphan,
+}
+
+/// Adds an object. `object` carries its namespace already.
+///
+/// # Errors
+/// 409 if the name is taken, 404 and 403 for a namespace that is missing or terminating.
+pub fn create(
+    state: &mut State,
+    resource: &Resource,
+    mut object: Value,
+    now: Timestamp,
+    effect: Effect,
+) -> Result<Object, Refusal> {
+    let generate = object["metadata"]["generateName"].as_str().map(str::to_owned);
+    if let (None, Some(prefix)) = (object["metadata"]["name"].as_str(), generate) {
+        object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
+    }
+    let key = Key::of(&object);
+    if key.name.is_empty() {
+        let cause = FieldError {
+            reason: "FieldValueRequired",
+            field: "metadata.name".into(),
+            message: "Required value: name or generateName is required".into(),
+        };
+        return Err(Refusal::invalid(resource.group(), &resource.kind, "", &[cause]));
+    }
+    if resource.namespaced {
+        admit_namespace(state, resource, &key)?;
+    }
+    if let Some(existing) = state.get(&resource.collection, &key) {
+        let terminating = !existing["metadata"]["deletionTimestamp"].is_null();
+        return Err(Refusal::already_exists(
+            resource.group(),
+            resource.plural(),
+            &key.name,
+            terminating,
+        ));
+    }
+    let metadata = &mut object["metadata"];
+    metadata["uid"] = json!(Uuid::new_v4().to_string());
+    metadata["creationTimestamp"] = json!(metav1_time(now));
+    strip(
+        metadata,
+        &[
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "managedFields",
+        ],
+    );
+    if resource.generation {
+        metadata["generation"] = json!(1);
+    } else {
+        strip(metadata, &["generation"]);
+    }
+    // A node and a pod may be born with a status: that is how a kubelet registers, and harmless in a sandbox.
+    if resource.status && resource.collection != NODES {
+        strip(&mut object, &["status"]);
+    }
+    object["apiVersion"] = json!(resource.api_version());
+    object["kind"] = json!(resource.kind);
+    Ok(commit(state, resource, object, effect))
+}
+
+/// Replaces one part of an object with that of `object`. The rest of `object` is ignored.
+///
+/// # Errors
+/// 404, 409 for an old resourceVersion or another uid, 422 for finalizers added to a terminating object.
+pub fn update(
+    state: &mut State,
+    resource: &Resource,
+    object: &Value,
+    part: Part,
+    effect: Effect,
+) -> Result<Object, Refusal> {
+    let key = Key::of(object);
+    let (group, plural) = (resource.group(), resource.plural());
+    let current = state
+        .get(&resource.collection, &key)
+        .ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
+    check_identity(resource, &key, &current, object)?;
+    let next = merge_parts(resource, &current, object, part);
+    check_finalizers(resource, &key, &current, &next)?;
+    if *current == next {
+        return Ok(current);
+    }
+    if is_finished(resource, &next) {
+        // The last finalizer went: the object goes with it, answered as it was.
+        if effect == Effect::Real {
+            state.put(&resource.collection, next.clone());
+            state.remove(&resource.collection, &key);
+        }
+        return Ok(Object::new(next));
+    }
+    Ok(commit(state, resource, next, effect))
+}
+
+/// What a delete led to.
+#[derive(Debug, Clone)]
+pub enum Deleted {
+    /// The object is still there, with a deletionTimestamp.
+    Terminating(Object),
+    /// The object is gone; this was its last state.
+    Gone(Object),
+}
+
+/// Deletes an object, or begins to: a pod waits for its kubelet, finalizers for whoever set them.
+///
+/// # Errors
+/// 404, or 409 when a precondition does not hold.
+pub fn delete(
+    state: &mut State,
+    resource: &Resource,
+    key: &Key,
+    options: &DeleteOptions,
+    now: Timestamp,
+    effect: Effect,
+) -> Result<Deleted, Refusal> {
+    let (group, plural) = (resource.group(), resource.plural());
+    let current = state
+        .get(&resource.collection, key)
+        .ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
+    check_preconditions(resource, key, &current, options)?;
+    let mut next = Value::clone(&current);
+    match options.propagation {
+        Propagation::Foreground => add_finalizer(&mut next, "foregroundDeletion"),
+        Propagation::Orphan => add_finalizer(&mut next, "orphan"),
+        Propagation::Background => {}
+    }
+    if resource.collection == NAMESPACES {
+        next["status"]["phase"] = json!("Terminating");
+    }
+    let grace = if resource.graceful {
+        pod_grace(&current, options)
+    } else {
+        0
+    };
+    mark_deleted(resource, &mut next, grace, now);
+    if is_finished(resource, &next) {
+        let last = match effect {
+            Effect::Real => {
+                let marked = state.put(&resource.collection, next);
+                state.remove(&resource.collection, key).unwrap_or(marked)
+            }
+            Effect::DryRun => Object::new(next),
+        };
+        return Ok(Deleted::Gone(last));
+    }
+    if *current == next {
+        return Ok(Deleted::Terminating(current));
+    }
+    Ok(Deleted::Terminating(commit(state, resource, next, effect)))
+}
+
+fn commit(state: &mut State, resource: &Resource, object: Value, effect: Effect) -> Object {
+    match effect {
+        Effect::Real => state.put(&resource.collection, object),
+        Effect::DryRun => Object::new(object),
+    }
+}
+
+fn admit_namespace(state: &State, resource: &Resource, key: &Key) -> Result<(), Refusal> {
+    let namespace = state
+        .get(&NAMESPACES, &Key::cluster(&*key.namespace))
+        .ok_or_else(|| Refusal::not_found("", "namespaces", &key.namespace))?;
+    if namespace["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
+    }
+    Err(namespace_terminating(resource, key))
+}
+
+/// 403 with the cause by which clients tell a terminating namespace from a missing right.
+pub fn namespace_terminating(resource: &Resource, key: &Key) -> Refusal {
+    let namespace = &key.namespace;
+    let because =
+        format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut refusal = Refusal::forbidden(resource.group(), resource.plural(), &key.name, &because);
+    if let Some(details) = &mut refusal.details {
+        details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+    }
+    refusal
+}
+
+fn check_identity(resource: &Resource, key: &Key, current: &Value, object: &Value) -> Result<(), Refusal> {
+    let (group, plural) = (resource.group(), resource.plural());
+    let (old, new) = (&current["metadata"], &object["metadata"]);
+    if let Some(version) = new["resourceVersion"].as_str().filter(|v| !v.is_empty())
+        && old["resourceVersion"] != version
+    {
+        let because =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Refusal::conflict(group, plural, &key.name, because));
+    }
+    if let Some(uid) = new["uid"].as_str().filter(|uid| !uid.is_empty())
+        && old["uid"] != uid
+    {
+        let because = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old["uid"].as_str().unwrap_or_default()
+        );
+        return Err(Refusal::conflict(group, plural, &key.name, &because));
+    }
+    Ok(())
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    key: &Key,
+    current: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Refusal> {
+    let metadata = &current["metadata"];
+    let mismatch = |what: &str, wanted: &str, found: &Value| {
+        let found = found.as_str().unwrap_or_default();
+        let kind = &resource.kind;
+        let because = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+             The object might have been deleted and then recreated"
+        );
+        // The precondition's own message names the kind and not the resource, in the core group.
+        let name = &key.name;
+        Refusal::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {kind} {name:?}: {because}"),
+        )
+        .with_details(json!({"name": name, "kind": kind}))
+    };
+    match (&options.uid, &options.resource_version) {
+        (Some(uid), _) if metadata["uid"] != **uid => Err(mismatch("UID", uid, &metadata["uid"])),
+        (_, Some(version)) if metadata["resourceVersion"] != **version => {
+            Err(mismatch("ResourceVersion", version, &metadata["resourceVersion"]))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The object that a write to one part makes of `current`: system metadata stays, the other part stays.
+fn merge_parts(resource: &Resource, current: &Value, object: &Value, part: Part) -> Value {
+    let mut next = match (part, resource.status) {
+        (Part::Status, _) => {
+            let mut next = current.clone();
+            copy(&mut next, object, "status");
+            return next;
+        }
+        (Part::Main, true) => {
+            let mut next = object.clone();
+            copy(&mut next, current, "status");
+            next
+        }
+        (Part::Main, false) => object.clone(),
+    };
+    let system = [
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "generateName",
+    ];
+    for field in system {
+        copy(&mut next["metadata"], &current["metadata"], field);
+    }
+    strip(&mut next["metadata"], &["managedFields"]);
+    tidy(&mut next["metadata"]);
+    copy(&mut next, current, "apiVersion");
+    copy(&mut next, current, "kind");
+    if resource.generation && without_bookkeeping(&next) != without_bookkeeping(current) {
+        bump_generation(&mut next);
+    }
+    next
+}
+
+fn check_finalizers(resource: &Resource, key: &Key, current: &Value, next: &Value) -> Result<(), Refusal> {
+    if current["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
+    }
+    let old = finalizers(current);
+    let added: Vec<&str> = finalizers(next)
+        .into_iter()
+        .filter(|name| !old.contains(name))
+        .collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let list = added
+        .iter()
+        .map(|name| format!("{name:?}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let because = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
+    );
+    let cause = FieldError::forbidden("metadata.finalizers", &because);
+    Err(Refusal::invalid(
+        resource.group(),
+        &resource.kind,
+        &key.name,
+        &[cause],
+    ))
+}
+
+fn is_finished(resource: &Resource, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let waits_for_kubelet = resource.graceful && metadata["deletionGracePeriodSeconds"].as_i64() != Some(0);
+    let waits_for_content = resource.collection == NAMESPACES
+        && object["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|finalizers| !finalizers.is_empty());
+    !metadata["deletionTimestamp"].is_null()
+        && finalizers(object).is_empty()
+        && !waits_for_kubelet
+        && !waits_for_content
+}
+
+/// Seconds that a pod gets: what was asked for, else its own; none where no kubelet would ever answer.
+fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if unbound || finished {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(30);
+    options.grace_period_seconds.unwrap_or(own).max(0)
+}
+
+/// Sets the deletionTimestamp, or brings it nearer; it never moves away.
+fn mark_deleted(resource: &Resource, object: &mut Value, grace: i64, now: Timestamp) {
+    let current = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    let terminating = !object["metadata"]["deletionTimestamp"].is_null();
+    if terminating && current.is_some_and(|current| current <= grace) {
+        return;
+    }
+    let ends_at = now
+        .saturating_add(SignedDuration::from_secs(grace))
+        .unwrap_or(Timestamp::MAX);
+    object["metadata"]["deletionTimestamp"] = json!(metav1_time(ends_at));
+    object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+    // As for every object, but an object that was never counted stays uncounted.
+    if !terminating && (resource.generation || object["metadata"]["generation"].is_i64()) {
+        bump_generation(object);
+    }
+}
+
+fn bump_generation(object: &mut Value) {
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+    object["metadata"]["generation"] = json!(generation);
+}
+
+fn add_finalizer(object: &mut Value, name: &str) {
+    let mut names: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
+    if names.iter().all(|existing| existing != name) {
+        names.push(name.to_owned());
+    }
+    object["metadata"]["finalizers"] = json!(names);
+}
+
+/// `metadata.finalizers`.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Everything that a generation counts.
+fn without_bookkeeping(object: &Value) -> Value {
+    let mut rest = object.clone();
+    strip(&mut rest, &["metadata", "status"]);
+    rest
+}
+
+/// Empty lists and maps of metadata are not written down.
+fn tidy(metadata: &mut Value) {
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.retain(|_, value| match value {
+            Value::Null => false,
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(entries) => !entries.is_empty(),
+            _ => true,
+        });
+    }
+}
+
+fn copy(to: &mut Value, from: &Value, field: &str) {
+    match from.get(field) {
+        Some(value) => to[field] = value.clone(),
+        None => strip(to, &[field]),
+    }
+}
+
+fn strip(object: &mut Value, fields: &[&str]) {
+    if let Some(map) = object.as_object_mut() {
+        for field in fields {
+            map.remove(*field);
+        }
+    }
+}
+
+/// Five characters, from the alphabet that the API server uses for generated names.
+fn suffix() -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let random = Uuid::new_v4();
+    random
+        .as_bytes()
+        .iter()
+        .take(5)
+        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]))
+        .collect()
+}
