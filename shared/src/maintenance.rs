@@ -1,0 +1,121 @@
+//! The `NodeMaintenance` object: what a person asks for.
+//!
+//! Creating one puts a node into maintenance, deleting it gives the node back. `spec.drain` says how pods are moved;
+//! every default there is what the medik8s node-maintenance-operator does, whose objects these are.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::status::NodeMaintenanceStatus;
+
+/// The maintenance that is wanted for a node.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "nodemaintenance.medik8s.io",
+    version = "v1beta1",
+    kind = "NodeMaintenance",
+    plural = "nodemaintenances",
+    shortname = "nm",
+    status = "NodeMaintenanceStatus",
+    derive = "PartialEq",
+    doc = "Puts a node into maintenance while it exists: the node is cordoned and its pods are moved away.",
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Progress",
+        type_ = "integer",
+        json_path = ".status.drainProgress",
+        description = "Per cent of the pods to move that are gone"
+    ),
+    printcolumn(
+        name = "Pending",
+        type_ = "string",
+        json_path = ".status.pendingPods",
+        description = "Pods that are still on the node",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Blocked",
+        type_ = "integer",
+        json_path = ".status.podCounts.blocked",
+        description = "Pods that something refuses to let go"
+    ),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeMaintenanceSpec {
+    /// Name of the node. It cannot be changed.
+    #[schemars(length(min = 1))]
+    #[x_kube(validation = ("self == oldSelf", "updating spec.nodeName isn't allowed"))]
+    pub node_name: String,
+
+    /// Why, for whoever looks at the node next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// How pods are moved away. Without it: as the medik8s node-maintenance-operator does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainSpec>,
+}
+
+/// How pods are moved away.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DrainSpec {
+    /// Seconds that each pod may take to end; -1 leaves it to the pod's own terminationGracePeriodSeconds.
+    #[schemars(range(min = -1))]
+    pub grace_period_seconds: i64,
+
+    /// Only pods with matching labels are moved; the others stay. Without it: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<LabelSelector>,
+
+    /// Whether pods that no controller would replace are evicted too. If not, they block the drain.
+    pub force: bool,
+
+    /// Whether pods with emptyDir volumes are evicted, which loses that data. If not, they block the drain.
+    pub delete_empty_dir_data: bool,
+
+    /// Seconds after which an unfinished drain is Failed; the node stays cordoned. 0: never.
+    #[schemars(range(min = 0))]
+    pub timeout_seconds: i64,
+
+    /// Pods that have been terminating for more than this many seconds are no longer waited for. 0: wait.
+    #[schemars(range(min = 0))]
+    pub skip_wait_for_delete_timeout_seconds: i64,
+
+    /// A pod whose eviction has been refused for this many seconds is deleted, past any disruption budget. 0: never.
+    #[schemars(range(min = 0))]
+    pub delete_after_seconds: i64,
+
+    /// Which pods go first.
+    pub order: DrainOrder,
+}
+
+impl Default for DrainSpec {
+    fn default() -> Self {
+        Self {
+            grace_period_seconds: -1,
+            pod_selector: None,
+            force: true,
+            delete_empty_dir_data: true,
+            timeout_seconds: 0,
+            skip_wait_for_delete_timeout_seconds: 0,
+            delete_after_seconds: 0,
+            order: DrainOrder::None,
+        }
+    }
+}
+
+/// Which pods go first.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DrainOrder {
+    /// All at once.
+    #[default]
+    None,
+    /// Pods of a lower priority are gone before those of the next begin.
+    PriorityAscending,
+}

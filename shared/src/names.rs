@@ -1,0 +1,32 @@
+//! The names that clusters already know this maintenance by, to the letter those of the medik8s
+//! node-maintenance-operator, and the few that are ours.
+
+/// API group of `NodeMaintenance`.
+pub const GROUP: &str = "nodemaintenance.medik8s.io";
+
+/// Finalizer on a `NodeMaintenance` while its node has something to be given back.
+pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
+
+/// Taint of a node in maintenance, with effect `NoSchedule`.
+pub const DRAIN_TAINT: &str = "medik8s.io/drain";
+
+/// Kubernetes' own taint of a cordoned node, with effect `NoSchedule`.
+pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+
+/// The effect of both taints.
+pub const NO_SCHEDULE: &str = "NoSchedule";
+
+/// Label of a node in maintenance: health checkers must not remediate it. Its value is [`EXCLUDE_VALUE`].
+pub const EXCLUDE_LABEL: &str = "remediation.medik8s.io/exclude-from-remediation";
+
+/// Value of [`EXCLUDE_LABEL`].
+pub const EXCLUDE_VALUE: &str = "true";
+
+/// Annotation on a node in maintenance: what we changed, so that exactly that is undone.
+pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
+
+/// Annotation of a mirror pod: its kubelet runs it from a file, and no API call ends it.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+/// Who we are in `managedFields` and in events.
+pub const FIELD_MANAGER: &str = "nm-reconciler";
