@@ -3,8 +3,23 @@
 //! Nothing here does I/O or reads a clock: what needs the time takes `now`. The reconciler observes and acts, the
 //! plugin shows; both ask this crate what it means.
 
+pub mod attempt;
+pub mod budget;
+pub mod condition;
+pub mod crd;
+pub mod decide;
+pub mod decision;
+pub mod drain_plan;
+pub mod drain_status;
+pub mod eviction_outcome;
 pub mod maintenance;
 pub mod names;
+pub mod node_patch;
+pub mod observed;
+pub mod ownership;
+pub mod pod;
+pub mod pod_state;
+pub mod progress;
 pub mod status;
 
 pub use maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};

@@ -3,6 +3,11 @@
 //! Creating one puts a node into maintenance, deleting it gives the node back. `spec.drain` says how pods are moved;
 //! every default there is what the medik8s node-maintenance-operator does, whose objects these are.
 
+// Every `printcolumn` names its type anew; the lint takes that for a repetition.
+#![allow(clippy::duplicated_attributes)]
+// The derive repeats the struct in a scope of its own.
+#![allow(unreachable_pub)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

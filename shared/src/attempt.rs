@@ -1,0 +1,105 @@
+//! What is known of the evictions of one pod so far, and when the next may be tried.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::eviction_outcome::EvictionOutcome;
+
+/// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// An accepted eviction marks its pod at once. If the mark has not been seen for this long, it did not take.
+const ACCEPTED_IS_VISIBLE: Duration = Duration::from_secs(10);
+
+/// The evictions of one pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// A request is queued or under way.
+    pub in_flight: bool,
+    /// How many answers were refusals.
+    pub refusals: u32,
+    /// Since when they have been, without a break.
+    pub refused_since: Option<Timestamp>,
+    /// The last answer and when it came.
+    pub last: Option<(Timestamp, EvictionOutcome)>,
+}
+
+impl Attempt {
+    /// Notes that a request is to be sent.
+    pub fn begin(&mut self) {
+        self.in_flight = true;
+    }
+
+    /// Notes an answer.
+    pub fn end(&mut self, outcome: EvictionOutcome, now: Timestamp) {
+        self.in_flight = false;
+        if matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Gone) {
+            self.refused_since = None;
+        } else {
+            self.refusals += 1;
+            self.refused_since.get_or_insert(now);
+        }
+        self.last = Some((now, outcome));
+    }
+
+    /// When the pod may be asked to go again; none while an answer is outstanding.
+    pub fn next_try(&self) -> Option<Timestamp> {
+        if self.in_flight {
+            return None;
+        }
+        let Some((at, outcome)) = &self.last else {
+            return Some(Timestamp::MIN);
+        };
+        let pause = match outcome {
+            EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_IS_VISIBLE,
+            EvictionOutcome::Throttled { retry_after: Some(wait), .. } => *wait,
+            _ => {
+                SHORTEST_PAUSE.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(LONGEST_PAUSE)
+            }
+        };
+        let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
+        Some(at.saturating_add(pause).unwrap_or(Timestamp::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_retried_ever_more_slowly_up_to_ten_seconds() {
+        let mut attempt = Attempt::default();
+        assert_eq!(attempt.next_try(), Some(Timestamp::MIN));
+        let start = Timestamp::UNIX_EPOCH;
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            attempt.begin();
+            assert_eq!(attempt.next_try(), None);
+            attempt.end(EvictionOutcome::RefusedByBudget(String::new()), start);
+            pauses.push(attempt.next_try().unwrap().duration_since(start).as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
+        assert_eq!((attempt.refusals, attempt.refused_since), (6, Some(start)));
+    }
+
+    #[test]
+    fn a_server_that_names_its_pause_is_obeyed() {
+        let mut attempt = Attempt::default();
+        let wait = Some(Duration::from_secs(42));
+        attempt.end(
+            EvictionOutcome::Throttled { retry_after: wait, message: String::new() },
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(attempt.next_try().unwrap().as_second(), 42);
+    }
+
+    #[test]
+    fn an_acceptance_ends_the_refusals() {
+        let mut attempt = Attempt::default();
+        attempt.end(EvictionOutcome::Unknown(String::new()), Timestamp::UNIX_EPOCH);
+        attempt.end(EvictionOutcome::Accepted, Timestamp::UNIX_EPOCH);
+        assert_eq!(attempt.refused_since, None);
+    }
+}

@@ -1,0 +1,286 @@
+//! What `decide` promises, one situation at a time.
+
+use super::*;
+use crate::attempt::Attempt;
+use crate::names::FINALIZER;
+use crate::observed::Gathering;
+use crate::status::BlockReason;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+/// A maintenance that has our finalizer and its node's owner reference.
+fn maintenance(extra: &Value) -> NodeMaintenance {
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"});
+    let mut object = json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "m", "uid": "m-uid", "resourceVersion": "1", "generation": 1,
+            "finalizers": [FINALIZER], "ownerReferences": [owner]},
+        "spec": {"nodeName": "n1"},
+    });
+    json_patch_merge(&mut object, extra);
+    serde_json::from_value(object).unwrap()
+}
+
+fn json_patch_merge(target: &mut Value, patch: &Value) {
+    if let (Some(target), Some(patch)) = (target.as_object_mut(), patch.as_object()) {
+        for (key, value) in patch {
+            json_patch_merge(target.entry(key).or_insert(Value::Null), value);
+        }
+    } else {
+        *target = patch.clone();
+    }
+}
+
+fn pod(name: &str, metadata: &Value) -> Arc<k8s_openapi::api::core::v1::Pod> {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
+    let mut pod =
+        json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": [owner]}});
+    json_patch_merge(&mut pod["metadata"], metadata);
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// A node with pods `a` and `b`, long after all that began together was cordoned.
+fn observed() -> Observed {
+    let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
+    Observed {
+        node: Some(Arc::new(serde_json::from_value(node).unwrap())),
+        pods: Some(vec![pod("b", &json!({})), pod("a", &json!({}))]),
+        gathering: Gathering { age: Gathering::LONGEST, ..Gathering::default() },
+        ..Observed::default()
+    }
+}
+
+/// The object as the decision's status leaves it.
+fn after(maintenance: &NodeMaintenance, decision: &Decision) -> NodeMaintenance {
+    let status = decision.status.clone().or_else(|| maintenance.status.clone());
+    NodeMaintenance { status, ..maintenance.clone() }
+}
+
+fn reasons(decision: &Decision) -> Vec<EventReason> {
+    decision.events.iter().map(|event| event.reason).collect()
+}
+
+fn asked(decision: &Decision) -> Vec<&str> {
+    decision.evictions.iter().map(|eviction| pod::uid(&eviction.pod)).collect()
+}
+
+fn condition<'a>(status: &'a NodeMaintenanceStatus, type_: &str) -> (&'a str, &'a str) {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    (&condition.status, &condition.reason)
+}
+
+#[test]
+fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
+    let new = maintenance(&json!({"metadata": {"finalizers": [], "ownerReferences": []}}));
+    let decision = decide(&new, &observed(), now());
+    assert!(decision.adopt.is_some() && decision.node.is_some() && decision.release.is_none());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 0));
+    assert_eq!((status.total_pods, status.eviction_pods), (2, 2));
+    assert_eq!(status.pending_pods, ["a", "b"]);
+    assert_eq!(status.pending_pods_refs[0].to_string(), "ns/a");
+    assert_eq!(status.pod_counts.waiting, 2);
+    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
+    assert_eq!(condition(status, "Drained"), ("False", "Evicting"));
+    assert_eq!(reasons(&decision), [EventReason::BeginMaintenance]);
+    assert_eq!(asked(&decision), ["a", "b"]);
+}
+
+#[test]
+fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
+    let unlisted = decide(&maintenance(&json!({})), &Observed { pods: None, ..observed() }, now());
+    assert!(unlisted.node.is_some() && unlisted.status.is_none() && unlisted.evictions.is_empty());
+    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
+    let early = decide(&maintenance(&json!({})), &Observed { gathering, ..observed() }, now());
+    assert!(early.evictions.is_empty() && early.status.is_some());
+    assert_eq!(early.look_again, gathering.hold());
+}
+
+#[test]
+fn a_drained_node_succeeds_once() {
+    let running = maintenance(&json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2}}));
+    let decision = decide(&running, &Observed { pods: Some(vec![]), ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
+    assert!(status.pending_pods.is_empty() && status.last_error.is_empty() && status.last_update.is_some());
+    assert_eq!((status.total_pods, status.eviction_pods, status.pod_counts.gone), (2, 2, 2));
+    assert_eq!(condition(status, "Drained"), ("True", "Drained"));
+    assert_eq!(reasons(&decision), [EventReason::SucceedMaintenance]);
+    let again = decide(&after(&running, &decision), &Observed { pods: Some(vec![]), ..observed() }, now());
+    assert!(again.status.is_none() && again.events.is_empty());
+}
+
+#[test]
+fn a_phase_already_set_keeps_its_counts() {
+    let begun = maintenance(&json!({"status": {"phase": "Running", "totalpods": 7, "evictionPods": 5}}));
+    let status = decide(&begun, &observed(), now()).status.unwrap();
+    assert_eq!((status.total_pods, status.eviction_pods, status.drain_progress), (7, 5, 60));
+}
+
+#[test]
+fn a_pod_that_arrives_after_success_is_moved_and_the_phase_stays() {
+    let done = maintenance(&json!({"status": {"phase": "Succeeded", "totalpods": 2, "evictionPods": 2}}));
+    let decision = decide(&done, &observed(), now());
+    assert_eq!(asked(&decision), ["a", "b"]);
+    let status = decision.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Succeeded));
+    assert_eq!(condition(&status, "Drained"), ("False", "Evicting"));
+}
+
+#[test]
+fn a_missing_node_fails_with_begin_and_failed_events() {
+    let decision = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Failed), "nodes \"n1\" not found"));
+    assert_eq!(reasons(&decision), [EventReason::BeginMaintenance, EventReason::FailedMaintenance]);
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+}
+
+#[test]
+fn a_node_that_appears_later_is_put_into_maintenance_and_counted_then() {
+    let new = maintenance(&json!({}));
+    let failed = after(&new, &decide(&new, &Observed { node: None, ..observed() }, now()));
+    let status = decide(&failed, &observed(), now()).status.unwrap();
+    assert_eq!((status.phase, status.total_pods, status.last_error.as_str()), (Some(Phase::Running), 2, ""));
+}
+
+#[test]
+fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
+    let older =
+        maintenance(&json!({"metadata": {"name": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}}));
+    let second = maintenance(&json!({"metadata": {"creationTimestamp": "2026-01-01T00:30:00Z"}}));
+    let rivals = vec![Arc::new(older)];
+    let decision = decide(&second, &Observed { rivals: rivals.clone(), ..observed() }, now());
+    assert_eq!(decision.status.as_ref().unwrap().phase, Some(Phase::Failed));
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+    let gone = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"}}));
+    let decision = decide(&gone, &Observed { rivals, ..observed() }, now());
+    assert!(decision.node.is_none() && decision.release.is_some(), "the other keeps the cordon");
+}
+
+#[test]
+fn deletion_gives_the_node_back_then_lets_the_object_go() {
+    let new = maintenance(&json!({}));
+    let seen = observed();
+    let patch = decide(&new, &seen, now()).node.unwrap().0;
+    let mut node = json!(seen.node.as_deref().unwrap());
+    json_patch_merge(&mut node, &patch);
+    let seen = Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..seen };
+    let gone = maintenance(&json!({"metadata": {
+        "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b", FINALIZER],
+    }}));
+    let decision = decide(&gone, &seen, now());
+    assert_eq!(decision.node.as_ref().unwrap().0["spec"]["unschedulable"], Value::Null);
+    assert_eq!(decision.release.as_ref().unwrap()["metadata"]["finalizers"], json!(["a/b"]));
+    assert_eq!(reasons(&decision), [EventReason::UncordonNode, EventReason::RemovedMaintenance]);
+    assert!(decision.evictions.is_empty() && decision.status.is_none());
+    let foreign = maintenance(&json!({"metadata": {
+        "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b"],
+    }}));
+    let decision = decide(&foreign, &seen, now());
+    assert!(decision.node.is_none() && decision.release.is_none() && decision.events.is_empty());
+}
+
+#[test]
+fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
+    let mut attempt = Attempt::default();
+    attempt.end(
+        EvictionOutcome::RefusedByBudget("guard needs 1 healthy pods and has 1 currently".into()),
+        now(),
+    );
+    let attempts = [("a".to_owned(), attempt)].into();
+    let decision = decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    let blocked = &status.blocked_pods[0];
+    assert_eq!(
+        (blocked.name.as_str(), blocked.reason, blocked.attempts),
+        ("a", BlockReason::DisruptionBudget, 1)
+    );
+    assert_eq!(status.last_error, "ns/a: guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
+    assert_eq!(asked(&decision), ["b"]);
+    assert!(decision.look_again.unwrap() <= Duration::from_secs(1));
+}
+
+#[test]
+fn a_budget_that_frees_up_is_asked_for_as_many_pods_as_it_allows() {
+    let refused_at = now().checked_sub(SignedDuration::from_millis(500)).unwrap();
+    let mut attempt = Attempt::default();
+    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), refused_at);
+    let attempts = [("a".to_owned(), attempt.clone()), ("b".to_owned(), attempt)].into();
+    let budget = json!({
+        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 1, "expectedPods": 2},
+    });
+    let budgets = crate::budget::Budgets::new([Arc::new(serde_json::from_value(budget).unwrap())]);
+    let decision = decide(&maintenance(&json!({})), &Observed { budgets, attempts, ..observed() }, now());
+    assert_eq!(asked(&decision), ["a"]);
+}
+
+#[test]
+fn terminating_pods_and_those_already_asked_are_left_in_peace() {
+    let attempt = Attempt { in_flight: true, ..Attempt::default() };
+    let ending = pod("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
+    let seen = Observed {
+        pods: Some(vec![pod("a", &json!({})), ending]),
+        attempts: [("a".to_owned(), attempt)].into(),
+        ..observed()
+    };
+    let decision = decide(&maintenance(&json!({})), &seen, now());
+    assert!(decision.evictions.is_empty());
+    let counts = decision.status.unwrap().pod_counts;
+    assert_eq!((counts.evicting, counts.terminating), (1, 1));
+}
+
+#[test]
+fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
+    let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let before = decide(&begun, &observed(), now().checked_add(SignedDuration::from_secs(59)).unwrap());
+    assert_eq!(before.look_again, Some(Duration::from_secs(1)));
+    let late = decide(&begun, &observed(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
+    let status = late.status.as_ref().unwrap();
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(status.last_error, "the drain is not done after 60 s, 2 pods are left");
+    assert_eq!(condition(status, "Cordoned").0, "True");
+    assert!(late.evictions.is_empty());
+    assert_eq!(reasons(&late), [EventReason::FailedMaintenance]);
+}
+
+#[test]
+fn a_selector_that_is_none_moves_nobody() {
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+    let bad = maintenance(&json!({"spec": {"drain": {"podSelector": selector}}}));
+    let decision = decide(&bad, &observed(), now());
+    assert!(decision.evictions.is_empty());
+    assert_eq!(condition(decision.status.as_ref().unwrap(), "Degraded"), ("True", "InvalidDrain"));
+}
+
+#[test]
+fn the_status_is_written_at_most_twice_a_second_unless_the_phase_changes() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
+    let one_gone =
+        Observed { pods: Some(vec![pod("a", &json!({}))]), status_written: Some(written), ..observed() };
+    let early = decide(&begun, &one_gone, now());
+    assert!(early.status.is_none());
+    assert_eq!(early.look_again, Some(Duration::from_millis(400)));
+    let done = Observed { pods: Some(vec![]), ..one_gone };
+    assert_eq!(decide(&begun, &done, now()).status.unwrap().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn a_missing_right_degrades_and_is_named() {
+    let mut attempt = Attempt::default();
+    attempt.end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), now());
+    let attempts = [("a".to_owned(), attempt)].into();
+    let status =
+        decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();
+    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+}

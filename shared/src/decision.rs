@@ -1,0 +1,98 @@
+//! What is to be done for one maintenance, in the order in which it is done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use crate::node_patch::NodePatch;
+use crate::status::NodeMaintenanceStatus;
+
+/// The next steps. Each is optional; an empty decision means that all is as it should be.
+#[derive(Debug, Clone, Default)]
+pub struct Decision {
+    /// First: a merge patch that puts our finalizer and the owner reference on the object.
+    pub adopt: Option<Value>,
+    /// A patch for the node.
+    pub node: Option<NodePatch>,
+    /// The new status.
+    pub status: Option<NodeMaintenanceStatus>,
+    /// What to tell people.
+    pub events: Vec<Announcement>,
+    /// Pods to evict.
+    pub evictions: Vec<Eviction>,
+    /// Last: a merge patch that takes our finalizer off the object.
+    pub release: Option<Value>,
+    /// When to look again if nothing happens before.
+    pub look_again: Option<Duration>,
+}
+
+impl Decision {
+    /// Looks again after `wait`, or sooner if that was decided already.
+    pub fn look_again_in(&mut self, wait: Duration) {
+        self.look_again = Some(self.look_again.map_or(wait, |sooner| sooner.min(wait)));
+    }
+}
+
+/// A pod to evict.
+#[derive(Debug, Clone)]
+pub struct Eviction {
+    /// The pod; its uid is the precondition.
+    pub pod: Arc<Pod>,
+    /// Seconds that it may take; none means its own grace.
+    pub grace_period_seconds: Option<i64>,
+}
+
+/// An event to publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// What it is about.
+    pub subject: Subject,
+    /// What happened.
+    pub reason: EventReason,
+    /// The same for a person.
+    pub note: String,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The maintenance.
+    Maintenance,
+    /// Its node.
+    Node,
+}
+
+/// The events of the medik8s node-maintenance-operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventReason {
+    /// The maintenance began.
+    BeginMaintenance,
+    /// The node is drained.
+    SucceedMaintenance,
+    /// The maintenance was given up.
+    FailedMaintenance,
+    /// The maintenance is over.
+    RemovedMaintenance,
+    /// The node was given back.
+    UncordonNode,
+}
+
+impl EventReason {
+    /// The word in the event.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BeginMaintenance => "BeginMaintenance",
+            Self::SucceedMaintenance => "SucceedMaintenance",
+            Self::FailedMaintenance => "FailedMaintenance",
+            Self::RemovedMaintenance => "RemovedMaintenance",
+            Self::UncordonNode => "UncordonNode",
+        }
+    }
+
+    /// Whether the event is a warning.
+    pub fn is_warning(self) -> bool {
+        self == Self::FailedMaintenance
+    }
+}

@@ -1,0 +1,100 @@
+//! The status that a maintenance deserves: of a drain under way, and of one that is given up.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::condition::{self, ConditionReason, ConditionType, Finding};
+use crate::maintenance::{DrainSpec, NodeMaintenance};
+use crate::progress::Survey;
+use crate::status::{NodeMaintenanceStatus, Phase};
+
+/// The status of a drain whose pods stand as the survey found them.
+pub fn of_drain(
+    maintenance: &NodeMaintenance,
+    survey: &Survey<'_>,
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut status = maintenance.status.clone().unwrap_or_default();
+    let counted = status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
+    survey.write_to(&mut status, !counted, now);
+
+    let pending = status.pending_pods.len();
+    let timed_out = deadline.is_some_and(|deadline| deadline <= now);
+    let reason = match (pending, timed_out, status.last_error.is_empty()) {
+        (0, ..) => ConditionReason::Drained,
+        (_, true, _) => ConditionReason::TimedOut,
+        (_, _, false) => ConditionReason::Blocked,
+        (..) => ConditionReason::Evicting,
+    };
+    if reason == ConditionReason::TimedOut {
+        let seconds = maintenance.spec.drain.as_ref().map_or(0, |drain| drain.timeout_seconds);
+        let error = format!("the drain is not done after {seconds} s, {pending} pods are left");
+        let obstacles = std::mem::take(&mut status.last_error);
+        status.last_error = if obstacles.is_empty() { error } else { format!("{error}: {obstacles}") };
+    }
+    status.phase = Some(match (reason, status.phase) {
+        // Pods that come later are moved too, but a drain that has succeeded does not begin again.
+        (ConditionReason::Drained, _) | (_, Some(Phase::Succeeded)) => Phase::Succeeded,
+        (ConditionReason::TimedOut, _) => Phase::Failed,
+        _ => Phase::Running,
+    });
+    let moved = format!("{} of {} pods are gone", status.pod_counts.gone, status.eviction_pods);
+    let message =
+        if status.last_error.is_empty() { moved } else { format!("{moved}; {}", status.last_error) };
+    let mut note = |type_, holds, reason, message| {
+        record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
+    };
+    note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
+    note(ConditionType::Drained, pending == 0, reason, message);
+    match survey.missing_right() {
+        Some(right) => note(ConditionType::Degraded, true, ConditionReason::MissingRights, right.to_owned()),
+        None => note(ConditionType::Degraded, false, ConditionReason::AsExpected, String::new()),
+    }
+    status
+}
+
+/// The status of a maintenance that is given up for as long as `reason` holds.
+pub fn given_up(
+    maintenance: &NodeMaintenance,
+    reason: ConditionReason,
+    error: String,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut status = maintenance.status.clone().unwrap_or_default();
+    status.phase = Some(Phase::Failed);
+    status.last_error.clone_from(&error);
+    let mut note = |type_, holds, reason, message| {
+        record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
+    };
+    match reason {
+        ConditionReason::InvalidDrain => {
+            note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
+        }
+        _ => note(ConditionType::Cordoned, false, reason, error.clone()),
+    }
+    note(ConditionType::Drained, false, reason, error.clone());
+    note(ConditionType::Degraded, true, reason, error);
+    status
+}
+
+/// When an unfinished drain is given up, counted from the cordon; none without a `timeoutSeconds`.
+pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec) -> Option<Timestamp> {
+    let status = maintenance.status.as_ref()?;
+    let cordoned = condition::find(&status.conditions, ConditionType::Cordoned)
+        .filter(|condition| condition.status == "True")?;
+    let patience = SignedDuration::from_secs(spec.timeout_seconds);
+    if patience.is_zero() { None } else { cordoned.last_transition_time.0.saturating_add(patience).ok() }
+}
+
+fn cordoned(maintenance: &NodeMaintenance) -> String {
+    format!("node {} takes no new pods", maintenance.spec.node_name)
+}
+
+fn record(
+    status: &mut NodeMaintenanceStatus,
+    maintenance: &NodeMaintenance,
+    finding: Finding,
+    now: Timestamp,
+) {
+    condition::record(&mut status.conditions, finding, maintenance.metadata.generation, now);
+}

@@ -1,0 +1,180 @@
+//! Where one pod stands on its way off the node.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::attempt::Attempt;
+use crate::drain_plan::{Judged, Verdict};
+use crate::eviction_outcome::EvictionOutcome;
+use crate::pod;
+use crate::status::BlockReason;
+
+/// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
+const KUBELET_SLACK: SignedDuration = SignedDuration::from_secs(60);
+
+/// Where a pod stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodState {
+    /// It stays, and nobody waits for it.
+    Skipped,
+    /// It has not been asked to go yet.
+    Waiting,
+    /// An eviction is under way, or accepted but not yet to be seen on the pod.
+    Evicting,
+    /// It is ending.
+    Terminating,
+    /// KubeVirt is moving it.
+    Migrating,
+    /// Something refuses to let it go.
+    Blocked(Obstacle),
+}
+
+/// What refuses to let a pod go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The kind.
+    pub reason: BlockReason,
+    /// By name, with numbers.
+    pub message: String,
+    /// Since when, where that is known.
+    pub since: Option<Timestamp>,
+    /// Evictions refused so far.
+    pub refusals: u32,
+}
+
+/// Where `judged` stands, given what is known of its evictions.
+pub fn state(judged: &Judged, attempt: Option<&Attempt>, node_ready: bool, now: Timestamp) -> PodState {
+    match judged.verdict {
+        Verdict::Skip(_) => return PodState::Skipped,
+        Verdict::Block(reason) => return PodState::Blocked(forbidden_by_spec(reason)),
+        Verdict::Evict => {}
+    }
+    if let Some(overdue) = pod::overdue(&judged.pod, now) {
+        return terminating(judged, overdue, node_ready);
+    }
+    let Some(attempt) = attempt else {
+        return PodState::Waiting;
+    };
+    match &attempt.last {
+        None if attempt.in_flight => PodState::Evicting,
+        None => PodState::Waiting,
+        Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
+        Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
+        // A retry does not make a blocked pod any less blocked until it succeeds.
+        Some((_, refusal)) => PodState::Blocked(refused(refusal, attempt)),
+    }
+}
+
+/// When the state of a pod changes without anything happening in the cluster.
+pub fn next_change(judged: &Judged, now: Timestamp) -> Option<Timestamp> {
+    let deadline = pod::deadline(&judged.pod)?;
+    let stuck = deadline.saturating_add(KUBELET_SLACK).ok()?;
+    [deadline, stuck].into_iter().find(|at| *at > now)
+}
+
+fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> PodState {
+    let pod = &judged.pod;
+    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
+    let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
+    let (reason, message) = if !finalizers.is_empty() && ended {
+        (BlockReason::Finalizers, format!("ended, but held by finalizers: {}", finalizers.join(", ")))
+    } else if !node_ready {
+        let message = "terminating, but its node is not Ready: nobody confirms that it ended";
+        (BlockReason::NodeNotReady, message.to_owned())
+    } else if overdue > KUBELET_SLACK {
+        (BlockReason::NotEnding, "terminating, but still there long after its grace period".to_owned())
+    } else {
+        return PodState::Terminating;
+    };
+    PodState::Blocked(Obstacle { reason, message, since: pod::deadline(pod), refusals: 0 })
+}
+
+fn forbidden_by_spec(reason: BlockReason) -> Obstacle {
+    let message = match reason {
+        BlockReason::LocalStorage => "has emptyDir volumes and spec.drain.deleteEmptyDirData is false",
+        _ => "no controller would replace it and spec.drain.force is false",
+    };
+    Obstacle { reason, message: message.to_owned(), since: None, refusals: 0 }
+}
+
+fn refused(refusal: &EvictionOutcome, attempt: &Attempt) -> Obstacle {
+    let (reason, message) = match refusal {
+        EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
+        EvictionOutcome::MultipleBudgets(message) => {
+            (BlockReason::MultipleDisruptionBudgets, message.clone())
+        }
+        EvictionOutcome::NotMigratable(message) => (BlockReason::NotMigratable, message.clone()),
+        EvictionOutcome::RefusedByWebhook { message, .. } => (BlockReason::AdmissionWebhook, message.clone()),
+        EvictionOutcome::Forbidden(message) => (BlockReason::Forbidden, message.clone()),
+        EvictionOutcome::NamespaceTerminating => {
+            (BlockReason::NamespaceTerminating, "its namespace is terminating and will end it".to_owned())
+        }
+        EvictionOutcome::Throttled { message, .. } | EvictionOutcome::Unknown(message) => {
+            (BlockReason::ServerError, message.clone())
+        }
+        EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
+            (BlockReason::Unknown, String::new())
+        }
+    };
+    Obstacle { reason, message, since: attempt.refused_since, refusals: attempt.refusals }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn now() -> Timestamp {
+        "2026-01-01T01:00:00Z".parse().unwrap()
+    }
+
+    fn judged(metadata: &Value) -> Judged {
+        let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+        Judged { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
+    }
+
+    fn answered(outcome: EvictionOutcome) -> Attempt {
+        let mut attempt = Attempt::default();
+        attempt.end(outcome, now());
+        attempt
+    }
+
+    fn word(state: &PodState) -> String {
+        match state {
+            PodState::Blocked(obstacle) => obstacle.reason.as_str().to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_eviction_under_way_or_accepted_is_evicting_and_a_refusal_blocks() {
+        use EvictionOutcome as Outcome;
+        let pod = judged(&json!({}));
+        let check = |attempt: Option<Attempt>, expected: &str| {
+            assert_eq!(word(&state(&pod, attempt.as_ref(), true, now())), expected);
+        };
+        check(None, "Waiting");
+        check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
+        check(Some(answered(Outcome::Accepted)), "Evicting");
+        check(Some(answered(Outcome::Migrating(String::new()))), "Migrating");
+        check(Some(answered(Outcome::RefusedByBudget(String::new()))), "DisruptionBudget");
+        check(Some(answered(Outcome::Forbidden(String::new()))), "Forbidden");
+        check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
+    }
+
+    #[test]
+    fn a_terminating_pod_is_stuck_only_when_something_holds_it() {
+        let check = |metadata: &Value, ready: bool, expected: &str| {
+            assert_eq!(word(&state(&judged(metadata), None, ready, now())), expected, "{metadata}");
+        };
+        let ending = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30});
+        check(&ending, true, "Terminating");
+        check(&ending, false, "NodeNotReady");
+        let held = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
+        check(&held, true, "Terminating");
+        let ended = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]});
+        check(&ended, true, "Finalizers");
+        check(&json!({"deletionTimestamp": "2026-01-01T00:59:30Z"}), true, "Terminating");
+        check(&json!({"deletionTimestamp": "2026-01-01T00:58:59Z"}), true, "NotEnding");
+    }
+}

@@ -1,0 +1,180 @@
+//! How far a drain has come, in the words of the status.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::attempt::Attempt;
+use crate::condition::whole_seconds;
+use crate::drain_plan::{DrainPlan, Judged};
+use crate::pod;
+use crate::pod_state::{self, Obstacle, PodState};
+use crate::status::{
+    BlockReason, BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, PodCounts, PodReference,
+};
+
+/// How many blocked pods a sentence names before it says "and N more".
+const NAMED_IN_A_SENTENCE: usize = 3;
+
+/// The pods of a node by where they stand, sorted by namespace and name.
+#[derive(Debug, Clone)]
+pub struct Survey<'a> {
+    pods: Vec<(&'a Judged, PodState)>,
+}
+
+impl<'a> Survey<'a> {
+    /// Looks at every pod of the plan.
+    pub fn new(
+        plan: &'a DrainPlan,
+        attempts: &HashMap<String, Attempt>,
+        node_ready: bool,
+        now: Timestamp,
+    ) -> Self {
+        let pods = plan.pods.iter().map(|judged| {
+            let attempt = attempts.get(pod::uid(&judged.pod));
+            (judged, pod_state::state(judged, attempt, node_ready, now))
+        });
+        Self { pods: pods.collect() }
+    }
+
+    /// The pods whose end is waited for.
+    pub fn pending(&self) -> impl Iterator<Item = PodReference> {
+        self.pods
+            .iter()
+            .filter(|(_, state)| *state != PodState::Skipped)
+            .map(|(judged, _)| pod::reference(&judged.pod))
+    }
+
+    /// The pods that something refuses to let go.
+    pub fn blocked(&self) -> impl Iterator<Item = (&'a Judged, &Obstacle)> {
+        self.pods.iter().filter_map(|(judged, state)| match state {
+            PodState::Blocked(obstacle) => Some((*judged, obstacle)),
+            _ => None,
+        })
+    }
+
+    /// The first pod that a missing right keeps here.
+    pub fn missing_right(&self) -> Option<&str> {
+        let forbidden = self.blocked().find(|(_, obstacle)| obstacle.reason == BlockReason::Forbidden);
+        forbidden.map(|(_, obstacle)| obstacle.message.as_str())
+    }
+
+    /// Writes the survey into a status: the pods to move are counted when a maintenance begins, and not again.
+    pub fn write_to(&self, status: &mut NodeMaintenanceStatus, begins: bool, now: Timestamp) {
+        let pending: Vec<PodReference> = self.pending().collect();
+        if begins {
+            status.total_pods = count(self.pods.len());
+            status.eviction_pods = count(pending.len());
+        }
+        status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
+        status.pod_counts = self.counts(status.eviction_pods);
+        status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
+        status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
+        status.pending_pods_refs = pending;
+        status.last_error = self.obstacles();
+    }
+
+    /// What stands in the way, in a sentence; empty if nothing does.
+    pub fn obstacles(&self) -> String {
+        let sentences: Vec<String> = self
+            .blocked()
+            .take(NAMED_IN_A_SENTENCE)
+            .map(|(judged, obstacle)| format!("{}: {}", pod::reference(&judged.pod), obstacle.message))
+            .collect();
+        let more = self.blocked().count().saturating_sub(NAMED_IN_A_SENTENCE);
+        let ending = if more > 0 { format!("; and {more} more") } else { String::new() };
+        sentences.join("; ") + &ending
+    }
+
+    fn counts(&self, eviction_pods: i32) -> PodCounts {
+        let mut counts = PodCounts::default();
+        let mut pending = 0;
+        for (_, state) in &self.pods {
+            pending += i32::from(*state != PodState::Skipped);
+            *match state {
+                PodState::Skipped => &mut counts.skipped,
+                PodState::Waiting => &mut counts.waiting,
+                PodState::Evicting => &mut counts.evicting,
+                PodState::Terminating => &mut counts.terminating,
+                PodState::Migrating => &mut counts.migrating,
+                PodState::Blocked(_) => &mut counts.blocked,
+            } += 1;
+        }
+        counts.gone = (eviction_pods - pending).max(0);
+        counts
+    }
+
+    fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {
+        let blocked = self.blocked().take(MAX_BLOCKED_PODS).map(|(judged, obstacle)| {
+            let PodReference { namespace, name } = pod::reference(&judged.pod);
+            let same = before
+                .iter()
+                .find(|b| b.namespace == namespace && b.name == name && b.reason == obstacle.reason);
+            let since = match (same, obstacle.since) {
+                (Some(same), _) => same.since.clone(),
+                (None, since) => whole_seconds(since.unwrap_or(now).min(now)),
+            };
+            BlockedPod {
+                namespace,
+                name,
+                reason: obstacle.reason,
+                message: obstacle.message.clone(),
+                since,
+                attempts: i32::try_from(obstacle.refusals).unwrap_or(i32::MAX),
+            }
+        });
+        blocked.collect()
+    }
+}
+
+/// Per cent of `all` that are gone while `pending` are not; pods that came later do not count against it.
+fn percent_gone(all: i32, pending: i32) -> i32 {
+    match all {
+        0 if pending == 0 => 100,
+        0 => 0,
+        all => ((all - pending) * 100 / all).clamp(0, 100),
+    }
+}
+
+fn count(pods: usize) -> i32 {
+    i32::try_from(pods).unwrap_or(i32::MAX)
+}
+
+/// Stamps `next` with the time if it differs from `before`; none if it does not.
+pub fn if_changed(
+    before: &NodeMaintenanceStatus,
+    mut next: NodeMaintenanceStatus,
+    now: Timestamp,
+) -> Option<NodeMaintenanceStatus> {
+    next.last_update.clone_from(&before.last_update);
+    if next == *before {
+        return None;
+    }
+    next.last_update = Some(Time(whole_seconds(now).0));
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_the_share_that_is_gone() {
+        for (all, pending, expected) in
+            [(2, 2, 0), (2, 1, 50), (3, 1, 66), (2, 0, 100), (0, 0, 100), (2, 5, 0), (0, 1, 0)]
+        {
+            assert_eq!(percent_gone(all, pending), expected, "{all} {pending}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written() {
+        let before =
+            NodeMaintenanceStatus { last_update: Some(Time(Timestamp::UNIX_EPOCH)), ..Default::default() };
+        assert_eq!(if_changed(&before, NodeMaintenanceStatus::default(), Timestamp::UNIX_EPOCH), None);
+        let next = NodeMaintenanceStatus { drain_progress: 1, ..Default::default() };
+        let now = Timestamp::from_second(60).unwrap();
+        assert_eq!(if_changed(&before, next, now).unwrap().last_update, Some(Time(now)));
+    }
+}
