@@ -1,0 +1,38 @@
+//! Binding a pod to a node: the one write that a scheduler makes when it has decided.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::condition;
+use crate::pod;
+use crate::refusal::Refusal;
+use crate::resource::PODS;
+use crate::store::{Key, Object, State};
+
+/// Gives a pod its node, for good. The generation does not count it.
+///
+/// # Errors
+/// 404 for a pod that is not there, 409 for one that is bound or terminating.
+pub fn bind(
+    state: &mut State,
+    namespace: &str,
+    name: &str,
+    node: &str,
+    now: Timestamp,
+) -> Result<Object, Refusal> {
+    let pod =
+        state.get(&PODS, &Key::new(namespace, name)).ok_or_else(|| Refusal::not_found("", "pods", name))?;
+    let conflict = |because: &str| Err(Refusal::conflict("", "pods/binding", name, because));
+    if pod::is_terminating(&pod) {
+        return conflict(&format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(bound) = pod::node(&pod) {
+        return conflict(&format!("pod {name} is already assigned to node {bound:?}"));
+    }
+    let mut next = Value::clone(&pod);
+    next["spec"]["nodeName"] = json!(node);
+    let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+    condition::set(&mut next["status"], scheduled, now);
+    next["status"]["phase"] = json!(pod::phase(&pod));
+    Ok(state.put(&PODS, next))
+}

@@ -1,0 +1,175 @@
+//! The numbers of a disruption budget: how many pods it expects, wants and has.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use crate::pod;
+use crate::resource::{DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
+use crate::store::{Collection, Key, Object, State};
+
+/// What a budget's status says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Pods that should be there.
+    pub(crate) expected: i64,
+    /// Healthy pods that must be there.
+    pub(crate) desired: i64,
+    /// Healthy pods that are there.
+    pub(crate) healthy: i64,
+}
+
+impl Numbers {
+    /// Pods that may go. A budget without pods allows nothing, so that its first pods are not taken unseen.
+    pub(crate) fn allowed(&self) -> i64 {
+        if self.expected <= 0 {
+            return 0;
+        }
+        (self.healthy - self.desired).max(0)
+    }
+}
+
+/// How many pods the controllers of a budget's pods should have together.
+#[derive(Debug)]
+pub(crate) struct Scales {
+    known: HashMap<String, i64>,
+    /// A pod whose controller has no scale.
+    stranger: Option<String>,
+}
+
+impl Scales {
+    /// Looks up the controllers of these pods.
+    pub(crate) fn of<'a>(state: &State, pods: impl Iterator<Item = &'a Object>) -> Self {
+        let mut scales = Self { known: HashMap::new(), stranger: None };
+        let mut seen: HashMap<String, ()> = HashMap::new();
+        for pod in pods {
+            let Some(owner) = pod::controller(pod) else {
+                continue;
+            };
+            let uid = owner["uid"].as_str().unwrap_or_default();
+            if seen.insert(uid.to_owned(), ()).is_some() {
+                continue;
+            }
+            match scale(state, pod::namespace(pod), owner) {
+                Some((uid, replicas)) => drop(scales.known.insert(uid, replicas)),
+                None => scales.stranger = Some(pod::name(pod).to_owned()),
+            }
+        }
+        scales
+    }
+
+    fn total(&self) -> Result<i64, String> {
+        match &self.stranger {
+            Some(pod) => Err(format!("found no controllers for pod {pod:?}")),
+            None => Ok(self.known.values().sum()),
+        }
+    }
+}
+
+/// The uid and scale of a controller; a `ReplicaSet` of a deployment counts as the deployment.
+fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)> {
+    let find = |collection: &Collection, owner: &Value| {
+        let object = state.get(collection, &Key::new(namespace, owner["name"].as_str()?))?;
+        (pod::uid(&object) == owner["uid"].as_str()?).then_some(object)
+    };
+    let object = match owner["kind"].as_str()? {
+        "ReplicaSet" => {
+            let set = find(&REPLICA_SETS, owner)?;
+            let deployment = pod::controller(&set).and_then(|owner| find(&DEPLOYMENTS, owner));
+            deployment.unwrap_or(set)
+        }
+        "StatefulSet" => find(&STATEFUL_SETS, owner)?,
+        _ => return None,
+    };
+    let replicas = object["spec"]["replicas"].as_i64().unwrap_or(1);
+    Some((pod::uid(&object).to_owned(), replicas))
+}
+
+/// Works out a budget for the pods that it selects.
+///
+/// # Errors
+/// When a percentage, or a number that may be unavailable, is of a scale that no controller has.
+pub(crate) fn numbers<'a>(
+    budget: &Value,
+    pods: impl ExactSizeIterator<Item = &'a Object>,
+    scales: &Scales,
+    disrupted: &Map<String, Value>,
+) -> Result<Numbers, String> {
+    let spec = &budget["spec"];
+    let selected = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+    let (expected, desired) = if spec["maxUnavailable"].is_null() {
+        match &spec["minAvailable"] {
+            Value::Null => (selected, 0),
+            Value::String(_) => {
+                let expected = scales.total()?;
+                (expected, amount(&spec["minAvailable"], expected)?)
+            }
+            number => (selected, amount(number, selected)?),
+        }
+    } else {
+        let expected = scales.total()?;
+        let unavailable = amount(&spec["maxUnavailable"], expected)?;
+        (expected, (expected - unavailable).max(0))
+    };
+    let healthy = pods
+        .filter(|pod| !pod::is_terminating(pod) && !disrupted.contains_key(pod::name(pod)))
+        .filter(|pod| pod::is_ready(pod))
+        .count();
+    Ok(Numbers { expected, desired, healthy: i64::try_from(healthy).unwrap_or(i64::MAX) })
+}
+
+/// A number, or a percentage of `of`, rounded up.
+fn amount(value: &Value, of: i64) -> Result<i64, String> {
+    if let Some(number) = value.as_i64() {
+        return Ok(number);
+    }
+    let text = value.as_str().unwrap_or_default();
+    let percent: Option<i64> = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
+    percent
+        .map(|percent| (of * percent + 99) / 100)
+        .ok_or_else(|| format!("invalid value for IntOrString: {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(spec: Value, ready: usize, of: usize, scale: i64, expected: (i64, i64, i64)) {
+        let pods: Vec<Object> = (0..of)
+            .map(|number| {
+                let ready = if number < ready { "True" } else { "False" };
+                Object::new(json!({"metadata": {"name": number.to_string()},
+                    "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
+            })
+            .collect();
+        let scales = Scales { known: HashMap::from([(String::new(), scale)]), stranger: None };
+        let found = numbers(&json!({"spec": spec}), pods.iter(), &scales, &Map::new()).unwrap();
+        assert_eq!((found.expected, found.desired, found.allowed()), expected, "{spec}");
+    }
+
+    #[test]
+    fn numbers_and_percentages_round_as_the_controller_does() {
+        check(json!({"minAvailable": 1}), 1, 1, 1, (1, 1, 0));
+        check(json!({"minAvailable": 1}), 3, 3, 3, (3, 1, 2));
+        check(json!({"minAvailable": "50%"}), 3, 3, 3, (3, 2, 1));
+        check(json!({"minAvailable": "100%"}), 3, 3, 3, (3, 3, 0));
+        check(json!({"maxUnavailable": 1}), 3, 3, 3, (3, 2, 1));
+        check(json!({"maxUnavailable": 1}), 2, 3, 3, (3, 2, 0));
+        check(json!({"maxUnavailable": "30%"}), 10, 10, 10, (10, 7, 3));
+        check(json!({"maxUnavailable": "25%"}), 5, 5, 5, (5, 3, 2));
+        check(json!({"maxUnavailable": 5}), 3, 3, 3, (3, 0, 3));
+        check(json!({"minAvailable": 0}), 0, 0, 0, (0, 0, 0));
+    }
+
+    #[test]
+    fn a_scale_that_nobody_knows_is_an_error_only_where_it_is_needed() {
+        let pod = Object::new(json!({"metadata": {"name": "a", "namespace": "ns", "ownerReferences": [
+            {"kind": "DaemonSet", "name": "d", "uid": "1", "controller": true}]}}));
+        let scales = Scales::of(&State::default(), [&pod].into_iter());
+        let of = |spec: Value| numbers(&json!({"spec": spec}), [&pod].into_iter(), &scales, &Map::new());
+        assert!(of(json!({"minAvailable": 1})).is_ok());
+        let because = of(json!({"maxUnavailable": 1})).unwrap_err();
+        assert_eq!(because, r#"found no controllers for pod "a""#);
+    }
+}

@@ -1,0 +1,147 @@
+//! What a controller has before it while it acts: the state to itself, the time, and the registry's writes.
+//!
+//! A write that the API server would refuse is refused here too. For a controller that is never an error of its own
+//! making: a namespace began to terminate, a pod went first. It is logged, and the change that explains it arrives.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::binding;
+use crate::cluster::Catalog;
+use crate::pod;
+use crate::refusal::Refusal;
+use crate::registry::{self, DeleteOptions, Deleted, Effect, Part, Propagation};
+use crate::resource::{Resource, built_in};
+use crate::store::{Collection, Key, Object, State};
+
+/// After so many writes a controller lets others at the state before it goes on.
+const BATCH: usize = 250;
+
+static BUILT_IN: LazyLock<HashMap<Collection, Resource>> = LazyLock::new(|| {
+    let resources = built_in().into_iter();
+    resources.map(|resource| (resource.collection.clone(), resource)).collect()
+});
+
+/// The state of the cluster, for as long as one controller acts on it.
+pub(crate) struct Desk<'a> {
+    /// Every object.
+    pub(crate) state: &'a mut State,
+    /// Every kind.
+    pub(crate) catalog: &'a Catalog,
+    /// The time.
+    pub(crate) now: Timestamp,
+    writes: usize,
+}
+
+impl<'a> Desk<'a> {
+    /// A desk for one turn.
+    pub(crate) fn new(state: &'a mut State, catalog: &'a Catalog, now: Timestamp) -> Self {
+        Self { state, catalog, now, writes: 0 }
+    }
+
+    /// Whether the turn has made its share of writes: what is left should wait for the next turn.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writes >= BATCH
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, collection: &Collection, key: &Key) -> Option<Object> {
+        self.state.get(collection, key)
+    }
+
+    /// Adds an object.
+    pub(crate) fn create(&mut self, collection: &Collection, object: Value) -> Option<Object> {
+        self.write(collection, |state, resource, now| {
+            registry::create(state, resource, object, now, Effect::Real)
+        })
+    }
+
+    /// Changes everything but the status of an object.
+    pub(crate) fn edit(
+        &mut self,
+        collection: &Collection,
+        object: &Object,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<Object> {
+        self.update(collection, object, Part::Main, change)
+    }
+
+    /// Changes the status of an object; `change` is given the whole of it.
+    pub(crate) fn edit_status(
+        &mut self,
+        collection: &Collection,
+        object: &Object,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<Object> {
+        self.update(collection, object, Part::Status, change)
+    }
+
+    /// Deletes an object, and no other of its name. `grace` is for pods.
+    pub(crate) fn delete(
+        &mut self,
+        collection: &Collection,
+        object: &Value,
+        grace: Option<i64>,
+        propagation: Propagation,
+    ) -> Option<Deleted> {
+        let options = DeleteOptions {
+            grace_period_seconds: grace,
+            uid: Some(pod::uid(object).to_owned()),
+            propagation,
+            ..DeleteOptions::default()
+        };
+        let key = Key::of(object);
+        self.write(collection, |state, resource, now| {
+            registry::delete(state, resource, &key, &options, now, Effect::Real)
+        })
+    }
+
+    /// Binds a pod to a node.
+    pub(crate) fn bind(&mut self, pod: &Key, node: &str) -> bool {
+        self.writes += 1;
+        binding::bind(self.state, &pod.namespace, &pod.name, node, self.now).is_ok()
+    }
+
+    fn update(
+        &mut self,
+        collection: &Collection,
+        object: &Object,
+        part: Part,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<Object> {
+        let mut next = Value::clone(object);
+        change(&mut next);
+        if next == **object {
+            return Some(object.clone());
+        }
+        self.write(collection, |state, resource, _| {
+            registry::update(state, resource, &next, part, Effect::Real)
+        })
+    }
+
+    fn write<T>(
+        &mut self,
+        collection: &Collection,
+        act: impl FnOnce(&mut State, &Resource, Timestamp) -> Result<T, Refusal>,
+    ) -> Option<T> {
+        self.writes += 1;
+        let custom;
+        let resource = match BUILT_IN.get(collection) {
+            Some(resource) => resource,
+            None => {
+                custom = self.catalog.of(collection)?;
+                &custom
+            }
+        };
+        match act(self.state, resource, self.now) {
+            Ok(done) => Some(done),
+            Err(refusal) => {
+                tracing::debug!(code = refusal.code, message = refusal.message, "a controller was refused");
+                None
+            }
+        }
+    }
+}

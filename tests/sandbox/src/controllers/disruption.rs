@@ -1,0 +1,237 @@
+//! Disruption budgets: how many of the pods that a budget selects are healthy, and how many may go.
+//!
+//! The controller keeps, for each budget, the pods that its selector selects, so that a pod's change concerns only
+//! the budgets it belongs to. Evictions charge a budget before the pod is gone; [`DELETION_TIMEOUT`] later a pod that
+//! is still there is taken to stay.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::condition;
+use crate::label_selector::LabelSelector;
+use crate::pod;
+use crate::resource::{BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS};
+use crate::store::{Change, Collection, Key, Object};
+
+use super::budget_math::{self, Numbers};
+use super::controller::{Controller, Next, Watches};
+use super::desk::Desk;
+
+/// How long an eviction's charge outlives a pod that does not go.
+const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+
+#[derive(Debug)]
+struct Members {
+    selector: LabelSelector,
+    pods: BTreeMap<String, Object>,
+}
+
+/// The disruption controller.
+#[derive(Debug, Default)]
+pub(crate) struct Disruption {
+    /// The budgets of each namespace, by name.
+    budgets: HashMap<String, BTreeMap<String, Members>>,
+    /// Budgets whose selector is new, so that their pods have to be looked for.
+    unread: BTreeSet<Key>,
+    dirty: BTreeSet<Key>,
+    rechecks: BTreeSet<(Timestamp, Key)>,
+}
+
+impl Disruption {
+    fn observe_budget(&mut self, change: &Change) {
+        let Some(budget) = &change.after else {
+            if let Some(budget) = &change.before {
+                let key = Key::of(budget);
+                if let Some(budgets) = self.budgets.get_mut(&key.namespace) {
+                    budgets.remove(&key.name);
+                }
+            }
+            return;
+        };
+        let key = Key::of(budget);
+        let selector = LabelSelector::parse(&budget["spec"]["selector"]);
+        let budgets = self.budgets.entry(key.namespace.clone()).or_default();
+        if budgets.get(&key.name).is_none_or(|members| members.selector != selector) {
+            let pods = BTreeMap::new();
+            budgets.insert(key.name.clone(), Members { selector, pods });
+            self.unread.insert(key.clone());
+        }
+        self.dirty.insert(key);
+    }
+
+    fn observe_pod(&mut self, change: &Change) {
+        let Some(object) = change.after.as_ref().or(change.before.as_ref()) else {
+            return;
+        };
+        let key = Key::of(object);
+        let Some(budgets) = self.budgets.get_mut(&key.namespace) else {
+            return;
+        };
+        for (name, members) in budgets {
+            let selected =
+                change.after.as_ref().filter(|pod| members.selector.matches(&pod["metadata"]["labels"]));
+            let had = match selected {
+                Some(pod) => {
+                    members.pods.insert(key.name.clone(), pod.clone());
+                    true
+                }
+                None => members.pods.remove(&key.name).is_some(),
+            };
+            if had {
+                self.dirty.insert(Key::new(&*key.namespace, &**name));
+            }
+        }
+    }
+
+    /// A controller's scale is what percentages are of.
+    fn observe_scale(&mut self, change: &Change) {
+        let (Some(before), Some(after)) = (&change.before, &change.after) else {
+            return;
+        };
+        if before["spec"]["replicas"] != after["spec"]["replicas"] {
+            let namespace = pod::namespace(after);
+            let names = self.budgets.get(namespace).into_iter().flatten();
+            self.dirty.extend(names.map(|(name, _)| Key::new(namespace, &**name)));
+        }
+    }
+
+    fn find_members(&mut self, desk: &Desk<'_>) {
+        for key in std::mem::take(&mut self.unread) {
+            let budgets = self.budgets.get_mut(&key.namespace);
+            let Some(members) = budgets.and_then(|budgets| budgets.get_mut(&key.name)) else {
+                continue;
+            };
+            let pods = desk.state.list(&PODS, Some(&key.namespace));
+            members.pods = pods
+                .filter(|pod| members.selector.matches(&pod["metadata"]["labels"]))
+                .map(|pod| (pod::name(pod).to_owned(), pod.clone()))
+                .collect();
+        }
+    }
+
+    fn reconcile(&mut self, desk: &mut Desk<'_>, key: Key) {
+        let budgets = self.budgets.get(&key.namespace);
+        let members = budgets.and_then(|budgets| budgets.get(&key.name));
+        let Some((budget, members)) = desk.get(&BUDGETS, &key).zip(members) else {
+            return;
+        };
+        let (disrupted, recheck) = still_disrupted(&budget, &members.pods, desk.now);
+        let scales = budget_math::Scales::of(desk.state, members.pods.values());
+        match budget_math::numbers(&budget, members.pods.values(), &scales, &disrupted) {
+            Ok(numbers) => report(desk, &budget, &numbers, disrupted),
+            Err(because) => report_failure(desk, &budget, &because),
+        }
+        if let Some(at) = recheck {
+            self.rechecks.insert((at, key));
+        }
+    }
+}
+
+/// The evictions that were charged and whose pods are still to go, and when the first charge runs out.
+fn still_disrupted(
+    budget: &Value,
+    pods: &BTreeMap<String, Object>,
+    now: Timestamp,
+) -> (Map<String, Value>, Option<Timestamp>) {
+    let charged = budget["status"]["disruptedPods"].as_object();
+    let mut still = Map::new();
+    let mut recheck: Option<Timestamp> = None;
+    for (name, since) in charged.into_iter().flatten() {
+        let stays = pods.get(name).is_some_and(|pod| !pod::is_terminating(pod));
+        let since_time: Option<Timestamp> = since.as_str().and_then(|since| since.parse().ok());
+        let Some(expires) = since_time.and_then(|since| since.checked_add(DELETION_TIMEOUT).ok()) else {
+            continue;
+        };
+        if stays && expires > now {
+            still.insert(name.clone(), since.clone());
+            recheck = Some(recheck.map_or(expires, |recheck| recheck.min(expires)));
+        }
+    }
+    (still, recheck)
+}
+
+fn report(desk: &mut Desk<'_>, budget: &Object, numbers: &Numbers, disrupted: Map<String, Value>) {
+    let allowed = numbers.allowed();
+    let generation = &budget["metadata"]["generation"];
+    let (holds, reason) =
+        if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    let mut status = json!({
+        "observedGeneration": generation, "disruptionsAllowed": allowed, "currentHealthy": numbers.healthy,
+        "desiredHealthy": numbers.desired, "expectedPods": numbers.expected,
+        "conditions": budget["status"]["conditions"],
+    });
+    if !disrupted.is_empty() {
+        status["disruptedPods"] = Value::Object(disrupted);
+    }
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": holds, "observedGeneration": generation, "reason": reason,
+        "message": "",
+    });
+    condition::set(&mut status, condition, desk.now);
+    desk.edit_status(&BUDGETS, budget, |budget| budget["status"] = status);
+}
+
+/// A budget that cannot be worked out allows nothing, and says why.
+fn report_failure(desk: &mut Desk<'_>, budget: &Object, because: &str) {
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": because,
+        "observedGeneration": budget["status"]["observedGeneration"].as_i64().unwrap_or(0),
+    });
+    let now = desk.now;
+    desk.edit_status(&BUDGETS, budget, |budget| {
+        let status = &mut budget["status"];
+        for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
+            if field == "disruptionsAllowed" || status[field].is_null() {
+                status[field] = json!(0);
+            }
+        }
+        condition::set(status, condition, now);
+    });
+}
+
+impl Controller for Disruption {
+    fn watches(&self) -> Watches {
+        const WATCHED: &[Collection] = &[BUDGETS, PODS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS];
+        Watches::These(WATCHED)
+    }
+
+    fn forget(&mut self, collection: &Collection) {
+        if *collection == BUDGETS {
+            self.budgets.clear();
+        } else if *collection == PODS {
+            for (namespace, budgets) in &mut self.budgets {
+                for (name, members) in budgets {
+                    members.pods.clear();
+                    self.dirty.insert(Key::new(&**namespace, &**name));
+                }
+            }
+        }
+    }
+
+    fn observe(&mut self, collection: &Collection, change: &Change) {
+        if *collection == BUDGETS {
+            self.observe_budget(change);
+        } else if *collection == PODS {
+            self.observe_pod(change);
+        } else {
+            self.observe_scale(change);
+        }
+    }
+
+    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+        self.find_members(desk);
+        while self.rechecks.first().is_some_and(|(at, _)| *at <= desk.now) {
+            let due = self.rechecks.pop_first();
+            self.dirty.extend(due.map(|(_, key)| key));
+        }
+        while !desk.is_full() {
+            let Some(key) = self.dirty.pop_first() else {
+                return Next::at(self.rechecks.first().map(|(at, _)| *at));
+            };
+            self.reconcile(desk, key);
+        }
+        Next::now_if(!self.dirty.is_empty())
+    }
+}

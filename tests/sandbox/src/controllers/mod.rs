@@ -1,0 +1,64 @@
+//! Everything that keeps a cluster going once its objects are written: kubelets, the scheduler, the controllers.
+//!
+//! Each is a [`controller::Controller`], a machine that sees every change and acts on the state in one step, and runs
+//! as a task of its own. [`Controllers`] holds those tasks; dropping it stops them.
+
+mod budget_math;
+mod controller;
+mod deployment;
+mod desk;
+mod disruption;
+mod feed;
+pub mod kubelet;
+mod node_fit;
+mod node_lifecycle;
+mod node_loads;
+mod owned_pods;
+mod pod_status;
+mod pod_template;
+mod replicaset;
+mod scheduler;
+mod template_hash;
+#[cfg(test)]
+pub(crate) mod test_bed;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::cluster::Cluster;
+
+use self::controller::{Controller, run};
+use self::kubelet::{Kubelets, Pace};
+
+/// The running controllers of a cluster; they end when this is dropped.
+#[derive(Debug)]
+pub struct Controllers {
+    tasks: JoinSet<()>,
+}
+
+impl Controllers {
+    /// Starts all of them. Call it within a tokio runtime.
+    pub fn start(cluster: &Arc<Cluster>, pace: Pace) -> Self {
+        let mut controllers = Self { tasks: JoinSet::new() };
+        controllers.add(cluster, Kubelets::new(pace));
+        controllers.add(cluster, scheduler::Scheduler::default());
+        controllers.add(cluster, replicaset::ReplicaSets::new());
+        controllers.add(cluster, deployment::Deployments::default());
+        controllers.add(cluster, disruption::Disruption::default());
+        controllers.add(cluster, node_lifecycle::NodeLifecycle::default());
+        controllers
+    }
+
+    /// Stops all of them and waits until they have stopped.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    fn add(&mut self, cluster: &Arc<Cluster>, controller: impl Controller) {
+        self.tasks.spawn(run(cluster.clone(), controller));
+    }
+}

@@ -1,0 +1,86 @@
+//! An index of pods by the controller that owns them, and of the controllers whose pods have changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::Value;
+
+use crate::pod;
+use crate::store::{Change, Key, Object};
+
+/// The pods of every controller of one kind, and which controllers have something to do.
+#[derive(Debug)]
+pub(crate) struct OwnedPods {
+    kind: &'static str,
+    pods: HashMap<String, BTreeMap<String, Object>>,
+    dirty: BTreeSet<Key>,
+}
+
+impl OwnedPods {
+    /// An empty index of pods whose controller is of this kind.
+    pub(crate) fn of_kind(kind: &'static str) -> Self {
+        Self { kind, pods: HashMap::new(), dirty: BTreeSet::new() }
+    }
+
+    /// Follows a change of a pod.
+    pub(crate) fn observe_pod(&mut self, change: &Change) -> Option<Key> {
+        let (before, after) = (self.owner(change.before.as_ref()), self.owner(change.after.as_ref()));
+        if let Some((uid, key)) = before
+            && after.as_ref().is_none_or(|(after, _)| *after != uid)
+        {
+            self.dirty.insert(key);
+            if let (Some(pods), Some(pod)) = (self.pods.get_mut(&uid), &change.before) {
+                pods.remove(pod::name(pod));
+                if pods.is_empty() {
+                    self.pods.remove(&uid);
+                }
+            }
+        }
+        let ((uid, key), pod) = after.zip(change.after.as_ref())?;
+        let pods = self.pods.entry(uid).or_default();
+        pods.insert(pod::name(pod).to_owned(), pod.clone());
+        self.dirty.insert(key.clone());
+        Some(key)
+    }
+
+    /// Notes that a controller itself has changed.
+    pub(crate) fn observe_owner(&mut self, change: &Change) {
+        if let Some(owner) = &change.after {
+            self.dirty.insert(Key::of(owner));
+        }
+    }
+
+    /// Forgets the pods; what is to be done stays, and whoever had pods must look again.
+    pub(crate) fn forget_pods(&mut self) {
+        for pods in std::mem::take(&mut self.pods).into_values() {
+            let owner = pods.values().next().and_then(|pod| self.owner(Some(pod)));
+            self.dirty.extend(owner.map(|(_, key)| key));
+        }
+    }
+
+    /// The pods of the controller with this uid, by name.
+    pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = &Object> {
+        self.pods.get(uid).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The next controller that has something to do.
+    pub(crate) fn next(&mut self) -> Option<Key> {
+        self.dirty.pop_first()
+    }
+
+    /// Gives a controller another turn.
+    pub(crate) fn again(&mut self, key: Key) {
+        self.dirty.insert(key);
+    }
+
+    /// Whether a controller has something to do.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    fn owner(&self, pod: Option<&Object>) -> Option<(String, Key)> {
+        let pod: &Value = pod?;
+        let owner = pod::controller(pod).filter(|owner| owner["kind"] == self.kind)?;
+        let key = Key::new(pod::namespace(pod), owner["name"].as_str()?);
+        Some((owner["uid"].as_str()?.to_owned(), key))
+    }
+}

@@ -1,0 +1,173 @@
+//! The scheduler: every pod without a node gets the one with the fewest pods among those that it fits.
+//!
+//! A pod that fits nowhere says so in its `PodScheduled` condition and is tried again when a node changes or a pod
+//! leaves one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use crate::condition;
+use crate::pod;
+use crate::resource::{NODES, PODS};
+use crate::store::{Change, Collection, Key, Object};
+
+use super::controller::{Controller, Next, Watches};
+use super::desk::Desk;
+use super::node_fit::{self, Unfit};
+use super::node_loads::NodeLoads;
+
+/// The scheduler's queues and its picture of the nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    loads: NodeLoads,
+    queue: BTreeSet<Key>,
+    /// Pods that fitted nowhere when they were last tried.
+    unschedulable: BTreeSet<Key>,
+}
+
+impl Scheduler {
+    fn observe_node(&mut self, change: &Change) {
+        let Some(node) = change.after.as_ref().or(change.before.as_ref()) else {
+            return;
+        };
+        self.loads.set_node(pod::name(node), change.after.clone());
+        if matters(change) {
+            self.retry();
+        }
+    }
+
+    fn observe_pod(&mut self, change: &Change) {
+        let Some(object) = change.after.as_ref().or(change.before.as_ref()) else {
+            return;
+        };
+        let key = Key::of(object);
+        let after = change.after.as_deref();
+        let placed_on = after.filter(|pod| !pod::is_finished(pod)).and_then(pod::node);
+        if self.loads.place(&key, placed_on) {
+            self.retry();
+        }
+        if !after.is_some_and(wants_a_node) {
+            self.queue.remove(&key);
+            self.unschedulable.remove(&key);
+        } else if !self.unschedulable.contains(&key) {
+            self.queue.insert(key);
+        }
+    }
+
+    fn retry(&mut self) {
+        self.queue.append(&mut self.unschedulable);
+    }
+
+    fn choose(&self, pod: &Value) -> Option<String> {
+        let fits = |node: &&Object| self.loads.has_room(node) && node_fit::check(pod, node).is_ok();
+        let node = match node_fit::named_node(pod) {
+            Some(name) => self.loads.node(&name).filter(fits),
+            None => self.loads.emptiest_first().find(fits),
+        };
+        node.map(|node| pod::name(node).to_owned())
+    }
+
+    /// The sentence by which a pod's condition says why no node will do.
+    fn explain(&self, pod: &Value) -> String {
+        let mut reasons: BTreeMap<Unfit, usize> = BTreeMap::new();
+        for node in self.loads.emptiest_first() {
+            let reason = node_fit::check(pod, node).err().unwrap_or(Unfit::Full);
+            *reasons.entry(reason).or_default() += 1;
+        }
+        let counted: Vec<String> =
+            reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
+        format!("0/{} nodes are available: {}.", self.loads.len(), counted.join(", "))
+    }
+
+    fn give_up(&mut self, desk: &mut Desk<'_>, pod: &Object, because: &str) {
+        let now = desk.now;
+        desk.edit_status(&PODS, pod, |pod| {
+            let phase = pod::phase(pod).to_owned();
+            pod["status"]["phase"] = json!(phase);
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "lastProbeTime": null,
+                "reason": "Unschedulable", "message": because,
+            });
+            condition::set(&mut pod["status"], condition, now);
+        });
+        self.unschedulable.insert(Key::of(pod));
+    }
+}
+
+/// Whether a node's change can make a pod fit that did not.
+fn matters(change: &Change) -> bool {
+    let (Some(before), Some(after)) = (&change.before, &change.after) else {
+        return true;
+    };
+    before["spec"] != after["spec"]
+        || before["metadata"]["labels"] != after["metadata"]["labels"]
+        || before["status"]["allocatable"] != after["status"]["allocatable"]
+        || before["status"]["capacity"] != after["status"]["capacity"]
+}
+
+fn wants_a_node(pod: &Value) -> bool {
+    let scheduler = pod["spec"]["schedulerName"].as_str();
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    pod::node(pod).is_none()
+        && pod::is_active(pod)
+        && scheduler.is_none_or(|name| name == "default-scheduler")
+        && gates.is_none_or(Vec::is_empty)
+}
+
+/// What of a pod decides where it fits.
+fn demands(pod: &Value) -> String {
+    let spec = &pod["spec"];
+    json!([spec["nodeSelector"], spec["affinity"]["nodeAffinity"], spec["tolerations"]]).to_string()
+}
+
+impl Controller for Scheduler {
+    fn watches(&self) -> Watches {
+        const WATCHED: &[Collection] = &[NODES, PODS];
+        Watches::These(WATCHED)
+    }
+
+    fn forget(&mut self, collection: &Collection) {
+        if *collection == NODES {
+            self.loads.forget_nodes();
+        } else {
+            self.loads.forget_pods();
+            self.queue.clear();
+            self.unschedulable.clear();
+        }
+    }
+
+    fn observe(&mut self, collection: &Collection, change: &Change) {
+        if *collection == NODES {
+            self.observe_node(change);
+        } else {
+            self.observe_pod(change);
+        }
+    }
+
+    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+        // Room only shrinks within a turn: what fitted nowhere fits nowhere a second time.
+        let mut hopeless: HashMap<String, String> = HashMap::new();
+        while !desk.is_full() {
+            let Some(key) = self.queue.pop_first() else {
+                return Next::Change;
+            };
+            let Some(pod) = desk.get(&PODS, &key).filter(|pod| wants_a_node(pod)) else {
+                continue;
+            };
+            let demands = demands(&pod);
+            if let Some(because) = hopeless.get(&demands) {
+                self.give_up(desk, &pod, because);
+            } else if let Some(node) = self.choose(&pod) {
+                if desk.bind(&key, &node) {
+                    self.loads.place(&key, Some(&node));
+                }
+            } else {
+                let because = self.explain(&pod);
+                self.give_up(desk, &pod, &because);
+                hopeless.insert(demands, because);
+            }
+        }
+        Next::now_if(!self.queue.is_empty())
+    }
+}

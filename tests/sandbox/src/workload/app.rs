@@ -1,0 +1,170 @@
+//! A description of one thing that runs: what it is, how many, how it ends, and its budget.
+
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::refusal::Refusal;
+use crate::registry::{self, Effect};
+use crate::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
+use crate::store::Collection;
+
+/// What keeps an app's pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A Deployment.
+    Deployment,
+    /// A `StatefulSet`.
+    StatefulSet,
+    /// A `DaemonSet`.
+    DaemonSet,
+    /// A Job.
+    Job,
+    /// Nothing: one bare pod.
+    Pod,
+}
+
+/// Something that runs in a namespace.
+#[derive(Debug, Clone)]
+pub struct App {
+    kind: Kind,
+    namespace: String,
+    name: String,
+    replicas: usize,
+    labels: Value,
+    annotations: Value,
+    pod_spec: Value,
+    budget: Option<Value>,
+}
+
+impl App {
+    /// One replica of an app whose pods have the label `app: <name>`.
+    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            replicas: 1,
+            labels: json!({"app": name}),
+            annotations: json!({}),
+            pod_spec: json!({"containers": [{"name": "app", "image": format!("registry.example/{name}:1")}]}),
+            budget: None,
+        }
+    }
+
+    /// So many pods.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// A label more on every pod.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels[name] = json!(value);
+        self
+    }
+
+    /// An annotation on every pod, such as those that a sandbox's kubelet heeds.
+    #[must_use]
+    pub fn annotation(mut self, name: &str, value: &str) -> Self {
+        self.annotations[name] = json!(value);
+        self
+    }
+
+    /// `terminationGracePeriodSeconds`.
+    #[must_use]
+    pub fn grace(self, seconds: i64) -> Self {
+        self.pod("terminationGracePeriodSeconds", json!(seconds))
+    }
+
+    /// Any field of the pods' spec.
+    #[must_use]
+    pub fn pod(mut self, field: &str, value: Value) -> Self {
+        self.pod_spec[field] = value;
+        self
+    }
+
+    /// A disruption budget of the same name, as in `{"minAvailable": 1}`.
+    #[must_use]
+    pub fn budget(mut self, rule: Value) -> Self {
+        self.budget = Some(rule);
+        self
+    }
+
+    /// How many pods it has on a cluster of so many nodes.
+    pub fn pods(&self, nodes: usize) -> usize {
+        match self.kind {
+            Kind::DaemonSet => nodes,
+            Kind::Pod => 1,
+            _ => self.replicas,
+        }
+    }
+
+    /// The objects that make it, each with where it goes.
+    pub fn objects(&self) -> Vec<(Collection, Value)> {
+        let mut objects = Vec::new();
+        if let Some(rule) = &self.budget {
+            let mut spec = rule.clone();
+            spec["selector"] = json!({"matchLabels": {"app": self.name}});
+            objects.push((BUDGETS, self.object(&spec)));
+        }
+        objects.push((self.collection(), self.workload()));
+        objects
+    }
+
+    /// Writes it to a cluster.
+    ///
+    /// # Errors
+    /// What the API server would answer: a missing namespace, a name that is taken.
+    pub fn create(&self, cluster: &Cluster) -> Result<(), Refusal> {
+        let now = cluster.clock.now();
+        cluster.store.write(|state| {
+            for (collection, object) in self.objects() {
+                let resource = cluster
+                    .catalog
+                    .of(&collection)
+                    .ok_or_else(|| Refusal::not_found(&collection.group, &collection.plural, &self.name))?;
+                registry::create(state, &resource, object, now, Effect::Real)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn collection(&self) -> Collection {
+        match self.kind {
+            Kind::Deployment => DEPLOYMENTS,
+            Kind::StatefulSet => STATEFUL_SETS,
+            Kind::DaemonSet => DAEMON_SETS,
+            Kind::Job => JOBS,
+            Kind::Pod => PODS,
+        }
+    }
+
+    fn workload(&self) -> Value {
+        let template = json!({
+            "metadata": {"labels": self.labels, "annotations": self.annotations}, "spec": self.pod_spec,
+        });
+        let selector = json!({"matchLabels": {"app": self.name}});
+        match self.kind {
+            Kind::Deployment | Kind::StatefulSet => {
+                self.object(&json!({"replicas": self.replicas, "selector": selector, "template": template}))
+            }
+            Kind::DaemonSet => self.object(&json!({"selector": selector, "template": template})),
+            Kind::Job => self.object(&json!({
+                "parallelism": self.replicas, "completions": self.replicas, "template": template,
+            })),
+            Kind::Pod => {
+                let mut pod = self.object(&self.pod_spec);
+                pod["metadata"]["annotations"] = self.annotations.clone();
+                pod
+            }
+        }
+    }
+
+    fn object(&self, spec: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": self.namespace, "name": self.name, "labels": self.labels}, "spec": spec,
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What a sandbox is filled with: nodes, namespaces and something that runs on them.
+//!
+//! Only owners are written; their pods come from the controllers, so that a seeded pod is like any other.
+
+mod app;
+mod node;
+
+use serde_json::{Value, json};
+
+use crate::clock::metav1_time;
+use crate::cluster::Cluster;
+use crate::refusal::Refusal;
+use crate::registry::{self, Effect};
+use crate::resource::{NAMESPACES, NODES};
+use crate::store::Collection;
+
+pub use self::app::{App, Kind};
+pub use self::node::{ROOM, node, node_name};
+
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const TEAMS: [&str; 5] = ["shop", "billing", "search", "media", "ops"];
+const NAMES: [&str; 8] = ["web", "api", "worker", "cache", "queue", "mailer", "indexer", "gateway"];
+/// Pods of one deployment, in a cluster that is not large.
+const USUAL_REPLICAS: usize = 5;
+const MOST_DEPLOYMENTS: usize = 400;
+
+/// Writes the nodes and the namespaces that every cluster has.
+///
+/// # Errors
+/// What the API server would answer, as when a node of that name exists.
+pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), Refusal> {
+    for name in SYSTEM_NAMESPACES {
+        seed_namespace(cluster, name)?;
+    }
+    let now = metav1_time(cluster.clock.now());
+    for number in 1..=nodes {
+        let mut node = node(number, nodes);
+        for condition in node["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            condition["lastHeartbeatTime"] = json!(now);
+            condition["lastTransitionTime"] = json!(now);
+        }
+        create(cluster, &NODES, node)?;
+    }
+    Ok(())
+}
+
+/// Writes a namespace.
+///
+/// # Errors
+/// What the API server would answer, as when it exists.
+pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), Refusal> {
+    let namespace = json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]},
+    });
+    create(cluster, &NAMESPACES, namespace)
+}
+
+/// Writes deployments with so many pods in all over several namespaces, some of them with budgets, and one
+/// `DaemonSet`. Returns how many pods there will be.
+///
+/// # Errors
+/// What the API server would answer, as when a namespace exists.
+pub fn seed_apps(cluster: &Cluster, nodes: usize, pods: usize) -> Result<usize, Refusal> {
+    let agent = App::new(Kind::DaemonSet, "kube-system", "node-agent").grace(5);
+    let mut expected = agent.pods(nodes);
+    agent.create(cluster)?;
+    let apps = apps(pods);
+    let mut namespaces: Vec<&str> = apps.iter().map(|(namespace, _)| namespace.as_str()).collect();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    for namespace in namespaces {
+        seed_namespace(cluster, namespace)?;
+    }
+    for (_, app) in &apps {
+        expected += app.pods(nodes);
+        app.create(cluster)?;
+    }
+    Ok(expected)
+}
+
+/// Deployments of about the same size, each in the namespace of a team.
+fn apps(pods: usize) -> Vec<(String, App)> {
+    let count = pods.div_ceil(USUAL_REPLICAS).min(MOST_DEPLOYMENTS);
+    let mut left = pods;
+    (0..count)
+        .map(|number| {
+            let replicas = left.div_ceil(count - number);
+            left -= replicas;
+            let namespace = numbered(TEAMS[number % TEAMS.len()], number / (TEAMS.len() * NAMES.len()));
+            let name = NAMES[number / TEAMS.len() % NAMES.len()];
+            let app = App::new(Kind::Deployment, &namespace, name).replicas(replicas);
+            // A third of them may miss a pod or, where they are large, one in four.
+            let app = match (number % 3, replicas) {
+                (0, 2..=8) => app.budget(json!({"maxUnavailable": 1})),
+                (0, 9..) => app.budget(json!({"minAvailable": "75%"})),
+                _ => app,
+            };
+            (namespace, app)
+        })
+        .collect()
+}
+
+fn numbered(name: &str, round: usize) -> String {
+    if round == 0 { name.to_owned() } else { format!("{name}-{}", round + 1) }
+}
+
+fn create(cluster: &Cluster, collection: &Collection, object: Value) -> Result<(), Refusal> {
+    let now = cluster.clock.now();
+    let resource = cluster
+        .catalog
+        .of(collection)
+        .ok_or_else(|| Refusal::not_found(&collection.group, &collection.plural, ""))?;
+    cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real)).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeded_deployments_add_up_and_share_no_name() {
+        for pods in [0, 1, 4, 60, 1_234, 150_000] {
+            let apps = apps(pods);
+            let sum: usize = apps.iter().map(|(_, app)| app.pods(0)).sum();
+            assert_eq!(sum, pods);
+            let mut names: Vec<String> = apps
+                .iter()
+                .flat_map(|(_, app)| app.objects())
+                .map(|(collection, object)| format!("{} {}", collection.plural, object["metadata"]))
+                .collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all);
+        }
+    }
+}
