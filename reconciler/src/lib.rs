@@ -1,1 +1,27 @@
-//! Placeholder.
+//! The in-cluster half of kubectl-nm.
+//!
+//! For every `NodeMaintenance`: [`observe`](observe) what is there, ask `nm-shared` what to do, [`apply`](apply) it.
+//! Evictions run apart from that, in the [`evictor`](evictor), so that no reconcile waits for a pod and no node for
+//! another. Files use only files named before them here.
+
+mod announcer;
+mod apply;
+mod cluster_watches;
+mod context;
+mod evictor;
+mod flags;
+mod logging;
+mod observe;
+mod own_writes;
+mod pod_watches;
+mod program;
+mod reconcile;
+mod triggers;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program until it is told to stop. `args` begins with the program's name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    program::run(args)
+}

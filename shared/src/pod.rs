@@ -57,3 +57,23 @@ pub fn reference(pod: &Pod) -> PodReference {
 pub fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
+
+/// What an API path and a precondition need of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names<'a> {
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// Uid.
+    pub uid: &'a str,
+}
+
+/// The pod's names, borrowed.
+pub fn names(pod: &Pod) -> Names<'_> {
+    Names {
+        namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
+        name: pod.metadata.name.as_deref().unwrap_or_default(),
+        uid: uid(pod),
+    }
+}

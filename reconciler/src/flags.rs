@@ -1,0 +1,56 @@
+//! The command line.
+
+use std::num::NonZeroUsize;
+
+use clap::{Parser, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+/// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
+///
+/// The cluster is taken as by any Kubernetes client: from KUBECONFIG, from ~/.kube/config, or from the service account
+/// of the pod it runs in.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "nm-reconciler", version)]
+pub(crate) struct Flags {
+    /// How many evictions may be under way at once, in the whole cluster
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) max_concurrent_evictions: NonZeroUsize,
+
+    /// How log lines are written, to stderr
+    #[arg(long, value_enum, default_value = "json")]
+    pub(crate) log_format: LogFormat,
+
+    /// Which log lines are written: error, warn, info, debug, trace or off
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log_level: LevelFilter,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For a person.
+    Text,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_has_defaults() {
+        Flags::command().debug_assert();
+        let flags = Flags::parse_from(["nm-reconciler"]);
+        assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (100, LogFormat::Json));
+        assert_eq!(flags.log_level, LevelFilter::INFO);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [["--max-concurrent-evictions", "0"], ["--log-format", "xml"], ["--log-level", "loud"]] {
+            assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

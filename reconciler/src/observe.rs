@@ -1,0 +1,79 @@
+//! Reading: everything that a decision about one maintenance needs, from the watches.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use nm_shared::budget::Budgets;
+use nm_shared::drain_plan::DaemonSets;
+use nm_shared::node_patch::is_cordoned;
+use nm_shared::observed::{Gathering, Observed};
+use nm_shared::{NodeMaintenance, Phase, pod};
+
+use crate::context::{Context, Memory};
+
+/// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none.
+pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Observed {
+    let name = &maintenance.spec.node_name;
+    let node = node(context, name);
+    let ending = maintenance.metadata.deletion_timestamp.is_some();
+    let pods = if ending || node.is_none() { None } else { context.pods.on_node(name) };
+    let uids: HashSet<&str> = pods.iter().flatten().map(|pod| pod::uid(pod)).collect();
+    let attempts = context.evictor.attempts(name, |uid| uids.contains(uid));
+    let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
+    Observed {
+        daemon_sets: Arc::new(daemon_sets(context)),
+        budgets: budgets(context, pods.as_deref().unwrap_or_default()),
+        rivals: rivals(context, maintenance),
+        gathering: gathering(context, maintenance, memory),
+        status_written: memory.status_written,
+        attempts,
+        node,
+        pods,
+    }
+}
+
+fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
+    let seen = context.cluster.nodes.get(&ObjectRef::new(name))?;
+    Some(context.own_nodes.freshest(seen))
+}
+
+fn daemon_sets(context: &Context) -> DaemonSets {
+    let sets = context.cluster.daemon_sets.state();
+    sets.iter().map(|set| (set.namespace().unwrap_or_default(), set.name_any())).collect()
+}
+
+fn budgets(context: &Context, pods: &[Arc<Pod>]) -> Budgets {
+    let namespaces: HashSet<Option<&str>> =
+        pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
+    let all = context.cluster.budgets.state();
+    Budgets::new(all.into_iter().filter(|budget| namespaces.contains(&budget.metadata.namespace.as_deref())))
+}
+
+fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {
+    context.maintenances.state_filter(|other| {
+        other.spec.node_name == maintenance.spec.node_name
+            && other.metadata.deletion_timestamp.is_none()
+            && other.metadata.uid != maintenance.metadata.uid
+    })
+}
+
+fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -> Gathering {
+    let age = memory.first_seen.elapsed();
+    if age >= Gathering::LONGEST {
+        return Gathering { age, ..Gathering::default() };
+    }
+    let uncordoned = |other: &NodeMaintenance| {
+        other.metadata.uid != maintenance.metadata.uid
+            && other.metadata.deletion_timestamp.is_none()
+            && other.status.as_ref().and_then(|status| status.phase) != Some(Phase::Failed)
+            && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node))
+    };
+    Gathering {
+        age,
+        quiet_for: context.memories.quiet_for(),
+        uncordoned: context.maintenances.find(uncordoned).is_some(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The program from its first line to its last: flags, client, watches, controller, signals.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use futures::StreamExt;
+use kube::config::Config;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Client, ResourceExt};
+use nm_shared::NodeMaintenance;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{debug, error, info};
+
+use crate::announcer::Announcer;
+use crate::cluster_watches::ClusterWatches;
+use crate::context::{Context, Memories};
+use crate::evictor::Evictor;
+use crate::flags::Flags;
+use crate::logging;
+use crate::own_writes::OwnWrites;
+use crate::pod_watches::PodWatches;
+use crate::reconcile::{after_failure, reconcile};
+use crate::triggers::Triggers;
+
+/// What is under way when a signal comes may finish within this time.
+const LAST_WORDS: Duration = Duration::from_secs(4);
+
+/// Why the program cannot run.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("cannot start the runtime: {0}")]
+    Runtime(#[source] std::io::Error),
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
+    #[error("no cluster: {0}. Set KUBECONFIG, or run in a pod with a service account")]
+    NoCluster(#[source] kube::config::InferConfigError),
+    #[error("cannot make a client: {0}")]
+    Client(#[source] kube::Error),
+}
+
+/// Runs the program.
+pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let flags = match Flags::try_parse_from(args) {
+        Ok(flags) => flags,
+        Err(message) => {
+            // Help and version go to stdout and are no failure.
+            let _ = message.print();
+            return ExitCode::from(u8::try_from(message.exit_code()).unwrap_or(2));
+        }
+    };
+    logging::start(&flags);
+    match start(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(flags: &Flags) -> Result<(), StartError> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Runtime)?;
+    let result = runtime.block_on(serve(flags));
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    result
+}
+
+async fn serve(flags: &Flags) -> Result<(), StartError> {
+    let stop = stop_signal().map_err(StartError::Signals)?;
+    let client = connect().await?;
+    info!(version = env!("CARGO_PKG_VERSION"), ?flags, "started");
+    tokio::select! {
+        () = control(client, flags, stop.clone()) => {}
+        () = give_up(stop) => {}
+    }
+    info!("stopped");
+    Ok(())
+}
+
+async fn connect() -> Result<Client, StartError> {
+    let mut config = Config::infer().await.map_err(StartError::NoCluster)?;
+    let agent = concat!("nm-reconciler/", env!("CARGO_PKG_VERSION"));
+    // The client would repeat what a budget or a throttling server refuses with 429, unseen and uncounted: every
+    // request here has a retry of its own that knows why.
+    config.default_retry = false;
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
+    Client::try_from(config).map_err(StartError::Client)
+}
+
+/// Reconciles until `stop`, then lets the reconciles under way finish.
+async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
+    let controller = Controller::new(Api::<NodeMaintenance>::all(client.clone()), watcher::Config::default());
+    let maintenances = controller.store();
+    let (triggers, wake_ups) = Triggers::new(maintenances.clone());
+    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), flags.max_concurrent_evictions));
+
+    let (node_triggers, budget_evictor) = (triggers.clone(), evictor.clone());
+    let (cluster, watches) = ClusterWatches::start(
+        &client,
+        move |node| {
+            node_triggers.wake_node(&node.name_any());
+        },
+        move |budget| budget_evictor.wake_for_budget(&budget.namespace().unwrap_or_default()),
+    );
+    tokio::spawn(watches);
+    cluster.ready().await;
+    debug!("watches in sync");
+
+    let context = Arc::new(Context {
+        pods: PodWatches::new(client.clone(), triggers),
+        announcer: Announcer::new(client.clone()),
+        own_maintenances: OwnWrites::default(),
+        own_nodes: OwnWrites::default(),
+        memories: Memories::default(),
+        client,
+        maintenances,
+        cluster,
+        evictor,
+    });
+    controller
+        .reconcile_on(wake_ups)
+        .graceful_shutdown_on(stopped(stop))
+        .run(reconcile, after_failure, context)
+        .for_each(|result| async move {
+            if let Err(failure) = result {
+                debug!(%failure, "controller");
+            }
+        })
+        .await;
+}
+
+/// Resolves once a signal has come and what is under way has had its time.
+async fn give_up(stop: watch::Receiver<bool>) {
+    stopped(stop).await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a stop too.
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+/// Turns true at the first SIGTERM or SIGINT.
+fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
+    let (sender, receiver) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("stopping");
+        sender.send_replace(true);
+        // Kept alive: a dropped sender would read as a stop as well, but only after this one was seen.
+        sender.closed().await;
+    });
+    Ok(receiver)
+}

@@ -1,0 +1,58 @@
+//! One turn for one maintenance: observe, decide, apply.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use nm_shared::NodeMaintenance;
+use nm_shared::decide::decide;
+use tracing::{debug, warn};
+
+use crate::apply::{ApplyError, apply};
+use crate::context::Context;
+use crate::observe::observe;
+
+/// Pauses after failures, one after another: the last one for all that follow.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// Does what the maintenance needs now. It never waits for a pod.
+pub(crate) async fn reconcile(
+    maintenance: Arc<NodeMaintenance>,
+    context: Arc<Context>,
+) -> Result<Action, ApplyError> {
+    let maintenance = context.own_maintenances.freshest(maintenance);
+    let observed = observe(&context, &maintenance);
+    let decision = decide(&maintenance, &observed, Timestamp::now());
+    let look_again = decision.look_again;
+    apply(&context, &maintenance, &observed, decision).await?;
+    context.memories.update(&maintenance.uid().unwrap_or_default(), |memory| memory.failures = 0);
+    Ok(look_again.map_or_else(Action::await_change, Action::requeue))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]
+/// When to try again after a failure. The first of a row is a warning, the others are not worth a line each.
+pub(crate) fn after_failure(
+    maintenance: Arc<NodeMaintenance>,
+    error: &ApplyError,
+    context: Arc<Context>,
+) -> Action {
+    let uid = maintenance.uid().unwrap_or_default();
+    let failures = context.memories.update(&uid, |memory| memory.failures += 1).failures;
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
+    if failures == 1 && !error.is_conflict() {
+        warn!(maintenance = name, node, cause, "{error}; it will be tried again");
+    } else {
+        debug!(maintenance = name, node, cause, failures, "{error}");
+    }
+    let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(PAUSES.len() - 1);
+    Action::requeue(PAUSES[index])
+}
