@@ -5,15 +5,19 @@
 
 mod budget_math;
 mod controller;
+mod daemonset;
 mod deployment;
 mod desk;
 mod disruption;
 mod feed;
+mod garbage;
 pub mod kubelet;
+mod namespace;
 mod node_fit;
 mod node_lifecycle;
 mod node_loads;
 mod owned_pods;
+mod pod_gc;
 mod pod_status;
 mod pod_template;
 mod replicaset;
@@ -49,6 +53,10 @@ impl Controllers {
         controllers.add(cluster, replicaset::ReplicaSets::new());
         controllers.add(cluster, deployment::Deployments::default());
         controllers.add(cluster, disruption::Disruption::default());
+        controllers.add(cluster, daemonset::DaemonSets::default());
+        controllers.add(cluster, garbage::Garbage::default());
+        controllers.add(cluster, namespace::Namespaces::default());
+        controllers.add(cluster, pod_gc::PodGc::default());
         controllers.add(cluster, node_lifecycle::NodeLifecycle::default());
         controllers
     }

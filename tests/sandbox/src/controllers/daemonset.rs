@@ -1,0 +1,261 @@
+//! `DaemonSets`: one pod on every node that the template fits, cordoned or not.
+//!
+//! A change of one pod or node concerns that node alone, so on a large cluster nothing is counted anew per event but
+//! the status. Pods of an older template stay until something else ends them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use crate::pod;
+use crate::registry::Propagation;
+use crate::resource::{DAEMON_SETS, NODES, PODS};
+use crate::store::{Change, Collection, Key, Object};
+
+use super::controller::{Controller, Next, Watches};
+use super::desk::Desk;
+use super::node_fit;
+use super::pod_template::{self, PodName};
+use super::template_hash::template_hash;
+
+/// Where a set has to be looked after.
+#[derive(Debug)]
+enum Scope {
+    Everywhere,
+    On(BTreeSet<String>),
+}
+
+/// One set's pods and the nodes that should have one.
+#[derive(Debug, Default)]
+struct Fleet {
+    pods: HashMap<String, BTreeMap<String, Object>>,
+    wanted_on: BTreeSet<String>,
+}
+
+/// The `DaemonSet` controller.
+#[derive(Debug, Default)]
+pub(crate) struct DaemonSets {
+    fleets: HashMap<String, Fleet>,
+    sets: BTreeSet<Key>,
+    dirty: BTreeMap<Key, Scope>,
+}
+
+impl DaemonSets {
+    fn observe_set(&mut self, change: &Change) {
+        if let Some(set) = &change.after {
+            let key = Key::of(set);
+            self.sets.insert(key.clone());
+            let same = |before: &Object| before["spec"] == set["spec"];
+            if !change.before.as_ref().is_some_and(same) {
+                self.dirty.insert(key, Scope::Everywhere);
+            }
+        } else if let Some(set) = &change.before {
+            self.sets.remove(&Key::of(set));
+            self.fleets.remove(pod::uid(set));
+        }
+    }
+
+    fn observe_node(&mut self, change: &Change) {
+        let Some(node) = change.after.as_ref().or(change.before.as_ref()) else {
+            return;
+        };
+        if let (Some(before), Some(after)) = (&change.before, &change.after)
+            && before["spec"] == after["spec"]
+            && before["metadata"]["labels"] == after["metadata"]["labels"]
+        {
+            return;
+        }
+        for set in self.sets.clone() {
+            self.look_at(set, pod::name(node));
+        }
+    }
+
+    fn observe_pod(&mut self, change: &Change) {
+        for (object, is_there) in [(&change.before, false), (&change.after, true)] {
+            let Some(pod) = object else { continue };
+            let owner = pod::controller(pod).filter(|owner| owner["kind"] == "DaemonSet");
+            let Some((owner, node)) = owner.zip(node_of(pod)) else {
+                continue;
+            };
+            let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+            let pods = self.fleets.entry(text("uid")).or_default().pods.entry(node.clone()).or_default();
+            if is_there {
+                pods.insert(pod::name(pod).to_owned(), pod.clone());
+            } else {
+                pods.remove(pod::name(pod));
+            }
+            self.look_at(Key::new(pod::namespace(pod), text("name")), &node);
+        }
+    }
+
+    fn look_at(&mut self, set: Key, node: &str) {
+        let scope = self.dirty.entry(set).or_insert_with(|| Scope::On(BTreeSet::new()));
+        if let Scope::On(nodes) = scope {
+            nodes.insert(node.to_owned());
+        }
+    }
+
+    fn reconcile(&mut self, desk: &mut Desk<'_>, key: Key, scope: Scope) {
+        let Some(set) = desk.get(&DAEMON_SETS, &key) else {
+            return;
+        };
+        let fleet = self.fleets.entry(pod::uid(&set).to_owned()).or_default();
+        let mut nodes = match scope {
+            Scope::On(nodes) => nodes,
+            Scope::Everywhere => {
+                let mut nodes: BTreeSet<String> = fleet.pods.keys().cloned().collect();
+                let all = desk.state.list(&NODES, None);
+                nodes.extend(all.map(|node| pod::name(node).to_owned()));
+                nodes
+            }
+        };
+        let template = pod_of(&set);
+        while let Some(node) = nodes.pop_first() {
+            if desk.is_full() {
+                nodes.insert(node);
+                break;
+            }
+            fleet.settle(desk, &set, &template, &node);
+        }
+        fleet.report(desk, &set);
+        for node in nodes {
+            self.look_at(key.clone(), &node);
+        }
+    }
+}
+
+impl Fleet {
+    /// Sees to it that the set's pod is on a node if it should be, and only then.
+    fn settle(&mut self, desk: &mut Desk<'_>, set: &Value, template: &Value, name: &str) {
+        let pods = self.pods.get(name).into_iter().flat_map(BTreeMap::values);
+        let mut live: Vec<&Object> = pods.filter(|pod| !pod::is_terminating(pod)).collect();
+        let node = desk.get(&NODES, &Key::cluster(name));
+        let fits = |check: fn(&Value, &Value) -> Result<(), node_fit::Unfit>| {
+            node.as_ref().is_some_and(|node| check(template, node).is_ok())
+        };
+        if fits(node_fit::check) {
+            self.wanted_on.insert(name.to_owned());
+        } else {
+            self.wanted_on.remove(name);
+        }
+        if pod::is_terminating(set) {
+            return;
+        }
+        if live.is_empty() && self.wanted_on.contains(name) {
+            desk.create(&PODS, pinned(template, name));
+        }
+        // One healthy pod stays where it may; finished ones make room for a new one.
+        live.sort_by_key(|pod| (pod::is_finished(pod), !pod::is_ready(pod)));
+        let keeps = fits(node_fit::check_staying) && live.first().is_some_and(|pod| !pod::is_finished(pod));
+        for pod in live.iter().skip(usize::from(keeps)) {
+            desk.delete(&PODS, pod, None, Propagation::Background);
+        }
+    }
+
+    fn report(&self, desk: &mut Desk<'_>, set: &Object) {
+        let (mut current, mut ready, mut misplaced) = (0, 0, 0);
+        for (node, pods) in &self.pods {
+            let active = || pods.values().filter(|pod| pod::is_active(pod));
+            if active().next().is_none() {
+                continue;
+            }
+            if self.wanted_on.contains(node) {
+                current += 1;
+                ready += usize::from(active().any(|pod| pod::is_ready(pod)));
+            } else {
+                misplaced += 1;
+            }
+        }
+        let desired = self.wanted_on.len();
+        let mut status = json!({
+            "currentNumberScheduled": current, "desiredNumberScheduled": desired, "numberReady": ready,
+            "numberAvailable": ready, "numberMisscheduled": misplaced, "updatedNumberScheduled": current,
+            "observedGeneration": set["metadata"]["generation"],
+        });
+        if desired > ready {
+            status["numberUnavailable"] = json!(desired - ready);
+        }
+        desk.edit_status(&DAEMON_SETS, set, |set| set["status"] = status);
+    }
+}
+
+/// The node that a pod runs on or, before it is bound, the one that it asks for.
+fn node_of(pod: &Value) -> Option<String> {
+    pod::node(pod).map(str::to_owned).or_else(|| node_fit::named_node(pod))
+}
+
+/// The set's pod for no node in particular, with the tolerations that every such pod gets.
+fn pod_of(set: &Value) -> Value {
+    let mut pod = pod_template::pod(set, PodName::Generated);
+    pod["metadata"]["labels"]["controller-revision-hash"] = json!(template_hash(&set["spec"]["template"]));
+    let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    for (condition, effect) in [
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    ] {
+        tolerations.push(json!({
+            "key": format!("node.kubernetes.io/{condition}"), "operator": "Exists", "effect": effect,
+        }));
+    }
+    pod["spec"]["tolerations"] = json!(tolerations);
+    pod
+}
+
+/// The pod for one node, to which the scheduler binds it.
+fn pinned(template: &Value, node: &str) -> Value {
+    let mut pod = template.clone();
+    let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+    let required =
+        &mut pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    match required["nodeSelectorTerms"].as_array_mut() {
+        Some(terms) => {
+            for term in terms {
+                term["matchFields"] = fields.clone();
+            }
+        }
+        None => *required = json!({"nodeSelectorTerms": [{"matchFields": fields}]}),
+    }
+    pod
+}
+
+impl Controller for DaemonSets {
+    fn watches(&self) -> Watches {
+        const WATCHED: &[Collection] = &[DAEMON_SETS, NODES, PODS];
+        Watches::These(WATCHED)
+    }
+
+    fn forget(&mut self, collection: &Collection) {
+        if *collection == PODS {
+            for fleet in self.fleets.values_mut() {
+                fleet.pods.clear();
+            }
+        }
+        for set in &self.sets {
+            self.dirty.insert(set.clone(), Scope::Everywhere);
+        }
+    }
+
+    fn observe(&mut self, collection: &Collection, change: &Change) {
+        if *collection == PODS {
+            self.observe_pod(change);
+        } else if *collection == NODES {
+            self.observe_node(change);
+        } else {
+            self.observe_set(change);
+        }
+    }
+
+    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+        while !desk.is_full() {
+            let Some((key, scope)) = self.dirty.pop_first() else {
+                return Next::Change;
+            };
+            self.reconcile(desk, key, scope);
+        }
+        Next::now_if(!self.dirty.is_empty())
+    }
+}
