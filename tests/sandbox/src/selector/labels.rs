@@ -1,0 +1,209 @@
+//! Label selectors: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, with the API server's own complaints.
+
+use std::collections::BTreeSet;
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use serde_json::Value;
+
+/// A label selector; the empty one matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LabelSelector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Operator {
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
+    Exists,
+    Absent,
+    Above(i64),
+    Below(i64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Symbol(&'static str),
+}
+
+impl LabelSelector {
+    /// Reads a selector; the error is what follows `unable to parse requirement: `.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens = tokens(text).into_iter().peekable();
+        let mut requirements = Vec::new();
+        while tokens.peek().is_some() {
+            requirements.push(requirement(&mut tokens)?);
+            match tokens.next() {
+                None => break,
+                Some(Token::Symbol(",")) if tokens.peek().is_some() => {}
+                Some(Token::Symbol(",")) => {
+                    return Err("found '', expected: identifier after ','".into());
+                }
+                other => return Err(format!("found '{}', expected: ',' or 'end of string'", shown(other))),
+            }
+        }
+        Ok(Self(requirements))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it matches `metadata.labels`.
+    pub(crate) fn matches(&self, labels: &Value) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = labels[&requirement.key].as_str();
+            let number = value.and_then(|value| value.parse::<i64>().ok());
+            match &requirement.operator {
+                Operator::In(values) => value.is_some_and(|value| values.contains(value)),
+                Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+                Operator::Exists => value.is_some(),
+                Operator::Absent => value.is_none(),
+                Operator::Above(limit) => number.is_some_and(|number| number > *limit),
+                Operator::Below(limit) => number.is_some_and(|number| number < *limit),
+            }
+        })
+    }
+}
+
+fn requirement(tokens: &mut Peekable<IntoIter<Token>>) -> Result<Requirement, String> {
+    let absent = tokens.next_if_eq(&Token::Symbol("!")).is_some();
+    let key = match tokens.next() {
+        Some(Token::Word(key)) => key,
+        other => {
+            let found = shown(other);
+            return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+        }
+    };
+    if absent {
+        let operator = Operator::Absent;
+        return Ok(Requirement { key, operator });
+    }
+    let operator = match tokens.peek() {
+        None | Some(Token::Symbol(",")) => Operator::Exists,
+        Some(_) => match tokens.next() {
+            Some(Token::Symbol("=" | "==")) => Operator::In([exact(tokens)?].into()),
+            Some(Token::Symbol("!=")) => Operator::NotIn([exact(tokens)?].into()),
+            Some(Token::Symbol(">")) => Operator::Above(number(&exact(tokens)?)?),
+            Some(Token::Symbol("<")) => Operator::Below(number(&exact(tokens)?)?),
+            Some(Token::Word(word)) if word == "in" => Operator::In(set(tokens)?),
+            Some(Token::Word(word)) if word == "notin" => Operator::NotIn(set(tokens)?),
+            other => {
+                let found = shown(other);
+                return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
+            }
+        },
+    };
+    Ok(Requirement { key, operator })
+}
+
+fn exact(tokens: &mut Peekable<IntoIter<Token>>) -> Result<String, String> {
+    match tokens.peek() {
+        None | Some(Token::Symbol(",")) => Ok(String::new()),
+        Some(_) => match tokens.next() {
+            Some(Token::Word(word)) => Ok(word),
+            other => Err(format!("found '{}', expected: identifier", shown(other))),
+        },
+    }
+}
+
+fn set(tokens: &mut Peekable<IntoIter<Token>>) -> Result<BTreeSet<String>, String> {
+    if tokens.next_if_eq(&Token::Symbol("(")).is_none() {
+        return Err(format!("found '{}', expected: '('", shown(tokens.next())));
+    }
+    let mut values = BTreeSet::new();
+    let mut pending = String::new();
+    loop {
+        match tokens.next() {
+            Some(Token::Word(word)) => pending = word,
+            Some(Token::Symbol(",")) => _ = values.insert(std::mem::take(&mut pending)),
+            Some(Token::Symbol(")")) => {
+                values.insert(pending);
+                return Ok(values);
+            }
+            other => return Err(format!("found '{}', expected: ',', or identifier", shown(other))),
+        }
+    }
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| format!("for 'Gt', 'Lt' operators, the value must be an integer: {text:?}"))
+}
+
+fn shown(token: Option<Token>) -> String {
+    match token {
+        Some(Token::Word(word)) => word,
+        Some(Token::Symbol(symbol)) => symbol.to_owned(),
+        None => String::new(),
+    }
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    const SYMBOLS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
+    let mut rest = text.trim_start();
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        if let Some(symbol) = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+            found.push(Token::Symbol(symbol));
+            rest = &rest[symbol.len()..];
+        } else {
+            let end = rest.find(|c: char| c.is_whitespace() || "=!(),><".contains(c)).unwrap_or(rest.len());
+            found.push(Token::Word(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+        rest = rest.trim_start();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn matches(selector: &str, labels: &Value) -> bool {
+        LabelSelector::parse(selector).unwrap().matches(labels)
+    }
+
+    #[test]
+    fn each_operator_chooses_as_the_api_says() {
+        let labels = json!({"zone": "a", "rank": "3", "empty": ""});
+        for selector in [
+            "",
+            "zone",
+            "zone=a",
+            "zone==a",
+            "zone!=b",
+            "absent!=b",
+            "!absent",
+            "zone in (a,b)",
+            "zone notin (c)",
+            "absent notin (c)",
+            "rank>2",
+            "rank<4",
+            "empty=",
+            "zone in (a, b),!absent",
+        ] {
+            assert!(matches(selector, &labels), "{selector}");
+        }
+        for selector in
+            ["zone=b", "absent", "!zone", "zone in (b)", "zone notin (a)", "rank>3", "zone=a,absent"]
+        {
+            assert!(!matches(selector, &labels), "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_selector_is_told_in_the_servers_words() {
+        assert_eq!(LabelSelector::parse("a===b").unwrap_err(), "found '=', expected: identifier");
+        assert!(LabelSelector::parse("a in b").is_err());
+        assert!(LabelSelector::parse("a b").is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! Which objects a list or a watch is about: label selectors and field selectors as they stand in a query.
+
+pub(crate) mod fields;
+pub(crate) mod labels;
+
+use serde_json::Value;
+
+use crate::refusal::Refusal;
+use crate::resource::Resource;
+use fields::FieldSelector;
+use labels::LabelSelector;
+
+/// Both selectors of a request, and its namespace.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Selection {
+    /// Namespace, or none for all.
+    pub(crate) namespace: Option<String>,
+    /// `labelSelector`.
+    pub(crate) labels: LabelSelector,
+    /// `fieldSelector`.
+    pub(crate) fields: FieldSelector,
+}
+
+impl Selection {
+    /// Reads both selectors.
+    ///
+    /// # Errors
+    /// 400 when one cannot be read, or names a field that the resource does not select by.
+    pub(crate) fn parse(
+        resource: &Resource,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Result<Self, Refusal> {
+        Ok(Self {
+            namespace: namespace.map(str::to_owned),
+            labels: LabelSelector::parse(labels.unwrap_or_default())
+                .map_err(|error| Refusal::bad_request(format!("unable to parse requirement: {error}")))?,
+            fields: FieldSelector::parse(resource, fields.unwrap_or_default())?,
+        })
+    }
+
+    /// Whether it leaves objects of the namespace out.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether it chooses the object.
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        self.namespace.as_deref().is_none_or(|namespace| metadata["namespace"] == namespace)
+            && self.labels.matches(&metadata["labels"])
+            && self.fields.matches(object)
+    }
+}
