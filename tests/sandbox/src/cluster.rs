@@ -20,11 +20,7 @@ pub struct Cluster {
 impl Cluster {
     /// An empty cluster with the built-in resources.
     pub fn new(clock: Clock) -> Self {
-        Self {
-            store: Store::default(),
-            catalog: Catalog::default(),
-            clock,
-        }
+        Self { store: Store::default(), catalog: Catalog::default(), clock }
     }
 }
 
@@ -36,33 +32,29 @@ pub struct Catalog {
 
 impl Default for Catalog {
     fn default() -> Self {
-        Self {
-            resources: RwLock::new(built_in()),
-        }
+        Self { resources: RwLock::new(built_in()) }
     }
 }
 
 impl Catalog {
     /// The resource behind a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Resource> {
-        self.all()
-            .into_iter()
-            .find(|r| r.group() == group && r.version == version && r.plural() == plural)
+        self.first(|r| r.group() == group && r.version == version && r.plural() == plural)
     }
 
     /// Any version of a collection's resource.
     pub fn of(&self, collection: &Collection) -> Option<Resource> {
-        self.all()
-            .into_iter()
-            .find(|resource| resource.collection == *collection)
+        self.first(|resource| resource.collection == *collection)
+    }
+
+    fn first(&self, wanted: impl Fn(&Resource) -> bool) -> Option<Resource> {
+        let resources = self.resources.read().unwrap_or_else(PoisonError::into_inner);
+        resources.iter().find(|resource| wanted(resource)).cloned()
     }
 
     /// Everything, in the order of discovery.
     pub fn all(&self) -> Vec<Resource> {
-        self.resources
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Serves the given versions of a collection and no others.

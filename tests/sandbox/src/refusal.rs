@@ -22,13 +22,7 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason: Some(reason),
-            message: message.into(),
-            details: None,
-            retry_after: None,
-        }
+        Self { code, reason: Some(reason), message: message.into(), details: None, retry_after: None }
     }
 
     /// The same, with `details`.
@@ -53,39 +47,23 @@ impl Refusal {
     /// 409 for an object that exists.
     pub fn already_exists(group: &str, plural: &str, name: &str, terminating: bool) -> Self {
         let resource = qualified(group, plural);
-        let prefix = if terminating {
-            "object is being deleted: "
-        } else {
-            ""
-        };
-        Self::new(
-            409,
-            "AlreadyExists",
-            format!("{prefix}{resource} {name:?} already exists"),
-        )
-        .with_details(details(group, plural, name))
+        let prefix = if terminating { "object is being deleted: " } else { "" };
+        Self::new(409, "AlreadyExists", format!("{prefix}{resource} {name:?} already exists"))
+            .with_details(details(group, plural, name))
     }
 
     /// 409 for a write that carried an old resourceVersion or a foreign uid.
     pub fn conflict(group: &str, plural: &str, name: &str, because: &str) -> Self {
         let resource = qualified(group, plural);
-        Self::new(
-            409,
-            "Conflict",
-            format!("Operation cannot be fulfilled on {resource} {name:?}: {because}"),
-        )
-        .with_details(details(group, plural, name))
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {resource} {name:?}: {because}"))
+            .with_details(details(group, plural, name))
     }
 
     /// 403 with a sentence that follows `pods "x" is forbidden: `.
     pub fn forbidden(group: &str, plural: &str, name: &str, because: &str) -> Self {
         let resource = qualified(group, plural);
-        Self::new(
-            403,
-            "Forbidden",
-            format!("{resource} {name:?} is forbidden: {because}"),
-        )
-        .with_details(details(group, plural, name))
+        Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {because}"))
+            .with_details(details(group, plural, name))
     }
 
     /// 410: the history that a watch or a page asks for is no longer kept.
@@ -95,10 +73,9 @@ impl Refusal {
 
     /// 422 with one cause a field, as validation reports them.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
-        let sentences: Vec<String> = causes
-            .iter()
-            .map(|c| format!("{}: {}", c.field, c.message))
-            .collect();
+        let mut sentences: Vec<String> =
+            causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        sentences.dedup();
         let listed = match sentences.as_slice() {
             [only] => only.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -108,12 +85,8 @@ impl Refusal {
             .iter()
             .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
             .collect();
-        Self::new(
-            422,
-            "Invalid",
-            format!("{} {name:?} is invalid: {listed}", qualified(group, kind)),
-        )
-        .with_details(body)
+        Self::new(422, "Invalid", format!("{} {name:?} is invalid: {listed}", qualified(group, kind)))
+            .with_details(body)
     }
 
     /// The body of the answer.
@@ -146,40 +119,24 @@ pub struct FieldError {
 impl FieldError {
     /// `Required value`.
     pub fn required(field: impl Into<String>) -> Self {
-        Self {
-            reason: "FieldValueRequired",
-            field: field.into(),
-            message: "Required value".into(),
-        }
+        Self { reason: "FieldValueRequired", field: field.into(), message: "Required value".into() }
     }
 
     /// `Invalid value: …`; `value` is shown as JSON.
     pub fn invalid(field: impl Into<String>, value: &Value, because: &str) -> Self {
         let message = format!("Invalid value: {value}: {because}");
-        Self {
-            reason: "FieldValueInvalid",
-            field: field.into(),
-            message,
-        }
+        Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
     /// `Forbidden: …`.
     pub fn forbidden(field: impl Into<String>, because: &str) -> Self {
-        Self {
-            reason: "FieldValueForbidden",
-            field: field.into(),
-            message: format!("Forbidden: {because}"),
-        }
+        Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {because}") }
     }
 }
 
 /// `plural.group`, or `plural` alone in the core group.
 pub fn qualified(group: &str, plural: &str) -> String {
-    if group.is_empty() {
-        plural.to_owned()
-    } else {
-        format!("{plural}.{group}")
-    }
+    if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 fn details(group: &str, kind: &str, name: &str) -> Value {

@@ -3,11 +3,18 @@
 //! Each function is one request carried out on the state, whole or not at all. Defaults, schemas, budgets and rights
 //! come before it (`http`); garbage collection and kubelets come after it (`cluster`).
 
+mod metadata;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+pub use metadata::finalizers;
+use metadata::{add_finalizer, bump_generation, strip};
+pub(crate) use metadata::{merged, suffix};
+
 use crate::clock::metav1_time;
+use crate::defaults;
 use crate::refusal::{FieldError, Refusal};
 use crate::resource::{NAMESPACES, NODES, Resource};
 use crate::store::{Key, Object, State};
@@ -84,36 +91,24 @@ pub fn create(
     }
     if let Some(existing) = state.get(&resource.collection, &key) {
         let terminating = !existing["metadata"]["deletionTimestamp"].is_null();
-        return Err(Refusal::already_exists(
-            resource.group(),
-            resource.plural(),
-            &key.name,
-            terminating,
-        ));
+        return Err(Refusal::already_exists(resource.group(), resource.plural(), &key.name, terminating));
     }
     let metadata = &mut object["metadata"];
     metadata["uid"] = json!(Uuid::new_v4().to_string());
     metadata["creationTimestamp"] = json!(metav1_time(now));
-    strip(
-        metadata,
-        &[
-            "resourceVersion",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "managedFields",
-        ],
-    );
+    strip(metadata, &["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
     if resource.generation {
         metadata["generation"] = json!(1);
     } else {
         strip(metadata, &["generation"]);
     }
-    // A node and a pod may be born with a status: that is how a kubelet registers, and harmless in a sandbox.
+    // A node may be born with a status: that is how a kubelet registers.
     if resource.status && resource.collection != NODES {
         strip(&mut object, &["status"]);
     }
     object["apiVersion"] = json!(resource.api_version());
     object["kind"] = json!(resource.kind);
+    defaults::fill(resource, &mut object);
     Ok(commit(state, resource, object, effect))
 }
 
@@ -130,19 +125,17 @@ pub fn update(
 ) -> Result<Object, Refusal> {
     let key = Key::of(object);
     let (group, plural) = (resource.group(), resource.plural());
-    let current = state
-        .get(&resource.collection, &key)
-        .ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
+    let current =
+        state.get(&resource.collection, &key).ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
     check_identity(resource, &key, &current, object)?;
-    let next = merge_parts(resource, &current, object, part);
+    let next = merged(resource, &current, object, part);
     check_finalizers(resource, &key, &current, &next)?;
     if *current == next {
         return Ok(current);
     }
     if is_finished(resource, &next) {
-        // The last finalizer went: the object goes with it, answered as it was.
+        // The last finalizer went: the object goes with it. Watchers see its last stored state, as from etcd.
         if effect == Effect::Real {
-            state.put(&resource.collection, next.clone());
             state.remove(&resource.collection, &key);
         }
         return Ok(Object::new(next));
@@ -172,9 +165,8 @@ pub fn delete(
     effect: Effect,
 ) -> Result<Deleted, Refusal> {
     let (group, plural) = (resource.group(), resource.plural());
-    let current = state
-        .get(&resource.collection, key)
-        .ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
+    let current =
+        state.get(&resource.collection, key).ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
     check_preconditions(resource, key, &current, options)?;
     let mut next = Value::clone(&current);
     match options.propagation {
@@ -185,16 +177,16 @@ pub fn delete(
     if resource.collection == NAMESPACES {
         next["status"]["phase"] = json!("Terminating");
     }
-    let grace = if resource.graceful {
-        pod_grace(&current, options)
-    } else {
-        0
-    };
+    let grace = if resource.graceful { pod_grace(&current, options) } else { 0 };
     mark_deleted(resource, &mut next, grace, now);
     if is_finished(resource, &next) {
         let last = match effect {
+            // Watchers are told of a pod's end of grace before its end; other objects just go.
             Effect::Real => {
-                let marked = state.put(&resource.collection, next);
+                let marked = match resource.graceful {
+                    true => state.put(&resource.collection, next),
+                    false => Object::new(next),
+                };
                 state.remove(&resource.collection, key).unwrap_or(marked)
             }
             Effect::DryRun => Object::new(next),
@@ -240,7 +232,16 @@ pub fn namespace_terminating(resource: &Resource, key: &Key) -> Refusal {
     refusal
 }
 
-fn check_identity(resource: &Resource, key: &Key, current: &Value, object: &Value) -> Result<(), Refusal> {
+/// Holds a write to the resourceVersion and the uid that it carries, if it does.
+///
+/// # Errors
+/// 409 when one is not the object's.
+pub(crate) fn check_identity(
+    resource: &Resource,
+    key: &Key,
+    current: &Value,
+    object: &Value,
+) -> Result<(), Refusal> {
     let (group, plural) = (resource.group(), resource.plural());
     let (old, new) = (&current["metadata"], &object["metadata"]);
     if let Some(version) = new["resourceVersion"].as_str().filter(|v| !v.is_empty())
@@ -278,12 +279,8 @@ fn check_preconditions(
         );
         // The precondition's own message names the kind and not the resource, in the core group.
         let name = &key.name;
-        Refusal::new(
-            409,
-            "Conflict",
-            format!("Operation cannot be fulfilled on {kind} {name:?}: {because}"),
-        )
-        .with_details(json!({"name": name, "kind": kind}))
+        Refusal::new(409, "Conflict", format!("Operation cannot be fulfilled on {kind} {name:?}: {because}"))
+            .with_details(json!({"name": name, "kind": kind}))
     };
     match (&options.uid, &options.resource_version) {
         (Some(uid), _) if metadata["uid"] != **uid => Err(mismatch("UID", uid, &metadata["uid"])),
@@ -294,60 +291,16 @@ fn check_preconditions(
     }
 }
 
-/// The object that a write to one part makes of `current`: system metadata stays, the other part stays.
-fn merge_parts(resource: &Resource, current: &Value, object: &Value, part: Part) -> Value {
-    let mut next = match (part, resource.status) {
-        (Part::Status, _) => {
-            let mut next = current.clone();
-            copy(&mut next, object, "status");
-            return next;
-        }
-        (Part::Main, true) => {
-            let mut next = object.clone();
-            copy(&mut next, current, "status");
-            next
-        }
-        (Part::Main, false) => object.clone(),
-    };
-    let system = [
-        "uid",
-        "creationTimestamp",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "resourceVersion",
-        "generateName",
-    ];
-    for field in system {
-        copy(&mut next["metadata"], &current["metadata"], field);
-    }
-    strip(&mut next["metadata"], &["managedFields"]);
-    tidy(&mut next["metadata"]);
-    copy(&mut next, current, "apiVersion");
-    copy(&mut next, current, "kind");
-    if resource.generation && without_bookkeeping(&next) != without_bookkeeping(current) {
-        bump_generation(&mut next);
-    }
-    next
-}
-
 fn check_finalizers(resource: &Resource, key: &Key, current: &Value, next: &Value) -> Result<(), Refusal> {
     if current["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
     let old = finalizers(current);
-    let added: Vec<&str> = finalizers(next)
-        .into_iter()
-        .filter(|name| !old.contains(name))
-        .collect();
+    let added: Vec<&str> = finalizers(next).into_iter().filter(|name| !old.contains(name)).collect();
     if added.is_empty() {
         return Ok(());
     }
-    let list = added
-        .iter()
-        .map(|name| format!("{name:?}"))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let list = added.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let because = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
     );
@@ -356,7 +309,8 @@ fn check_finalizers(resource: &Resource, key: &Key, current: &Value, next: &Valu
         resource.group(),
         &resource.kind,
         &key.name,
-        &[cause],
+        // Metadata is validated twice on updates, and the API server reports both.
+        &[cause.clone(), cause],
     ))
 }
 
@@ -364,9 +318,7 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let waits_for_kubelet = resource.graceful && metadata["deletionGracePeriodSeconds"].as_i64() != Some(0);
     let waits_for_content = resource.collection == NAMESPACES
-        && object["spec"]["finalizers"]
-            .as_array()
-            .is_some_and(|finalizers| !finalizers.is_empty());
+        && object["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
     !metadata["deletionTimestamp"].is_null()
         && finalizers(object).is_empty()
         && !waits_for_kubelet
@@ -380,9 +332,7 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
     if unbound || finished {
         return 0;
     }
-    let own = pod["spec"]["terminationGracePeriodSeconds"]
-        .as_i64()
-        .unwrap_or(30);
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
     options.grace_period_seconds.unwrap_or(own).max(0)
 }
 
@@ -393,82 +343,11 @@ fn mark_deleted(resource: &Resource, object: &mut Value, grace: i64, now: Timest
     if terminating && current.is_some_and(|current| current <= grace) {
         return;
     }
-    let ends_at = now
-        .saturating_add(SignedDuration::from_secs(grace))
-        .unwrap_or(Timestamp::MAX);
+    let ends_at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     object["metadata"]["deletionTimestamp"] = json!(metav1_time(ends_at));
     object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     // As for every object, but an object that was never counted stays uncounted.
     if !terminating && (resource.generation || object["metadata"]["generation"].is_i64()) {
         bump_generation(object);
     }
-}
-
-fn bump_generation(object: &mut Value) {
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-    object["metadata"]["generation"] = json!(generation);
-}
-
-fn add_finalizer(object: &mut Value, name: &str) {
-    let mut names: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
-    if names.iter().all(|existing| existing != name) {
-        names.push(name.to_owned());
-    }
-    object["metadata"]["finalizers"] = json!(names);
-}
-
-/// `metadata.finalizers`.
-pub fn finalizers(object: &Value) -> Vec<&str> {
-    object["metadata"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
-}
-
-/// Everything that a generation counts.
-fn without_bookkeeping(object: &Value) -> Value {
-    let mut rest = object.clone();
-    strip(&mut rest, &["metadata", "status"]);
-    rest
-}
-
-/// Empty lists and maps of metadata are not written down.
-fn tidy(metadata: &mut Value) {
-    if let Some(fields) = metadata.as_object_mut() {
-        fields.retain(|_, value| match value {
-            Value::Null => false,
-            Value::Array(items) => !items.is_empty(),
-            Value::Object(entries) => !entries.is_empty(),
-            _ => true,
-        });
-    }
-}
-
-fn copy(to: &mut Value, from: &Value, field: &str) {
-    match from.get(field) {
-        Some(value) => to[field] = value.clone(),
-        None => strip(to, &[field]),
-    }
-}
-
-fn strip(object: &mut Value, fields: &[&str]) {
-    if let Some(map) = object.as_object_mut() {
-        for field in fields {
-            map.remove(*field);
-        }
-    }
-}
-
-/// Five characters, from the alphabet that the API server uses for generated names.
-fn suffix() -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let random = Uuid::new_v4();
-    random
-        .as_bytes()
-        .iter()
-        .take(5)
-        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]))
-        .collect()
 }

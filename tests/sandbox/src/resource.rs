@@ -1,15 +1,14 @@
 //! What kinds of object there are and how each behaves where they differ.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use crate::crd::Definition;
 use crate::store::Collection;
 
 /// One resource in one version, as discovery lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are independent traits of a resource, not one state"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent traits of a resource, not one state")]
 pub struct Resource {
     /// Where its objects are kept.
     pub collection: Collection,
@@ -31,6 +30,8 @@ pub struct Resource {
     pub generation: bool,
     /// Whether a delete waits for a kubelet, as it does for pods.
     pub graceful: bool,
+    /// What its CRD says of it; none for built-in resources.
+    pub definition: Option<Arc<Definition>>,
 }
 
 /// Nodes.
@@ -41,6 +42,8 @@ pub const NAMESPACES: Collection = Collection::fixed("", "namespaces");
 pub const PODS: Collection = Collection::fixed("", "pods");
 /// Events of the core group, which `events.k8s.io` shows too.
 pub const EVENTS: Collection = Collection::fixed("", "events");
+/// The same events under `events.k8s.io`, where nothing is stored.
+pub const NEW_EVENTS: Collection = Collection::fixed("events.k8s.io", "events");
 /// `ReplicaSets`.
 pub const REPLICA_SETS: Collection = Collection::fixed("apps", "replicasets");
 /// Deployments.
@@ -58,224 +61,76 @@ pub const LEASES: Collection = Collection::fixed("coordination.k8s.io", "leases"
 /// Custom resource definitions.
 pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customresourcedefinitions");
 
+/// A built-in resource: group, version, plural, kind, short names and traits.
+type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// The resources that every cluster has, in the order of discovery.
+///
+/// The traits are fields of [`Resource`], each by its word.
+#[rustfmt::skip]
+const BUILT_IN: &[Row] = &[
+    ("", "v1", "configmaps", "ConfigMap", "cm", "namespaced"),
+    ("", "v1", "endpoints", "Endpoints", "ep", "namespaced"),
+    ("", "v1", "events", "Event", "ev", "namespaced"),
+    ("", "v1", "namespaces", "Namespace", "ns", "status"),
+    ("", "v1", "nodes", "Node", "no", "status"),
+    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc", "namespaced status"),
+    ("", "v1", "persistentvolumes", "PersistentVolume", "pv", "status"),
+    ("", "v1", "pods", "Pod", "po", "namespaced status generation graceful all"),
+    ("", "v1", "secrets", "Secret", "", "namespaced"),
+    ("", "v1", "serviceaccounts", "ServiceAccount", "sa", "namespaced"),
+    ("", "v1", "services", "Service", "svc", "namespaced status all"),
+    ("apps", "v1", "controllerrevisions", "ControllerRevision", "", "namespaced"),
+    ("apps", "v1", "daemonsets", "DaemonSet", "ds", "namespaced status generation all"),
+    ("apps", "v1", "deployments", "Deployment", "deploy", "namespaced status generation all"),
+    ("apps", "v1", "replicasets", "ReplicaSet", "rs", "namespaced status generation all"),
+    ("apps", "v1", "statefulsets", "StatefulSet", "sts", "namespaced status generation all"),
+    ("events.k8s.io", "v1", "events", "Event", "ev", "namespaced"),
+    ("batch", "v1", "jobs", "Job", "", "namespaced status generation all"),
+    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", "pdb", "namespaced status generation"),
+    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", "", ""),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", "", ""),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", "", "namespaced"),
+    ("rbac.authorization.k8s.io", "v1", "roles", "Role", "", "namespaced"),
+    ("storage.k8s.io", "v1", "storageclasses", "StorageClass", "sc", ""),
+    ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "",
+        "generation"),
+    ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "",
+        "generation"),
+    ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", "crd crds",
+        "status generation"),
+    ("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", "pc", ""),
+    ("coordination.k8s.io", "v1", "leases", "Lease", "", "namespaced"),
+];
+
 /// The resources that every cluster has, in the order of discovery.
 pub fn built_in() -> Vec<Resource> {
-    let config = |group, plural, version, kind, singular, short: &[&'static str], namespaced| {
-        Resource::fixed(
-            Collection::fixed(group, plural),
-            version,
-            kind,
-            singular,
-            short,
-            namespaced,
-        )
-    };
-    let rbac = "rbac.authorization.k8s.io";
-    let admission = "admissionregistration.k8s.io";
-    vec![
-        config("", "namespaces", "v1", "Namespace", "namespace", &["ns"], false).with_status(),
-        config("", "nodes", "v1", "Node", "node", &["no"], false).with_status(),
-        config("", "pods", "v1", "Pod", "pod", &["po"], true)
-            .with_status()
-            .counted()
-            .graceful()
-            .in_all(),
-        config("", "services", "v1", "Service", "service", &["svc"], true)
-            .with_status()
-            .in_all(),
-        config("", "configmaps", "v1", "ConfigMap", "configmap", &["cm"], true),
-        config("", "secrets", "v1", "Secret", "secret", &[], true),
-        config(
-            "",
-            "serviceaccounts",
-            "v1",
-            "ServiceAccount",
-            "serviceaccount",
-            &["sa"],
-            true,
-        ),
-        config("", "events", "v1", "Event", "event", &["ev"], true),
-        config(
-            "",
-            "persistentvolumeclaims",
-            "v1",
-            "PersistentVolumeClaim",
-            "persistentvolumeclaim",
-            &["pvc"],
-            true,
-        )
-        .with_status(),
-        config(
-            "apps",
-            "deployments",
-            "v1",
-            "Deployment",
-            "deployment",
-            &["deploy"],
-            true,
-        )
-        .with_status()
-        .counted()
-        .in_all(),
-        config(
-            "apps",
-            "replicasets",
-            "v1",
-            "ReplicaSet",
-            "replicaset",
-            &["rs"],
-            true,
-        )
-        .with_status()
-        .counted()
-        .in_all(),
-        config(
-            "apps",
-            "statefulsets",
-            "v1",
-            "StatefulSet",
-            "statefulset",
-            &["sts"],
-            true,
-        )
-        .with_status()
-        .counted()
-        .in_all(),
-        config(
-            "apps",
-            "daemonsets",
-            "v1",
-            "DaemonSet",
-            "daemonset",
-            &["ds"],
-            true,
-        )
-        .with_status()
-        .counted()
-        .in_all(),
-        config("batch", "jobs", "v1", "Job", "job", &[], true)
-            .with_status()
-            .counted()
-            .in_all(),
-        config(
-            "policy",
-            "poddisruptionbudgets",
-            "v1",
-            "PodDisruptionBudget",
-            "poddisruptionbudget",
-            &["pdb"],
-            true,
-        )
-        .with_status()
-        .counted(),
-        config("coordination.k8s.io", "leases", "v1", "Lease", "lease", &[], true),
-        config(
-            "scheduling.k8s.io",
-            "priorityclasses",
-            "v1",
-            "PriorityClass",
-            "priorityclass",
-            &["pc"],
-            false,
-        ),
-        config(rbac, "roles", "v1", "Role", "role", &[], true),
-        config(
-            rbac,
-            "rolebindings",
-            "v1",
-            "RoleBinding",
-            "rolebinding",
-            &[],
-            true,
-        ),
-        config(
-            rbac,
-            "clusterroles",
-            "v1",
-            "ClusterRole",
-            "clusterrole",
-            &[],
-            false,
-        ),
-        config(
-            rbac,
-            "clusterrolebindings",
-            "v1",
-            "ClusterRoleBinding",
-            "clusterrolebinding",
-            &[],
-            false,
-        ),
-        config(
-            admission,
-            "validatingwebhookconfigurations",
-            "v1",
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfiguration",
-            &[],
-            false,
-        )
-        .counted(),
-        config(
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinition",
-            &["crd", "crds"],
-            false,
-        )
-        .with_status()
-        .counted(),
-    ]
+    BUILT_IN.iter().map(|row| Resource::fixed(*row)).collect()
 }
 
 impl Resource {
-    fn fixed(
-        collection: Collection,
-        version: &'static str,
-        kind: &'static str,
-        singular: &'static str,
-        short_names: &[&'static str],
-        namespaced: bool,
-    ) -> Self {
+    fn fixed((group, version, plural, kind, short_names, traits): Row) -> Self {
+        let has = |word| traits.split(' ').any(|each| each == word);
+        let in_all: &[&str] = if has("all") { &["all"] } else { &[] };
         Self {
-            collection,
+            collection: Collection::fixed(group, plural),
             version: version.into(),
             kind: kind.into(),
-            singular: singular.into(),
-            short_names: short_names.iter().map(|&name| name.into()).collect(),
-            categories: Vec::new(),
-            namespaced,
-            status: false,
-            generation: false,
-            graceful: false,
+            singular: kind.to_lowercase().into(),
+            short_names: short_names.split_whitespace().map(Into::into).collect(),
+            categories: in_all.iter().map(|&name| name.into()).collect(),
+            namespaced: has("namespaced"),
+            status: has("status"),
+            generation: has("generation"),
+            graceful: has("graceful"),
+            definition: None,
         }
     }
 
-    fn with_status(self) -> Self {
-        Self { status: true, ..self }
-    }
-
-    fn counted(self) -> Self {
-        Self {
-            generation: true,
-            ..self
-        }
-    }
-
-    fn graceful(self) -> Self {
-        Self {
-            graceful: true,
-            ..self
-        }
-    }
-
-    fn in_all(self) -> Self {
-        Self {
-            categories: vec!["all".into()],
-            ..self
-        }
+    /// Where its objects are kept: `events.k8s.io` is another view of the core group's events.
+    pub fn storage(&self) -> &Collection {
+        const CORE: &Collection = &EVENTS;
+        if self.collection == NEW_EVENTS { CORE } else { &self.collection }
     }
 
     /// API group.

@@ -1,0 +1,184 @@
+//! What the API server fills in for the built-in resources, so that what is read back looks as it does in a cluster.
+//!
+//! Only what kubectl shows, clients read or controllers rely on is filled in, and only where it is missing.
+
+use serde_json::{Value, json};
+
+use crate::resource::Resource;
+
+/// Completes a new object of a built-in resource.
+pub(crate) fn fill(resource: &Resource, object: &mut Value) {
+    match (resource.group(), resource.plural()) {
+        ("", "pods") => {
+            pod_spec(&mut object["spec"]);
+            if object["spec"]["priority"].is_null() {
+                object["spec"]["priority"] = json!(0);
+            }
+            set(&mut object["spec"], "preemptionPolicy", "PreemptLowerPriority");
+            object["status"]["phase"] = json!("Pending");
+            object["status"]["qosClass"] = json!(quality_of_service(&object["spec"]));
+        }
+        ("", "namespaces") => namespace(object),
+        ("", "nodes") => {
+            missing(object, "spec", || json!({}));
+            missing(object, "status", || json!({}));
+        }
+        ("", "services") => {
+            set(&mut object["spec"], "type", "ClusterIP");
+            set(&mut object["spec"], "sessionAffinity", "None");
+        }
+        ("apps", "deployments") => {
+            let strategy = json!({"type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}});
+            let spec = &mut object["spec"];
+            replicas(spec);
+            missing(spec, "strategy", || strategy);
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            missing(spec, "progressDeadlineSeconds", || json!(600));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({});
+        }
+        ("apps", "replicasets") => {
+            replicas(&mut object["spec"]);
+            pod_spec(&mut object["spec"]["template"]["spec"]);
+            object["status"] = json!({"replicas": 0});
+        }
+        ("apps", "statefulsets") => {
+            let spec = &mut object["spec"];
+            replicas(spec);
+            set(spec, "podManagementPolicy", "OrderedReady");
+            missing(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+            );
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"replicas": 0, "availableReplicas": 0});
+        }
+        ("apps", "daemonsets") => {
+            let strategy =
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}});
+            let spec = &mut object["spec"];
+            missing(spec, "updateStrategy", || strategy);
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
+                "desiredNumberScheduled": 0, "numberReady": 0});
+        }
+        ("batch", "jobs") => {
+            let spec = &mut object["spec"];
+            missing(spec, "completions", || json!(1));
+            missing(spec, "parallelism", || json!(1));
+            missing(spec, "backoffLimit", || json!(6));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({});
+        }
+        ("policy", "poddisruptionbudgets") => {
+            object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,
+                "expectedPods": 0});
+        }
+        _ => {}
+    }
+}
+
+fn namespace(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    object["spec"]["finalizers"] = json!(["kubernetes"]);
+    object["status"]["phase"] = json!("Active");
+}
+
+fn replicas(spec: &mut Value) {
+    missing(spec, "replicas", || json!(1));
+}
+
+fn pod_spec(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    set(spec, "restartPolicy", "Always");
+    set(spec, "dnsPolicy", "ClusterFirst");
+    set(spec, "schedulerName", "default-scheduler");
+    missing(spec, "terminationGracePeriodSeconds", || json!(30));
+    missing(spec, "securityContext", || json!({}));
+    missing(spec, "enableServiceLinks", || json!(true));
+    if spec["serviceAccountName"].is_null() {
+        let account = spec["serviceAccount"].as_str().unwrap_or("default").to_owned();
+        spec["serviceAccountName"] = json!(account);
+    }
+    spec["serviceAccount"] = spec["serviceAccountName"].clone();
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            self::container(container);
+        }
+    }
+}
+
+fn container(container: &mut Value) {
+    let image = container["image"].as_str().unwrap_or_default();
+    let tag = image.rsplit('/').next().unwrap_or_default();
+    let moving = !tag.contains(':') || tag.ends_with(":latest");
+    set(container, "imagePullPolicy", if moving { "Always" } else { "IfNotPresent" });
+    set(container, "terminationMessagePath", "/dev/termination-log");
+    set(container, "terminationMessagePolicy", "File");
+    missing(container, "resources", || json!({}));
+    for port in container["ports"].as_array_mut().into_iter().flatten() {
+        set(port, "protocol", "TCP");
+    }
+}
+
+/// `Guaranteed` is left out: it takes limits for everything, which no pod here has.
+fn quality_of_service(spec: &Value) -> &'static str {
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    let asks = |container: &Value| {
+        ["requests", "limits"].iter().any(|kind| {
+            let amounts = container["resources"][kind].as_object();
+            amounts.is_some_and(|amounts| !amounts.is_empty())
+        })
+    };
+    if containers.into_iter().any(asks) { "Burstable" } else { "BestEffort" }
+}
+
+fn set(object: &mut Value, field: &str, text: &str) {
+    missing(object, field, || json!(text));
+}
+
+fn missing(object: &mut Value, field: &str, default: impl FnOnce() -> Value) {
+    if object[field].is_null() {
+        object[field] = default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::built_in;
+
+    fn filled(plural: &str, mut object: Value) -> Value {
+        let known = built_in();
+        let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+        fill(resource, &mut object);
+        object
+    }
+
+    #[test]
+    fn a_pod_reads_back_as_from_a_cluster() {
+        let pod = filled(
+            "pods",
+            json!({"metadata": {"name": "p"}, "spec": {
+            "terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "reg:5000/x"}]}}),
+        );
+        assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 5);
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        assert_eq!(pod["spec"]["serviceAccount"], "default");
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    }
+
+    #[test]
+    fn a_namespace_is_active_and_labelled() {
+        let namespace = filled("namespaces", json!({"metadata": {"name": "a"}}));
+        assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "a");
+        assert_eq!(namespace["status"]["phase"], "Active");
+    }
+}
