@@ -1,0 +1,103 @@
+//! `kubectl get` of everything else.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Table, age, count, number, or, since, text, wide};
+
+/// Name and age, for what has no table of its own.
+pub(super) static PLAIN: Table =
+    Table { columns: &[text("Age")], cells: |object, now| vec![age(object, now)] };
+
+pub(super) static NAMESPACES: Table = Table {
+    columns: &[text("Status"), text("Age")],
+    cells: |object, now| vec![or(&object["status"]["phase"], ""), age(object, now)],
+};
+
+pub(super) static DATA: Table = Table {
+    columns: &[count("Data"), text("Age")],
+    cells: |object, now| {
+        let size = |field: &str| object[field].as_object().map_or(0, serde_json::Map::len);
+        vec![json!(size("data") + size("binaryData")), age(object, now)]
+    },
+};
+
+pub(super) static LEASES: Table = Table {
+    columns: &[text("Holder"), text("Age")],
+    cells: |object, now| vec![or(&object["spec"]["holderIdentity"], ""), age(object, now)],
+};
+
+pub(super) static DEFINITIONS: Table = Table {
+    columns: &[text("Created At")],
+    cells: |object, _| vec![object["metadata"]["creationTimestamp"].clone()],
+};
+
+pub(super) static PRIORITY_CLASSES: Table = Table {
+    columns: &[count("Value"), text("Global-Default"), text("Age")],
+    cells: |object, now| {
+        vec![number(&object["value"]), json!(object["globalDefault"] == true), age(object, now)]
+    },
+};
+
+pub(super) static SERVICES: Table = Table {
+    columns: &[text("Type"), text("Cluster-IP"), text("External-IP"), text("Port(s)"), text("Age")],
+    cells: |object, now| {
+        let spec = &object["spec"];
+        let ports = spec["ports"].as_array().into_iter().flatten();
+        let ports: Vec<String> = ports
+            .map(|port| format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP")))
+            .collect();
+        let ports = if ports.is_empty() { "<none>".into() } else { ports.join(",") };
+        vec![
+            or(&spec["type"], ""),
+            or(&spec["clusterIP"], "<none>"),
+            json!("<none>"),
+            json!(ports),
+            age(object, now),
+        ]
+    },
+};
+
+const EVENT_COLUMNS: &[super::Heading] = &[
+    text("Last Seen"),
+    text("Type"),
+    text("Reason"),
+    text("Object"),
+    wide("Subobject"),
+    wide("Source"),
+    text("Message"),
+    wide("First Seen"),
+    wide("Count"),
+];
+
+/// Events begin with when they were seen; the name, which comes first everywhere, is for wide output alone.
+pub(super) static EVENTS: Table = Table { columns: EVENT_COLUMNS, cells: event };
+
+pub(super) static NEW_EVENTS: Table =
+    Table { columns: EVENT_COLUMNS, cells: |object, now| event(&crate::event_shapes::to_core(object), now) };
+
+fn event(object: &Value, now: Timestamp) -> Vec<Value> {
+    let series = &object["series"];
+    let first_of = |fields: &[&Value]| {
+        let found = fields.iter().find_map(|field| field.as_str());
+        found.map_or_else(|| "<unknown>".to_owned(), |time| since(time, now))
+    };
+    let last = first_of(&[&series["lastObservedTime"], &object["lastTimestamp"], &object["eventTime"]]);
+    let first = first_of(&[&object["firstTimestamp"], &object["eventTime"]]);
+    let about = &object["involvedObject"];
+    let kind = about["kind"].as_str().unwrap_or_default().to_lowercase();
+    let name = about["name"].as_str().unwrap_or_default();
+    let source = object["source"]["component"].as_str().or(object["reportingComponent"].as_str());
+    let times = series["count"].as_i64().or(object["count"].as_i64()).unwrap_or(1);
+    vec![
+        json!(last),
+        or(&object["type"], ""),
+        or(&object["reason"], ""),
+        json!(if name.is_empty() { kind } else { format!("{kind}/{name}") }),
+        or(&about["fieldPath"], ""),
+        json!(source.unwrap_or_default()),
+        json!(object["message"].as_str().unwrap_or_default().trim()),
+        json!(first),
+        json!(times.to_string()),
+    ]
+}
