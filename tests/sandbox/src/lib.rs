@@ -1,16 +1,31 @@
 //! A Kubernetes cluster in one process: for trying kubectl-nm, and for its suites.
 
+mod access;
 pub mod binding;
 pub mod clock;
 pub mod cluster;
 mod condition;
 pub mod controllers;
+mod crd;
+mod defaults;
+mod discovery;
+mod event_shapes;
 pub mod eviction;
+pub mod http;
+mod kubeconfig;
 mod label_selector;
+mod openapi;
+mod patch;
 mod pod;
 pub mod refusal;
 pub mod registry;
+pub mod request_log;
 pub mod resource;
+mod selector;
+pub mod server;
 pub mod span;
 pub mod store;
+mod table;
+mod tls;
+mod validation;
 pub mod workload;

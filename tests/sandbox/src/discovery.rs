@@ -1,0 +1,238 @@
+//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use crate::cluster::Catalog;
+use crate::resource::Resource;
+
+const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// `/version`
+pub(crate) fn server_version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35", "gitVersion": "v1.36.2", "gitCommit": "$Format:%H$", "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26.6", "compiler": "gc", "platform": "linux/amd64",
+    })
+}
+
+/// `/api`
+pub(crate) fn core(address: &str) -> Value {
+    json!({"kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
+}
+
+/// `/apis`
+pub(crate) fn groups(catalog: &Catalog) -> Value {
+    let groups: Vec<Value> =
+        named_groups(catalog).into_iter().map(|(group, versions)| group_of(&group, &versions)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`
+pub(crate) fn group(catalog: &Catalog, wanted: &str) -> Option<Value> {
+    let (group, versions) = named_groups(catalog).into_iter().find(|(group, _)| group == wanted)?;
+    let mut found = group_of(&group, &versions);
+    found["kind"] = json!("APIGroup");
+    found["apiVersion"] = json!("v1");
+    Some(found)
+}
+
+/// `/api/v1` or `/apis/GROUP/VERSION`
+pub(crate) fn version(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
+    let entries = entries(catalog, group, version);
+    if entries.is_empty() {
+        return None;
+    }
+    let resources: Vec<Value> = entries.iter().flat_map(Entry::listed).collect();
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": api_version(group, version),
+        "resources": resources});
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    Some(list)
+}
+
+/// `/api`, aggregated.
+pub(crate) fn aggregated_core(catalog: &Catalog) -> Value {
+    aggregated(catalog, &[(String::new(), vec!["v1".to_owned()])])
+}
+
+/// `/apis`, aggregated.
+pub(crate) fn aggregated_groups(catalog: &Catalog) -> Value {
+    aggregated(catalog, &named_groups(catalog))
+}
+
+/// Every group with a name, and its versions, the preferred one first.
+pub(crate) fn named_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    let built_in = [("authentication.k8s.io", "v1"), ("authorization.k8s.io", "v1")];
+    let known = catalog.all();
+    let known = known.iter().map(|resource| (resource.group(), resource.version.as_ref()));
+    for (group, version) in known.chain(built_in) {
+        if group.is_empty() {
+            continue;
+        }
+        let at = groups.iter().position(|(known, _)| known == group).unwrap_or_else(|| {
+            groups.push((group.to_owned(), Vec::new()));
+            groups.len() - 1
+        });
+        if groups[at].1.iter().all(|known| known != version) {
+            groups[at].1.push(version.to_owned());
+        }
+    }
+    groups
+}
+
+fn aggregated(catalog: &Catalog, groups: &[(String, Vec<String>)]) -> Value {
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|(group, versions)| {
+            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let entries = entries(catalog, group, version);
+                    let resources: Vec<Value> =
+                        entries.iter().map(|entry| entry.aggregated(group, version)).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn group_of(group: &str, versions: &[String]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({"groupVersion": api_version(group, version), "version": version}))
+        .collect();
+    json!({"name": group, "versions": versions, "preferredVersion": versions[0]})
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// One resource as discovery describes it.
+struct Entry {
+    name: String,
+    singular: String,
+    kind: String,
+    namespaced: bool,
+    verbs: Vec<&'static str>,
+    short_names: Vec<Cow<'static, str>>,
+    categories: Vec<Cow<'static, str>>,
+    below: Vec<Below>,
+}
+
+/// A subresource: its name, kind, verbs, and the group and version of the kind where they are its own.
+type Below = (&'static str, String, &'static [&'static str], Option<(&'static str, &'static str)>);
+
+fn entries(catalog: &Catalog, group: &str, version: &str) -> Vec<Entry> {
+    let review = |plural: &str, kind: &str, namespaced| Entry {
+        name: plural.to_owned(),
+        singular: kind.to_lowercase(),
+        kind: kind.to_owned(),
+        namespaced,
+        verbs: vec!["create"],
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        below: Vec::new(),
+    };
+    match (group, version) {
+        ("authentication.k8s.io", "v1") => vec![review("selfsubjectreviews", "SelfSubjectReview", false)],
+        ("authorization.k8s.io", "v1") => vec![
+            review("localsubjectaccessreviews", "LocalSubjectAccessReview", true),
+            review("selfsubjectaccessreviews", "SelfSubjectAccessReview", false),
+            review("selfsubjectrulesreviews", "SelfSubjectRulesReview", false),
+            review("subjectaccessreviews", "SubjectAccessReview", false),
+        ],
+        _ => catalog
+            .all()
+            .iter()
+            .filter(|resource| resource.group() == group && resource.version == version)
+            .map(Entry::of)
+            .collect(),
+    }
+}
+
+impl Entry {
+    fn of(resource: &Resource) -> Self {
+        let kind = || resource.kind.to_string();
+        let mut below: Vec<Below> = Vec::new();
+        match (resource.group(), resource.plural()) {
+            ("", "pods") => {
+                below.push(("binding", "Binding".into(), &["create"], None));
+                below.push(("eviction", "Eviction".into(), &["create"], Some(("policy", "v1"))));
+            }
+            ("", "namespaces") => below.push(("finalize", kind(), &["update"], None)),
+            ("apps", "deployments" | "replicasets" | "statefulsets") => {
+                let scale = Some(("autoscaling", "v1"));
+                below.push(("scale", "Scale".into(), &["get", "patch", "update"], scale));
+            }
+            _ => {}
+        }
+        if resource.status {
+            below.push(("status", kind(), &["get", "patch", "update"], None));
+        }
+        let no_collection = (resource.group(), resource.plural()) == ("", "namespaces");
+        let verbs = ALL_VERBS.iter().filter(|verb| !(no_collection && **verb == "deletecollection"));
+        Self {
+            name: resource.plural().to_owned(),
+            singular: resource.singular.to_string(),
+            kind: kind(),
+            namespaced: resource.namespaced,
+            verbs: verbs.copied().collect(),
+            short_names: resource.short_names.clone(),
+            categories: resource.categories.clone(),
+            below,
+        }
+    }
+
+    fn listed(&self) -> Vec<Value> {
+        let mut own = json!({"name": self.name, "singularName": self.singular, "namespaced": self.namespaced,
+            "kind": self.kind, "verbs": self.verbs});
+        self.name_it(&mut own);
+        let below = self.below.iter().map(|(name, kind, verbs, own_version)| {
+            let mut entry = json!({"name": format!("{}/{name}", self.name), "singularName": "",
+                "namespaced": self.namespaced, "kind": kind, "verbs": verbs});
+            if let Some((group, version)) = own_version {
+                entry["group"] = json!(group);
+                entry["version"] = json!(version);
+            }
+            entry
+        });
+        std::iter::once(own).chain(below).collect()
+    }
+
+    fn aggregated(&self, group: &str, version: &str) -> Value {
+        let kind = |kind: &str, (group, version): (&str, &str)| json!({"group": group, "version": version, "kind": kind});
+        let own = (group, version);
+        let mut entry = json!({"resource": self.name, "responseKind": kind(&self.kind, own),
+            "scope": if self.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": self.singular,
+            "verbs": self.verbs});
+        self.name_it(&mut entry);
+        if !self.below.is_empty() {
+            let below = self.below.iter().map(|(name, what, verbs, other)| {
+                json!({"subresource": name, "responseKind": kind(what, other.unwrap_or(own)), "verbs": verbs})
+            });
+            entry["subresources"] = below.collect();
+        }
+        entry
+    }
+
+    fn name_it(&self, entry: &mut Value) {
+        if !self.short_names.is_empty() {
+            entry["shortNames"] = json!(self.short_names);
+        }
+        if !self.categories.is_empty() {
+            entry["categories"] = json!(self.categories);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One request to a resource, with everything that its handler needs to know.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+
+use super::negotiate::Form;
+use super::path::{Query, ResourcePath};
+use crate::access::User;
+use crate::cluster::Catalog;
+use crate::refusal::Refusal;
+use crate::registry::{Effect, Part};
+use crate::resource::{EVENTS, NEW_EVENTS, Resource};
+use crate::selector::Selection;
+use crate::store::Key;
+
+/// A request to a resource.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// The resource as asked for, which names it in answers.
+    pub(crate) resource: Resource,
+    /// The resource as stored, which the registry writes.
+    pub(crate) stored: Resource,
+    /// Namespace, name and subresource.
+    pub(crate) path: ResourcePath,
+    /// Parameters.
+    pub(crate) query: Query,
+    /// How objects are to be shown.
+    pub(crate) form: Form,
+    /// `Content-Type` without parameters.
+    pub(crate) content_type: String,
+    /// The body.
+    pub(crate) body: Bytes,
+    /// Who writes: `fieldManager`, else the first word of the user agent.
+    pub(crate) manager: String,
+    /// Who asks.
+    pub(crate) user: User,
+}
+
+impl Call {
+    /// Puts a call together; none where no such resource is served.
+    pub(crate) fn new(
+        catalog: &Catalog,
+        path: ResourcePath,
+        query: Query,
+        headers: &HeaderMap,
+        body: Bytes,
+        user: User,
+    ) -> Result<Option<Self>, Refusal> {
+        let Some(resource) = catalog.find(&path.group, &path.version, &path.plural) else {
+            return Ok(None);
+        };
+        if path.namespace.is_some() && !resource.namespaced {
+            return Ok(None);
+        }
+        let stored = match resource.collection == NEW_EVENTS {
+            true => catalog.of(&EVENTS).unwrap_or_else(|| resource.clone()),
+            false => resource.clone(),
+        };
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let form = super::negotiate::form(header("accept"))?;
+        let content_type = header("content-type").unwrap_or_default();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim().to_owned();
+        let agent = header("user-agent").unwrap_or("unknown");
+        let manager = query
+            .get("fieldManager")
+            .unwrap_or_else(|| agent.split(['/', ' ']).next().unwrap_or(agent))
+            .to_owned();
+        Ok(Some(Self { resource, stored, path, query, form, content_type, body, manager, user }))
+    }
+
+    /// What the request is called in rights and in the log.
+    pub(crate) fn verb(&self, method: &Method) -> &'static str {
+        match (method.as_str(), &self.path.name) {
+            ("GET" | "HEAD", None) if self.query.flag("watch") => "watch",
+            ("GET" | "HEAD", None) => "list",
+            ("GET" | "HEAD", Some(_)) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", Some(_)) => "delete",
+            ("DELETE", None) => "deletecollection",
+            _ => "",
+        }
+    }
+
+    /// The namespace, empty at the cluster scope.
+    pub(crate) fn namespace(&self) -> &str {
+        self.path.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The name, empty for collections.
+    pub(crate) fn name(&self) -> &str {
+        self.path.name.as_deref().unwrap_or_default()
+    }
+
+    /// The subresource, or empty.
+    pub(crate) fn subresource(&self) -> &str {
+        self.path.subresource.as_deref().unwrap_or_default()
+    }
+
+    /// The place of the one object that the path names.
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.namespace(), self.name())
+    }
+
+    /// The part of the object that the path names.
+    pub(crate) fn part(&self) -> Part {
+        match self.subresource() {
+            "status" => Part::Status,
+            _ => Part::Main,
+        }
+    }
+
+    /// Whether the write counts.
+    ///
+    /// # Errors
+    /// 400 for a `dryRun` other than `All`.
+    pub(crate) fn effect(&self) -> Result<Effect, Refusal> {
+        match self.query.get("dryRun") {
+            None => Ok(Effect::Real),
+            Some("All") => Ok(Effect::DryRun),
+            Some(other) => Err(Refusal::bad_request(format!(
+                "dryRun: Unsupported value: {other:?}: supported values: \"All\""
+            ))),
+        }
+    }
+
+    /// The selectors of a list, a watch or a deletion of many.
+    ///
+    /// # Errors
+    /// 400 when one cannot be read.
+    pub(crate) fn selection(&self) -> Result<Selection, Refusal> {
+        Selection::parse(
+            &self.resource,
+            self.path.namespace.as_deref(),
+            self.query.get("labelSelector"),
+            self.query.get("fieldSelector"),
+        )
+    }
+
+    /// 404 for the object that the path names.
+    pub(crate) fn not_found(&self) -> Refusal {
+        Refusal::not_found(self.resource.group(), self.resource.plural(), self.name())
+    }
+}

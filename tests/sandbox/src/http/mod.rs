@@ -1,0 +1,268 @@
+//! The API server without its sockets: a request goes in, an answer comes out.
+//!
+//! [`Api::answer`] finds out what a request is about (`path`), who asks and whether they may (`access`), and hands it
+//! to the one file that deals with it: `read`, `watch`, `write`, `modify` for patches and updates, `subresources` and
+//! `reviews`. Each of them reads and writes the cluster's store through `registry` and answers in the form that was
+//! asked for (`show`).
+
+mod answer;
+mod call;
+mod definitions;
+mod intake;
+mod modify;
+mod negotiate;
+mod path;
+mod read;
+mod reviews;
+mod show;
+mod subresources;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response};
+use serde_json::json;
+use tokio::sync::watch as signal;
+use tokio::time::Instant;
+
+pub use answer::Body;
+use call::Call;
+pub use definitions::install;
+use path::{Path, Query, ResourcePath};
+
+use crate::access::{Access, Attributes, User};
+use crate::cluster::Cluster;
+use crate::refusal::Refusal;
+use crate::request_log::{Entry, RequestLog};
+use crate::{discovery, openapi};
+
+/// An API server over a cluster.
+#[derive(Debug)]
+pub struct Api {
+    cluster: Arc<Cluster>,
+    access: Access,
+    log: RequestLog,
+    stopping: signal::Sender<bool>,
+    address: OnceLock<String>,
+}
+
+/// What a handler answers.
+type Answer = Result<Response<Body>, Refusal>;
+
+impl Api {
+    /// An API server over a cluster, reached by whoever holds it.
+    pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
+        Arc::new(Self {
+            cluster,
+            access: Access::new(),
+            log: RequestLog::default(),
+            stopping: signal::Sender::new(false),
+            address: OnceLock::new(),
+        })
+    }
+
+    /// The objects behind it.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// What it was asked so far.
+    pub fn requests(&self) -> &RequestLog {
+        &self.log
+    }
+
+    /// The administrator's bearer token.
+    pub fn admin_token(&self) -> &str {
+        self.access.admin_token()
+    }
+
+    /// Says where it listens, for discovery.
+    pub(crate) fn listens_on(&self, address: String) {
+        // It listens once; a second address would be a second server.
+        let _ = self.address.set(address);
+    }
+
+    /// Ends every open watch, now and from now on.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Answers one request.
+    pub async fn answer(self: &Arc<Self>, request: Request<Bytes>) -> Response<Body> {
+        let began = Instant::now();
+        let at = self.cluster.clock.now();
+        let (head, body) = request.into_parts();
+        let mut entry = Entry {
+            at,
+            user_agent: text(&head.headers, "user-agent").to_owned(),
+            user: String::new(),
+            verb: "",
+            group: String::new(),
+            resource: head.uri.path().to_owned(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            code: 0,
+            took: std::time::Duration::ZERO,
+        };
+        let query = Query::parse(head.uri.query().unwrap_or_default());
+        let path = path::parse(head.uri.path());
+        let answer = match self.access.authenticate(&head.headers) {
+            Err(refusal) => Err(refusal),
+            Ok(user) => {
+                user.name.clone_into(&mut entry.user);
+                match path {
+                    Path::Resource(path) => {
+                        let asked =
+                            Asked { path, query, method: &head.method, headers: &head.headers, body, user };
+                        self.resource(asked, &mut entry).await
+                    }
+                    other => {
+                        self.page(&other, &head.method, &head.headers, head.uri.path(), &user, &mut entry)
+                    }
+                }
+            }
+        };
+        let response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal));
+        entry.code = response.status().as_u16();
+        entry.took = began.elapsed();
+        self.log.record(entry);
+        response
+    }
+
+    fn page(
+        &self,
+        path: &Path,
+        method: &Method,
+        headers: &HeaderMap,
+        raw: &str,
+        user: &User,
+        entry: &mut Entry,
+    ) -> Answer {
+        entry.verb = "get";
+        let verb = method.as_str().to_lowercase();
+        self.access.authorize(user, Attributes::Path { verb: &verb, path: raw })?;
+        let aggregated = negotiate::wants_aggregated(Some(text(headers, "accept")));
+        let catalog = &self.cluster.catalog;
+        let found = match path {
+            Path::CoreVersions if aggregated => return Ok(aggregate(&discovery::aggregated_core(catalog))),
+            Path::Groups if aggregated => return Ok(aggregate(&discovery::aggregated_groups(catalog))),
+            Path::CoreVersions => Some(discovery::core(self.address.get().map_or("", String::as_str))),
+            Path::Groups => Some(discovery::groups(catalog)),
+            Path::Group(group) => discovery::group(catalog, group),
+            Path::GroupVersion { group, version } => discovery::version(catalog, group, version),
+            Path::Resource(_) => None,
+            Path::Other(path) => match path.trim_end_matches('/') {
+                "/healthz" | "/livez" | "/readyz" => return Ok(answer::text(200, "ok")),
+                "/version" => Some(discovery::server_version()),
+                path => openapi::document(catalog, path),
+            },
+        };
+        Ok(found.map_or_else(answer::page_not_found, |value| answer::json(200, &value)))
+    }
+
+    async fn resource(self: &Arc<Self>, asked: Asked<'_>, entry: &mut Entry) -> Answer {
+        let Asked { path, query, method, headers, body, user } = asked;
+        if let Some(review) = reviews::Review::at(&path) {
+            entry.verb = "create";
+            describe(entry, &path);
+            return review.answer(self, method, &body, &user);
+        }
+        let agreed = Call::new(&self.cluster.catalog, path.clone(), query, headers, body, user.clone());
+        let call = match agreed {
+            Ok(Some(call)) => call,
+            Ok(None) => return self.unknown(&path, &user, entry),
+            Err(refusal) => return Err(refusal),
+        };
+        entry.verb = call.verb(method);
+        describe(entry, &call.path);
+        let attributes = Attributes::Resource {
+            verb: entry.verb,
+            group: &call.path.group,
+            plural: &call.path.plural,
+            subresource: call.subresource(),
+            namespace: call.namespace(),
+            name: call.name(),
+        };
+        self.access.authorize(&call.user, attributes)?;
+        self.dispatch(method, call).await
+    }
+
+    async fn dispatch(self: &Arc<Self>, method: &Method, call: Call) -> Answer {
+        let cluster = &self.cluster;
+        let known = match call.subresource() {
+            "" => true,
+            "status" => call.resource.status,
+            _ => return subresources::answer(cluster, method, &call).await,
+        };
+        if !known {
+            return Ok(answer::page_not_found());
+        }
+        // Objects of a namespaced resource are written and read in their namespace.
+        let placed = call.path.namespace.is_some() || !call.resource.namespaced;
+        match (method.as_str(), &call.path.name) {
+            ("GET" | "HEAD", None) if call.query.flag("watch") => watch::answer(self, &call),
+            ("GET" | "HEAD", None) => read::list(cluster, &call),
+            ("GET" | "HEAD", Some(_)) if placed => read::get(cluster, &call),
+            ("POST", None) if placed && call.subresource().is_empty() => write::create(cluster, &call).await,
+            ("PUT", Some(_)) if placed => modify::update(cluster, &call).await,
+            ("PATCH", Some(_)) if placed => modify::patch(cluster, &call).await,
+            ("DELETE", Some(_)) if placed && call.subresource().is_empty() => {
+                write::delete(cluster, &call).await
+            }
+            ("DELETE", None) if placed => write::delete_many(cluster, &call).await,
+            _ => Err(not_allowed()),
+        }
+    }
+
+    /// A resource that is not served; whoever may not look is not told so.
+    fn unknown(&self, path: &ResourcePath, user: &User, entry: &mut Entry) -> Answer {
+        describe(entry, path);
+        entry.verb = "get";
+        let attributes = Attributes::Resource {
+            verb: "get",
+            group: &path.group,
+            plural: &path.plural,
+            subresource: "",
+            namespace: path.namespace.as_deref().unwrap_or_default(),
+            name: path.name.as_deref().unwrap_or_default(),
+        };
+        self.access.authorize(user, attributes)?;
+        Ok(answer::page_not_found())
+    }
+}
+
+struct Asked<'a> {
+    path: ResourcePath,
+    query: Query,
+    method: &'a Method,
+    headers: &'a HeaderMap,
+    body: Bytes,
+    user: User,
+}
+
+fn describe(entry: &mut Entry, path: &ResourcePath) {
+    path.group.clone_into(&mut entry.group);
+    path.plural.clone_into(&mut entry.resource);
+    entry.subresource = path.subresource.clone().unwrap_or_default();
+    entry.namespace = path.namespace.clone().unwrap_or_default();
+    entry.name = path.name.clone().unwrap_or_default();
+}
+
+fn aggregate(value: &serde_json::Value) -> Response<Body> {
+    let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    answer::bytes_of(200, content_type, serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// 405
+fn not_allowed() -> Refusal {
+    let message = "the server does not allow this method on the requested resource";
+    Refusal::new(405, "MethodNotAllowed", message).with_details(json!({}))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}

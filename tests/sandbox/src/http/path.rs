@@ -1,0 +1,169 @@
+//! Paths and queries: which resource, in which namespace, by which name, and with which parameters.
+
+/// A path of the API, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// `/api`
+    CoreVersions,
+    /// `/apis`
+    Groups,
+    /// `/apis/GROUP`
+    Group(String),
+    /// `/api/v1` or `/apis/GROUP/VERSION`
+    GroupVersion {
+        /// Group, empty for the core group.
+        group: String,
+        /// Version.
+        version: String,
+    },
+    /// Anything below a version.
+    Resource(ResourcePath),
+    /// Everything else: health, version, OpenAPI, and what does not exist.
+    Other(String),
+}
+
+/// A path of objects or of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResourcePath {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+/// Takes a path apart.
+pub(crate) fn parse(path: &str) -> Path {
+    let parts: Vec<String> =
+        path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api"] => return Path::CoreVersions,
+        ["apis"] => return Path::Groups,
+        ["apis", group] => return Path::Group((*group).to_owned()),
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return Path::Other(path.to_owned()),
+    };
+    let (group, version) = (group.to_owned(), version.to_owned());
+    // A namespace's own subresources look like objects within it.
+    let (namespace, rest) = match rest {
+        ["namespaces", _, "status" | "finalize"] => (None, rest),
+        ["namespaces", namespace, inside @ ..] if !inside.is_empty() => {
+            (Some((*namespace).to_owned()), inside)
+        }
+        _ => (None, rest),
+    };
+    let (plural, name, subresource) = match rest {
+        [] => return Path::GroupVersion { group, version },
+        [plural] => (*plural, None, None),
+        [plural, name] => (*plural, Some(*name), None),
+        [plural, name, subresource @ ..] => (*plural, Some(*name), Some(subresource.join("/"))),
+    };
+    Path::Resource(ResourcePath {
+        group,
+        version,
+        plural: plural.to_owned(),
+        namespace,
+        name: name.map(str::to_owned),
+        subresource,
+    })
+}
+
+/// The parameters of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads what stands after the question mark.
+    pub(crate) fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| {
+                    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decode(name, true), decode(value, true))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value of a parameter that is given and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
+        Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether a parameter says yes.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("1" | "true" | "True" | "t"))
+    }
+
+    /// A number, if it is one.
+    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name)?.parse().ok()
+    }
+}
+
+fn decode(text: &str, plus_is_space: bool) -> String {
+    let source = text.as_bytes();
+    let mut bytes = Vec::with_capacity(source.len());
+    let mut at = 0;
+    while let Some(&byte) = source.get(at) {
+        let hex = text.get(at + 1..at + 3).filter(|_| byte == b'%');
+        let code = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (byte, code) {
+            (_, Some(code)) => bytes.push(code),
+            (b'+', None) if plus_is_space => bytes.push(b' '),
+            (other, None) => bytes.push(other),
+        }
+        at += if code.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken_apart(path: &str) -> String {
+        match parse(path) {
+            Path::Resource(path) => format!(
+                "{}|{}|{}|{}|{}|{}",
+                path.group,
+                path.version,
+                path.namespace.unwrap_or_default(),
+                path.plural,
+                path.name.unwrap_or_default(),
+                path.subresource.unwrap_or_default()
+            ),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_name_what_they_name() {
+        for (path, expected) in [
+            ("/api/v1/nodes", "|v1||nodes||"),
+            ("/api/v1/nodes/n/status", "|v1||nodes|n|status"),
+            ("/api/v1/namespaces/a", "|v1||namespaces|a|"),
+            ("/api/v1/namespaces/a/finalize", "|v1||namespaces|a|finalize"),
+            ("/api/v1/namespaces/a/pods/p/eviction", "|v1|a|pods|p|eviction"),
+            ("/apis/apps/v1/deployments", "apps|v1||deployments||"),
+            ("/apis/r/v1/clusterroles/system%3Anode", "r|v1||clusterroles|system:node|"),
+        ] {
+            assert_eq!(taken_apart(path), expected);
+        }
+        assert_eq!(parse("/apis/apps"), Path::Group("apps".into()));
+        assert_eq!(parse("/readyz"), Path::Other("/readyz".into()));
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::parse("labelSelector=zone+in+%28a%2Cb%29&watch=1&limit=5&empty=");
+        assert_eq!(query.get("labelSelector"), Some("zone in (a,b)"));
+        assert!(query.flag("watch") && query.get("empty").is_none());
+        assert_eq!(query.number::<usize>("limit"), Some(5));
+    }
+}

@@ -1,0 +1,166 @@
+//! Objects in the form that was asked for: whole, metadata alone, or as rows of a table.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+
+use super::negotiate::Form;
+use crate::event_shapes;
+use crate::resource::{NEW_EVENTS, Resource};
+use crate::store::Object;
+use crate::table;
+
+/// How objects of one resource are to be shown.
+#[derive(Debug, Clone)]
+pub(crate) struct Show {
+    resource: Resource,
+    form: Form,
+    /// `includeObject`: what a table's rows carry beside their cells.
+    include: Option<String>,
+    now: Timestamp,
+}
+
+impl Show {
+    /// A way of showing.
+    pub(crate) fn new(resource: &Resource, form: Form, include: Option<&str>, now: Timestamp) -> Self {
+        Self { resource: resource.clone(), form, include: include.map(str::to_owned), now }
+    }
+
+    /// One object by itself.
+    pub(crate) fn one(&self, object: &Value) -> Vec<u8> {
+        let object = self.shape(object);
+        match self.form {
+            Form::Whole => bytes(&self.whole(&object, true)),
+            Form::Metadata => bytes(&partial(&object)),
+            Form::Table => bytes(&self.table(&json!({}), &[object.as_ref()], true)),
+        }
+    }
+
+    /// One object in an event of a watch; a table says its columns only once.
+    pub(crate) fn event(&self, object: &Value, first: bool) -> Vec<u8> {
+        let object = self.shape(object);
+        match self.form {
+            Form::Table => {
+                let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                bytes(&self.table(&metadata, &[object.as_ref()], first))
+            }
+            _ => self.one(&object),
+        }
+    }
+
+    /// An object that says nothing but how far a watch has come.
+    pub(crate) fn bookmark(&self, metadata: &Value) -> Value {
+        match self.form {
+            Form::Table => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": metadata["resourceVersion"]}, "columnDefinitions": null,
+                "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1", "metadata": metadata}}]}),
+            Form::Metadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Form::Whole => {
+                json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata})
+            }
+        }
+    }
+
+    /// A list.
+    pub(crate) fn list(&self, metadata: &Value, objects: &[Object]) -> Vec<u8> {
+        if self.form == Form::Table {
+            let shaped: Vec<Cow<'_, Value>> = objects.iter().map(|object| self.shape(object)).collect();
+            let shaped: Vec<&Value> = shaped.iter().map(AsRef::as_ref).collect();
+            return bytes(&self.table(metadata, &shaped, true));
+        }
+        let (kind, api_version) = match self.form {
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            _ => (self.list_kind(), self.resource.api_version()),
+        };
+        // Written piece by piece: a list of all pods is too large to be built twice.
+        let mut out = Vec::with_capacity(64 + objects.len() * 512);
+        let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        out.extend(bytes(&head));
+        out.pop();
+        out.extend(b",\"items\":[");
+        for (index, object) in objects.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            let object = self.shape(object);
+            let named = self.resource.definition.is_some();
+            match self.form {
+                Form::Metadata => out.extend(bytes(&partial(&object))),
+                _ => out.extend(bytes(&self.whole(&object, named))),
+            }
+        }
+        out.extend(b"]}");
+        out
+    }
+
+    fn list_kind(&self) -> String {
+        let defined = self.resource.definition.as_ref();
+        defined
+            .map_or_else(|| format!("{}List", self.resource.kind), |definition| definition.list_kind.clone())
+    }
+
+    fn shape<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        if self.resource.collection == NEW_EVENTS {
+            Cow::Owned(event_shapes::to_new(object))
+        } else {
+            Cow::Borrowed(object)
+        }
+    }
+
+    fn whole<'a>(&'a self, object: &'a Value, named: bool) -> Whole<'a> {
+        Whole { resource: &self.resource, object, named }
+    }
+
+    fn table(&self, metadata: &Value, objects: &[&Value], with_columns: bool) -> Value {
+        let rows: Vec<Value> = objects
+            .iter()
+            .map(|object| {
+                let shown = match self.include.as_deref() {
+                    Some("None") => Value::Null,
+                    Some("Object") => json!(self.whole(object, true)),
+                    _ => partial(object),
+                };
+                json!({"cells": table::cells(&self.resource, object, self.now), "object": shown})
+            })
+            .collect();
+        let columns = if with_columns { table::columns(&self.resource) } else { Value::Null };
+        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "columnDefinitions": columns, "rows": rows})
+    }
+}
+
+/// An object under the kind and version that it was asked for; items of built-in lists go without.
+struct Whole<'a> {
+    resource: &'a Resource,
+    object: &'a Value,
+    named: bool,
+}
+
+impl Serialize for Whole<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.named {
+            map.serialize_entry("kind", &self.resource.kind)?;
+            map.serialize_entry("apiVersion", &self.resource.api_version())?;
+        }
+        for (name, value) in self.object.as_object().into_iter().flatten() {
+            if name != "kind" && name != "apiVersion" {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        map.end()
+    }
+}
+
+fn partial(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+fn bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! What hangs below objects beside their status: evictions, bindings, scales and a namespace's end.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::answer::{self, warn};
+use super::call::Call;
+use super::{Answer, intake, not_allowed, read};
+use crate::cluster::Cluster;
+use crate::refusal::Refusal;
+use crate::registry::{self, Effect, Part};
+use crate::resource::{NAMESPACES, PODS};
+use crate::store::State;
+use crate::{binding, eviction};
+
+/// Answers for a subresource other than `status`.
+#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
+pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> Answer {
+    let workload = call.resource.group() == "apps" && call.resource.plural() != "daemonsets";
+    match (method.as_str(), call.subresource()) {
+        ("POST", "eviction") if call.stored.collection == PODS => evict(cluster, call),
+        ("POST", "binding") if call.stored.collection == PODS => bind(cluster, call),
+        ("PUT", "finalize") if call.stored.collection == NAMESPACES => finalize(cluster, call),
+        ("GET", "scale") if workload => scale(cluster, call),
+        ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call),
+        (_, "eviction" | "binding") if call.stored.collection == PODS => Err(not_allowed()),
+        _ => Ok(answer::page_not_found()),
+    }
+}
+
+fn evict(cluster: &Cluster, call: &Call) -> Answer {
+    let eviction = intake::body(call)?;
+    let known = ["apiVersion", "kind", "metadata", "deleteOptions"];
+    let fields = eviction.as_object().into_iter().flatten();
+    let warnings: Vec<String> = fields
+        .filter(|(name, _)| !known.contains(&name.as_str()))
+        .map(|(name, _)| format!("unknown field {name:?}"))
+        .collect();
+    if let Some(name) = eviction["metadata"]["name"].as_str()
+        && name != call.name()
+    {
+        let message =
+            format!("the name in the body ({name}) does not match the name on the URL ({})", call.name());
+        return Err(Refusal::bad_request(message));
+    }
+    let effect = match eviction["deleteOptions"]["dryRun"][0].as_str() {
+        Some("All") => Effect::DryRun,
+        _ => call.effect()?,
+    };
+    let now = cluster.clock.now();
+    cluster.store.write(|state| {
+        eviction::evict(state, &cluster.catalog, call.namespace(), call.name(), &eviction, effect, now)
+    })?;
+    Ok(warn(success(), &warnings))
+}
+
+fn bind(cluster: &Cluster, call: &Call) -> Answer {
+    let body = intake::body(call)?;
+    let node = body["target"]["name"].as_str().unwrap_or_default();
+    let effect = call.effect()?;
+    let now = cluster.clock.now();
+    match effect {
+        Effect::Real => {
+            _ = cluster.store.write(|state| binding::bind(state, call.namespace(), call.name(), node, now))?
+        }
+        Effect::DryRun => _ = cluster.store.read(|state| current(state, call))?,
+    }
+    Ok(success())
+}
+
+/// Lets a terminating namespace go once its own finalizer is off.
+fn finalize(cluster: &Cluster, call: &Call) -> Answer {
+    let object = intake::object(call)?;
+    let effect = call.effect()?;
+    let stored = cluster.store.write(|state| {
+        let current = state.get(&NAMESPACES, &call.key()).ok_or_else(|| call.not_found())?;
+        let mut next = Value::clone(&current);
+        next["spec"] = object["spec"].clone();
+        registry::update(state, &call.stored, &next, Part::Main, effect)
+    })?;
+    Ok(read::object_answer(cluster, call, 200, &stored))
+}
+
+fn scale(cluster: &Cluster, call: &Call) -> Answer {
+    let object = cluster.store.read(|state| current(state, call))?;
+    Ok(answer::json(200, &as_scale(&object)))
+}
+
+fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
+    let effect = call.effect()?;
+    let wanted: Value = serde_json::from_slice(&call.body)
+        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
+    let replicas = wanted["spec"]["replicas"].as_u64();
+    let replicas = replicas.ok_or_else(|| Refusal::bad_request("spec.replicas: Required value"))?;
+    let scaled = cluster.store.write(|state| {
+        let mut next = current(state, call)?;
+        if let Some(version) = wanted["metadata"]["resourceVersion"].as_str() {
+            next["metadata"]["resourceVersion"] = json!(version);
+        }
+        next["spec"]["replicas"] = json!(replicas);
+        registry::update(state, &call.stored, &next, Part::Main, effect)
+    })?;
+    Ok(answer::json(200, &as_scale(&scaled)))
+}
+
+fn current(state: &State, call: &Call) -> Result<Value, Refusal> {
+    let object = state.get(&call.stored.collection, &call.key()).ok_or_else(|| call.not_found())?;
+    Ok(Value::clone(&object))
+}
+
+fn as_scale(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let labels = object["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let selector: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"]},
+        "spec": {"replicas": object["spec"]["replicas"]},
+        "status": {"replicas": object["status"]["replicas"].as_i64().unwrap_or_default(),
+            "selector": selector.join(",")},
+    })
+}
+
+fn success() -> http::Response<answer::Body> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    answer::json(201, &status)
+}

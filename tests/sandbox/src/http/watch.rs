@@ -1,0 +1,212 @@
+//! Watching a collection: what is there, if that is asked for, and then every change, until somebody has enough.
+//!
+//! A watch holds a revision and nothing else. Whenever the store has grown it reads the changes since, and says those
+//! that its selection sees; so a slow reader costs no memory, and one that is too slow is told that history is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::sync::watch as signal;
+use tokio::time::{Instant, sleep_until};
+
+use super::call::Call;
+use super::show::Show;
+use super::{Answer, Api, answer, read};
+use crate::refusal::Refusal;
+use crate::selector::Selection;
+use crate::store::{Change, Collection, Object};
+
+/// How often a quiet watch that asks for bookmarks is told how far it has come.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long a watch runs that names no end of its own.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
+
+/// `GET` of a collection with `watch=1`.
+pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
+    let selection = call.selection()?;
+    let from = match call.query.get("resourceVersion") {
+        None | Some("0") => None,
+        Some(text) => Some(text.parse::<u64>().map_err(|_| {
+            Refusal::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: invalid syntax"))
+        })?),
+    };
+    let streams = call.query.flag("sendInitialEvents");
+    if streams && call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
+        return Err(Refusal::new(
+            422,
+            "Invalid",
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires \
+             setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    let cluster = api.cluster();
+    let bookmarks = call.query.flag("allowWatchBookmarks");
+    let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
+    let mut watch = Watch {
+        // Subscribed before the first look, so that nothing falls between.
+        grown: cluster.store.subscribe(),
+        stopping: api.stopping.subscribe(),
+        api: api.clone(),
+        collection: call.resource.storage().clone(),
+        selection,
+        show,
+        said_any: false,
+        since: from.unwrap_or_default(),
+        ends_at: Instant::now() + call.query.number("timeoutSeconds").map_or(LONGEST, Duration::from_secs),
+        bookmark_every: bookmarks.then_some(BOOKMARK_EVERY),
+        bookmark_at: Instant::now() + BOOKMARK_EVERY,
+        over: false,
+    };
+    let wants_initial = streams || (from.is_none() && call.query.get("sendInitialEvents").is_none());
+    let first = if wants_initial {
+        watch.initial(call, streams && bookmarks)
+    } else {
+        if from.is_none() {
+            watch.since = cluster.store.read(|state| state.revision());
+        }
+        Vec::new()
+    };
+    Ok(answer::stream(events(watch, first)))
+}
+
+struct Watch {
+    api: Arc<Api>,
+    collection: Collection,
+    selection: Selection,
+    show: Show,
+    /// Whether an event was said, which carried a table's columns.
+    said_any: bool,
+    /// Everything up to this revision is said.
+    since: u64,
+    grown: signal::Receiver<u64>,
+    stopping: signal::Receiver<bool>,
+    ends_at: Instant,
+    bookmark_every: Option<Duration>,
+    bookmark_at: Instant,
+    over: bool,
+}
+
+/// The events, in pieces as they come.
+fn events(watch: Watch, first: Vec<u8>) -> impl Stream<Item = Bytes> + Send {
+    stream::unfold((watch, first), |(mut watch, first)| async move {
+        if !first.is_empty() {
+            return Some((Bytes::from(first), (watch, Vec::new())));
+        }
+        let said = watch.next().await?;
+        Some((Bytes::from(said), (watch, Vec::new())))
+    })
+}
+
+impl Watch {
+    /// Waits for something to say; none when it is over.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        while !self.over {
+            let grown = self.grown.borrow_and_update().to_owned();
+            let said = self.catch_up(grown);
+            if !said.is_empty() {
+                return Some(said);
+            }
+            if *self.stopping.borrow() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                _ = self.stopping.changed() => return None,
+                changed = self.grown.changed() => if changed.is_err() { return None },
+                () = sleep_until(self.ends_at) => return None,
+                () = sleep_until(self.bookmark_at), if self.bookmark_every.is_some() => return Some(self.bookmark()),
+            }
+        }
+        None
+    }
+
+    /// What has changed since the last look, or that this is not known any more.
+    fn catch_up(&mut self, grown: u64) -> Vec<u8> {
+        if grown <= self.since {
+            return Vec::new();
+        }
+        let store = &self.api.cluster().store;
+        let (changes, revision) =
+            store.read(|state| (state.changes_since(&self.collection, self.since), state.revision()));
+        let mut said = Vec::new();
+        let Some(changes) = changes else {
+            self.over = true;
+            let message = format!("too old resource version: {} ({revision})", self.since);
+            line(&mut said, "ERROR", &json_bytes(&Refusal::expired(message).to_status()));
+            return said;
+        };
+        for change in &changes {
+            self.say(change, &mut said);
+        }
+        self.since = revision;
+        said
+    }
+
+    fn say(&mut self, change: &Change, said: &mut Vec<u8>) {
+        let seen = |object: &Option<Object>| {
+            object.as_ref().filter(|object| self.selection.matches(object)).cloned()
+        };
+        let (kind, object) = match (seen(&change.before), seen(&change.after)) {
+            (None, Some(after)) => ("ADDED", after),
+            (Some(_), Some(after)) => ("MODIFIED", after),
+            (Some(before), None) => {
+                ("DELETED", change.last.clone().unwrap_or_else(|| left(&before, change.revision)))
+            }
+            (None, None) => return,
+        };
+        let shown = self.show.event(&object, !self.said_any);
+        self.said_any = true;
+        line(said, kind, &shown);
+    }
+
+    /// The objects that are there, and where the watch begins after them.
+    fn initial(&mut self, call: &Call, with_end: bool) -> Vec<u8> {
+        let store = &self.api.cluster().store;
+        let (objects, revision) =
+            store.read(|state| (read::selected(state, call, &self.selection), state.revision()));
+        let mut said = Vec::new();
+        for object in &objects {
+            let shown = self.show.event(object, !self.said_any);
+            self.said_any = true;
+            line(&mut said, "ADDED", &shown);
+        }
+        // A version from the future is waited for, as if nothing had been there.
+        self.since = self.since.max(revision);
+        if with_end {
+            let metadata = json!({"resourceVersion": revision.to_string(),
+                "annotations": {"k8s.io/initial-events-end": "true"}});
+            line(&mut said, "BOOKMARK", &json_bytes(&self.show.bookmark(&metadata)));
+        }
+        said
+    }
+
+    fn bookmark(&mut self) -> Vec<u8> {
+        self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        let metadata = json!({"resourceVersion": self.since.to_string()});
+        let mut said = Vec::new();
+        line(&mut said, "BOOKMARK", &json_bytes(&self.show.bookmark(&metadata)));
+        said
+    }
+}
+
+/// An object that left a selection: as it was when it was last seen, at the revision at which it left.
+fn left(before: &Object, revision: u64) -> Object {
+    let mut object = Value::clone(before);
+    object["metadata"]["resourceVersion"] = json!(revision.to_string());
+    Object::new(object)
+}
+
+fn line(said: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    said.extend(b"{\"type\":\"");
+    said.extend(kind.as_bytes());
+    said.extend(b"\",\"object\":");
+    said.extend(object);
+    said.extend(b"}\n");
+}
+
+fn json_bytes(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
