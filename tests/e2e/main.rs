@@ -1,1 +1,58 @@
-//! End to end.
+//! End-to-end: the built programs against a cluster.
+//!
+//! One file a subject; each test states a promise in its name. The numbers in comments are those of the cases that any
+//! implementation of `NodeMaintenance` must pass, listed in CONTRIBUTING.md.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod lifecycle;
+mod manifests;
+mod object;
+mod plugin;
+mod program;
+mod requests;
+mod sample;
+mod showroom;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, PostParams};
+use nm_shared::condition::{ConditionType, holds};
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
+use nm_tests::cluster::Cluster;
+use nm_tests::until::until;
+use serde_json::{Value, json};
+
+/// Puts a node into maintenance.
+async fn start(cluster: &Cluster, name: &str, node: &str) -> NodeMaintenance {
+    let spec = NodeMaintenanceSpec { node_name: node.to_owned(), ..NodeMaintenanceSpec::default() };
+    cluster.maintenances().create(&PostParams::default(), &NodeMaintenance::new(name, spec)).await.unwrap()
+}
+
+/// Deletes a maintenance and waits until it is gone.
+async fn stop(cluster: &Cluster, name: &str) {
+    cluster.maintenances().delete(name, &DeleteParams::default()).await.unwrap();
+    until(&cluster.maintenances(), name, "gone", |found| found.is_none()).await;
+}
+
+/// The maintenance once its node is drained.
+async fn drained(cluster: &Cluster, name: &str) -> NodeMaintenance {
+    let done = |found: Option<&NodeMaintenance>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status.is_some_and(|status| {
+            status.phase == Some(Phase::Succeeded) && holds(&status.conditions, ConditionType::Drained)
+        })
+    };
+    until(&cluster.maintenances(), name, "drained", done).await.unwrap()
+}
+
+/// All that a maintenance may change of a node, for comparing before and after. Status and heartbeats are the kubelet's.
+fn configuration(node: &Node) -> Value {
+    let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    taints.sort_by_key(|taint| (taint.key.clone(), taint.effect.clone()));
+    json!({
+        "labels": node.metadata.labels,
+        "annotations": node.metadata.annotations,
+        "unschedulable": node.spec.as_ref().and_then(|spec| spec.unschedulable),
+        "taints": taints,
+    })
+}

@@ -1,1 +1,12 @@
-//! Placeholder.
+//! What the end-to-end suites stand on: a cluster, the built programs, workloads, and ways to wait for events.
+//!
+//! The cluster is a sandbox of the test's own, or the one that `NM_E2E_KUBECONFIG` names; then the tests take turns.
+//! Nothing here or in the suites sleeps: a wait ends with the event that it is for, or fails at a generous bound.
+
+// Suites panic where an expectation does not hold; so does what they stand on.
+#![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::missing_errors_doc)]
+
+pub mod cluster;
+pub mod programs;
+pub mod until;
+pub mod workload;

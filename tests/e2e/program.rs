@@ -1,0 +1,29 @@
+//! The reconciler as a process.
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Reconciler, program};
+
+use crate::{drained, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_signals_stop_the_reconciler_cleanly_within_five_seconds() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    for signal in ["TERM", "INT"] {
+        let mut reconciler = Reconciler::start(&cluster);
+        let name = format!("e2e-{}", signal.to_lowercase());
+        start(&cluster, &name, node).await;
+        drained(&cluster, &name).await;
+        crate::stop(&cluster, &name).await;
+        reconciler.signal(signal);
+        let code = tokio::time::timeout(std::time::Duration::from_secs(5), reconciler.exit_code()).await;
+        assert_eq!(code.expect("it stops in time"), Some(0), "{signal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_flags_are_refused_as_usage_errors() {
+    let output = std::process::Command::new(program("nm-reconciler")).arg("--no-such-flag").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--no-such-flag"));
+}

@@ -1,0 +1,38 @@
+//! How many requests a drain costs. Only a sandbox counts them.
+
+use futures::future::join_all;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::Reconciler;
+use nm_tests::workload::pods_on;
+
+use crate::{drained, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_requests_a_node() {
+    if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
+        eprintln!("SKIPPED: only a sandbox counts requests");
+        return;
+    }
+    let cluster = Cluster::start_with(20, 800).await;
+    let nodes: Vec<String> = cluster.nodes().await.into_iter().take(10).collect();
+    let mut movable = 0;
+    for node in &nodes {
+        let pods = pods_on(&cluster.client, node).await;
+        movable += pods.iter().filter(|pod| nm_shared::pod::daemon_set(pod).is_none()).count();
+    }
+    assert!(movable >= 300, "the nodes hold a fair share of the pods: {movable}");
+
+    let _reconciler = Reconciler::start(&cluster);
+    join_all(nodes.iter().map(|node| start(&cluster, node, node))).await;
+    let done = join_all(nodes.iter().map(|node| drained(&cluster, node))).await;
+    let planned: i32 = done.iter().map(|maintenance| maintenance.status.as_ref().unwrap().eviction_pods).sum();
+    assert_eq!(usize::try_from(planned).unwrap(), movable);
+
+    let requests = cluster.sandbox().unwrap().requests().all();
+    let ours: Vec<_> = requests.iter().filter(|request| request.user_agent.starts_with("nm-reconciler/")).collect();
+    let (evictions, others): (Vec<_>, Vec<_>) =
+        ours.into_iter().partition(|request| request.subresource.as_deref() == Some("eviction"));
+    assert_eq!(evictions.len(), movable, "one eviction a pod, and no pod moves twice");
+    assert!(evictions.iter().all(|request| request.code == 201));
+    assert!(others.len() <= 15 * nodes.len(), "{} other requests for {} nodes", others.len(), nodes.len());
+}

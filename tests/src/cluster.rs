@@ -1,0 +1,143 @@
+//! The cluster of a test: a sandbox of its own, or the cluster that `NM_E2E_KUBECONFIG` names.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config, ResourceExt};
+use nm_sandbox::sandbox::{Options, Sandbox};
+use nm_shared::{NodeMaintenance, names};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::until::{until, until_all};
+
+/// Namespaces with this label are the suite's.
+pub const SUITE_LABEL: &str = "kubectl-nm.dev/e2e";
+
+/// On a cluster that the tests share they take turns.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A cluster with the CRD installed and nothing in maintenance.
+pub struct Cluster {
+    /// A client with all rights.
+    pub client: Client,
+    kubeconfig: PathBuf,
+    sandbox: Option<Sandbox>,
+    _files: TempDir,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl Cluster {
+    /// A sandbox with `nodes` nodes and no pods, whose pods start within 50 ms and end within 300 ms; or the cluster
+    /// that `NM_E2E_KUBECONFIG` names, which must have as many nodes.
+    ///
+    /// On the latter every `NodeMaintenance` is deleted first: it must be a cluster for tests.
+    pub async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, 0).await
+    }
+
+    /// The same with `pods` pods of some deployments, on a sandbox.
+    pub async fn start_with(nodes: usize, pods: usize) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let Some(path) = std::env::var_os("NM_E2E_KUBECONFIG") else {
+            let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
+            let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
+            let kubeconfig = files.path().join("kubeconfig");
+            std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
+            let client = client(&kubeconfig).await;
+            let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), _files: files, _turn: None };
+            cluster.install().await;
+            return cluster;
+        };
+        let turn = TURN.lock().await;
+        let kubeconfig = PathBuf::from(path);
+        let client = client(&kubeconfig).await;
+        let cluster = Self { client, kubeconfig, sandbox: None, _files: files, _turn: Some(turn) };
+        cluster.install().await;
+        cluster.tidy().await;
+        let found = cluster.nodes().await.len();
+        assert!(found >= nodes, "the test needs {nodes} nodes, the cluster has {found}");
+        cluster
+    }
+
+    /// The file by which programs find the cluster.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The sandbox, if it is one: for what only a sandbox can tell.
+    pub fn sandbox(&self) -> Option<&Sandbox> {
+        self.sandbox.as_ref()
+    }
+
+    /// The names of the nodes.
+    pub async fn nodes(&self) -> Vec<String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.list_metadata(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// A node as it is now.
+    pub async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.client.clone()).get(name).await.unwrap()
+    }
+
+    /// The maintenances.
+    pub fn maintenances(&self) -> Api<NodeMaintenance> {
+        Api::all(self.client.clone())
+    }
+
+    async fn install(&self) {
+        let crd = nm_shared::crd::crd();
+        let name = crd.name_any();
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let params = PatchParams::apply("nm-tests").force();
+        crds.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
+        until(&crds, &name, "established", |crd| {
+            let status = crd.and_then(|crd| crd.status.as_ref());
+            let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
+        })
+        .await;
+    }
+
+    /// Removes what an earlier test, which may have failed anywhere, left behind.
+    async fn tidy(&self) {
+        let maintenances = self.maintenances();
+        for maintenance in maintenances.list(&ListParams::default()).await.unwrap() {
+            let name = maintenance.name_any();
+            let free = json!({"metadata": {"finalizers": null}});
+            let _ = maintenances.delete(&name, &DeleteParams::default()).await;
+            let _ = maintenances.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await;
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        for name in self.nodes().await {
+            let bare = json!({
+                "metadata": {
+                    "labels": {names::EXCLUDE_LABEL: null},
+                    "annotations": {names::UNDO_ANNOTATION: null},
+                },
+                "spec": {"unschedulable": null, "taints": null},
+            });
+            nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        for namespace in namespaces.list(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
+            let name = namespace.name_any();
+            let _ = namespaces.delete(&name, &DeleteParams::default()).await;
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name);
+            until_all(&pods, watcher::Config::default(), "no pods left", <[Pod]>::is_empty).await;
+        }
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}

@@ -1,0 +1,150 @@
+//! The built programs, run as anyone would run them.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::NamedTempFile;
+use tokio::process::Child;
+
+use crate::cluster::Cluster;
+
+/// The path of a program of this workspace, built in the profile that the tests were built in.
+///
+/// Cargo builds no binaries of other packages for a test; so they are built here, once, with the very features that
+/// the tests were built with: nothing is compiled twice.
+pub fn program(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let this = std::env::current_exe().unwrap();
+            let folder = this.ancestors().nth(2).unwrap().to_owned();
+            let profile = match folder.file_name().and_then(OsStr::to_str) {
+                Some("debug") | None => "dev",
+                Some(other) => other,
+            };
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+            build.args(["build", "--workspace", "--bins", "--tests", "--quiet", "--profile", profile]);
+            assert!(build.current_dir(root).status().unwrap().success(), "the programs do not build");
+            folder
+        })
+        .join(name)
+}
+
+/// A running reconciler. It is killed when dropped, and its log is shown if the test fails.
+pub struct Reconciler {
+    child: Child,
+    log: NamedTempFile,
+}
+
+impl Reconciler {
+    /// Starts one for `cluster`.
+    pub fn start(cluster: &Cluster) -> Self {
+        let log = NamedTempFile::new().unwrap();
+        let child = tokio::process::Command::new(program("nm-reconciler"))
+            .args(["--log-format", "text", "--log-level", "debug"])
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.reopen().unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    /// Sends a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end and returns its exit code.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().await.unwrap().code()
+    }
+
+    /// Kills it as a crash would.
+    pub async fn crash(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+impl Drop for Reconciler {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.log.path()).unwrap_or_default();
+            eprintln!("the reconciler's log:\n{log}");
+        }
+    }
+}
+
+/// What a command said and how it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The same, if it ended well.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+}
+
+/// Runs the plugin against `cluster`, without a terminal.
+pub async fn plugin(cluster: &Cluster, args: &[&str]) -> Outcome {
+    run(program("kubectl-nm"), cluster.kubeconfig(), args).await
+}
+
+/// Runs kubectl against `cluster`; none where there is no kubectl, which is said.
+pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
+    if !has_kubectl() {
+        return None;
+    }
+    Some(run("kubectl".into(), cluster.kubeconfig(), args).await)
+}
+
+/// Whether there is a kubectl to test with.
+pub fn has_kubectl() -> bool {
+    let found = Command::new("kubectl").args(["version", "--client"]).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("SKIPPED: no kubectl on PATH");
+    }
+    found
+}
+
+async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
+    let output = tokio::process::Command::new(program)
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(crate::until::PATIENCE, output).await.expect("the command ends").unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// An empty file for a program's output.
+pub fn output_file() -> (NamedTempFile, File) {
+    let file = NamedTempFile::new().unwrap();
+    let handle = file.reopen().unwrap();
+    (file, handle)
+}
