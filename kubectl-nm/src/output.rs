@@ -1,0 +1,191 @@
+//! The one place that prints: data to stdout, talk to stderr.
+//!
+//! Colour is decided here, once for each of the two. A reader that goes away (`| head -1`) is no error worth a word:
+//! it surfaces as [`Closed`] and ends the program quietly. Talk that nobody reads is dropped.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::text::{Line, harmless_document};
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal, unless `NO_COLOR` is set or TERM is dumb.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Whoever read our output does so no longer, or it cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct Closed(#[from] io::Error);
+
+impl Closed {
+    /// Whether the reader merely went away, which needs no words.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Where everything is printed to.
+pub(crate) struct Output {
+    data: Sink,
+    talk: Sink,
+}
+
+struct Sink {
+    to: Box<dyn Write>,
+    coloured: bool,
+}
+
+impl Output {
+    /// The standard streams of this process.
+    pub(crate) fn of_this_process(colour: Colour) -> Self {
+        Self {
+            data: Sink { coloured: coloured(colour, io::stdout().is_terminal()), to: Box::new(io::stdout()) },
+            talk: Sink { coloured: coloured(colour, io::stderr().is_terminal()), to: Box::new(io::stderr()) },
+        }
+    }
+
+    /// A line of what was asked for.
+    ///
+    /// # Errors
+    ///
+    /// When stdout is closed.
+    pub(crate) fn data(&mut self, line: &Line) -> Result<(), Closed> {
+        self.data.line(line)
+    }
+
+    /// A whole JSON or YAML document.
+    ///
+    /// # Errors
+    ///
+    /// When stdout is closed.
+    pub(crate) fn document(&mut self, document: &str) -> Result<(), Closed> {
+        self.data.write(&harmless_document(document))
+    }
+
+    /// A line about what goes on.
+    pub(crate) fn talk(&mut self, line: &Line) {
+        // Nobody listens: what is asked for is still worth doing.
+        let _ = self.talk.line(line);
+    }
+
+    /// What the command line parser has to say: help and versions are data, everything else is talk.
+    pub(crate) fn parser(&mut self, said: &clap::Error) {
+        let sink = if said.use_stderr() { &mut self.talk } else { &mut self.data };
+        let text = said.render();
+        let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
+        let _ = sink.write(&text);
+    }
+}
+
+impl Sink {
+    fn line(&mut self, line: &Line) -> Result<(), Closed> {
+        let text = if self.coloured { line.painted() } else { line.to_string() };
+        self.write(&format!("{}\n", text.trim_end()))
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Closed> {
+        self.to.write_all(text.as_bytes())?;
+        Ok(self.to.flush()?)
+    }
+}
+
+/// Whether a stream is coloured, by the environment of this process.
+fn coloured(colour: Colour, terminal: bool) -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    decide(colour, terminal, set("NO_COLOR"), std::env::var_os("TERM").is_some_and(|term| term == "dumb"))
+}
+
+/// Whether to colour. `--color` has the last word, then <https://no-color.org>.
+fn decide(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> bool {
+    match colour {
+        Colour::Always => true,
+        Colour::Never => false,
+        Colour::Auto => terminal && !no_color && !dumb,
+    }
+}
+
+/// Output that a test can read afterwards.
+#[cfg(test)]
+pub(crate) mod captured {
+    use std::{cell::RefCell, rc::Rc};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Rc<RefCell<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What was printed so far.
+    #[derive(Clone)]
+    pub(crate) struct Captured {
+        data: Shared,
+        talk: Shared,
+    }
+
+    impl Captured {
+        /// The text on stdout.
+        pub(crate) fn data(&self) -> String {
+            String::from_utf8(self.data.0.borrow().clone()).unwrap()
+        }
+
+        /// The text on stderr.
+        pub(crate) fn talk(&self) -> String {
+            String::from_utf8(self.talk.0.borrow().clone()).unwrap()
+        }
+    }
+
+    /// An output without colour, and what it printed.
+    pub(crate) fn output() -> (Output, Captured) {
+        let captured = Captured { data: Shared::default(), talk: Shared::default() };
+        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false };
+        (Output { data: sink(&captured.data), talk: sink(&captured.talk) }, captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_needs_a_terminal_and_nobody_who_objects() {
+        for (colour, terminal, no_color, dumb, expected) in [
+            (Colour::Auto, true, false, false, true),
+            (Colour::Auto, false, false, false, false),
+            (Colour::Auto, true, true, false, false),
+            (Colour::Auto, true, false, true, false),
+            (Colour::Always, false, true, true, true),
+            (Colour::Never, true, false, false, false),
+        ] {
+            assert_eq!(
+                decide(colour, terminal, no_color, dumb),
+                expected,
+                "{colour:?} {terminal} {no_color} {dumb}"
+            );
+        }
+    }
+
+    #[test]
+    fn data_and_talk_go_their_ways() {
+        let (mut out, captured) = captured::output();
+        out.data(&Line::new("node/n1 drained  ")).unwrap();
+        out.talk(&Line::new("waiting"));
+        assert_eq!((captured.data(), captured.talk()), ("node/n1 drained\n".into(), "waiting\n".into()));
+    }
+}
