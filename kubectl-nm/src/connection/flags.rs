@@ -1,0 +1,139 @@
+//! kubectl's connection flags.
+//!
+//! A plugin gets every flag after its name unseen by kubectl, so it has to know them itself. They are accepted
+//! before and after the verb, and those that mean nothing here say so in their help.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use crate::duration;
+
+const HEADING: &str = "Connection, as in kubectl (see --help)";
+
+/// The flags that say which cluster to talk to, and as whom.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct ConnectionFlags {
+    /// Path to the kubeconfig file
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig context to use
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The kubeconfig cluster to use
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub(crate) cluster: Option<String>,
+
+    /// The kubeconfig user to use
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub(crate) user: Option<String>,
+
+    /// Address and port of the API server
+    #[arg(long, short = 's', global = true, value_name = "URL", hide_short_help = true)]
+    pub(crate) server: Option<String>,
+
+    /// User to impersonate, such as system:serviceaccount:NAMESPACE:NAME
+    #[arg(long = "as", global = true, value_name = "USER", hide_short_help = true)]
+    pub(crate) as_user: Option<String>,
+
+    /// Group to impersonate; may be repeated
+    #[arg(long, global = true, value_name = "GROUP", hide_short_help = true)]
+    pub(crate) as_group: Vec<String>,
+
+    /// UID to impersonate
+    #[arg(long, global = true, value_name = "UID", hide_short_help = true)]
+    pub(crate) as_uid: Option<String>,
+
+    /// Extra attribute of the user to impersonate; may be repeated
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value, hide_short_help = true)]
+    pub(crate) as_user_extra: Vec<(String, String)>,
+
+    /// Bearer token for the API server
+    #[arg(long, global = true, value_name = "TOKEN", hide_short_help = true, conflicts_with = "username")]
+    pub(crate) token: Option<String>,
+
+    /// User name for basic authentication
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub(crate) username: Option<String>,
+
+    /// Password for basic authentication
+    #[arg(long, global = true, value_name = "PASSWORD", hide_short_help = true)]
+    pub(crate) password: Option<String>,
+
+    /// Client certificate file for TLS
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) client_certificate: Option<PathBuf>,
+
+    /// Client key file for TLS
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) client_key: Option<PathBuf>,
+
+    /// Certificate file of the certificate authority
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) certificate_authority: Option<PathBuf>,
+
+    /// Do not check the server's certificate, which makes the connection insecure
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) insecure_skip_tls_verify: Option<bool>,
+
+    /// Name to expect in the server's certificate, if not that of its address
+    #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
+    pub(crate) tls_server_name: Option<String>,
+
+    /// How long a single request may take, such as 10s; 0: as long as it likes. Watches are not limited
+    #[arg(long, global = true, value_name = "DURATION", hide_short_help = true,
+        value_parser = duration::parse_or_seconds)]
+    request_timeout: Option<Duration>,
+
+    /// Accepted without effect: maintenances are not in namespaces
+    #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true)]
+    namespace: Option<String>,
+
+    /// Accepted without effect: nothing is cached
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    cache_dir: Option<PathBuf>,
+
+    /// Accepted without effect: responses are never compressed
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    disable_compression: Option<bool>,
+
+    /// Accepted without effect: any supported server will do
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    match_server_version: Option<bool>,
+
+    /// Accepted without effect: there is no log
+    #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", hide_short_help = true,
+        action = ArgAction::Set, allow_negative_numbers = true)]
+    verbosity: Option<i32>,
+}
+
+impl ConnectionFlags {
+    /// How long a single request may take; `None` is unlimited.
+    pub(crate) fn request_timeout(&self) -> Option<Duration> {
+        self.request_timeout.filter(|timeout| !timeout.is_zero())
+    }
+}
+
+/// Reads a boolean as Go's flags do.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(String::from("it is neither true nor false")),
+    }
+}
+
+/// Reads `key=value`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(String::from("it is not of the form KEY=VALUE")),
+    }
+}

@@ -1,0 +1,247 @@
+//! Finding, merging and overriding kubeconfigs by kubectl's rules.
+//!
+//! The outcome is a kubeconfig with one context, one cluster and one user, in which the flags have had their say;
+//! from there on kube reads files and runs credential plugins.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+
+use super::{ConnectionError, ConnectionFlags};
+
+/// The files that a kubeconfig is read from.
+#[derive(Debug, PartialEq)]
+pub(super) struct Files {
+    /// In the order of precedence.
+    pub(super) paths: Vec<PathBuf>,
+    /// Whether a missing file is an error: it is when a flag names it.
+    required: bool,
+}
+
+impl Files {
+    /// As this process's flags and environment name them.
+    pub(super) fn of_this_process(flags: &ConnectionFlags) -> Self {
+        Self::named(flags.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"), std::env::home_dir())
+    }
+
+    fn named(flag: Option<&Path>, variable: Option<OsString>, home: Option<PathBuf>) -> Self {
+        if let Some(path) = flag {
+            return Self { paths: vec![path.to_owned()], required: true };
+        }
+        let listed: Vec<PathBuf> = variable
+            .map(|list| std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        let paths = if listed.is_empty() {
+            vec![home.unwrap_or_default().join(".kube").join("config")]
+        } else {
+            listed
+        };
+        Self { paths, required: false }
+    }
+
+    /// Reads and merges them; the first to say something wins. Files that do not exist count as empty.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or parsed, or a required one does not exist.
+    pub(super) fn read(&self) -> Result<Kubeconfig, ConnectionError> {
+        let mut merged = Kubeconfig::default();
+        for path in &self.paths {
+            if path.exists() {
+                merged = merged.merge(Kubeconfig::read_from(path)?)?;
+            } else if self.required {
+                return Err(ConnectionError::MissingFile(path.clone()));
+            }
+        }
+        Ok(merged)
+    }
+}
+
+/// Whether the kubeconfig says nothing at all, as when there is no file.
+pub(super) fn is_empty(kubeconfig: &Kubeconfig) -> bool {
+    kubeconfig.clusters.is_empty() && kubeconfig.contexts.is_empty() && kubeconfig.auth_infos.is_empty()
+}
+
+/// The kubeconfig with the flags applied: one context, one cluster, one user.
+///
+/// # Errors
+///
+/// When what the flags or the context name does not exist, or nothing names a server.
+pub(super) fn effective(
+    kubeconfig: &Kubeconfig,
+    flags: &ConnectionFlags,
+) -> Result<Kubeconfig, ConnectionError> {
+    let context = context(kubeconfig, flags)?;
+    let (cluster_name, mut cluster) = cluster(kubeconfig, flags, &context)?;
+    override_cluster(&mut cluster, flags);
+    match cluster.server.as_deref() {
+        None | Some("") => return Err(ConnectionError::NoServer(cluster_name)),
+        Some(server) => cluster.server = Some(with_scheme(server, &cluster)),
+    }
+    let mut user = user(kubeconfig, flags, &context)?;
+    override_user(&mut user, flags)?;
+
+    let only = String::from("effective");
+    Ok(Kubeconfig {
+        current_context: Some(only.clone()),
+        contexts: vec![NamedContext {
+            name: only.clone(),
+            context: Some(Context { cluster: only.clone(), user: Some(only.clone()), ..context }),
+            ..NamedContext::default()
+        }],
+        clusters: vec![NamedCluster {
+            name: only.clone(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo { name: only, auth_info: Some(user), ..NamedAuthInfo::default() }],
+        ..Kubeconfig::default()
+    })
+}
+
+/// The `proxy-url` of an [`effective`] kubeconfig.
+pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {
+    let cluster = effective.clusters.first()?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+fn context(kubeconfig: &Kubeconfig, flags: &ConnectionFlags) -> Result<Context, ConnectionError> {
+    let known = || kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
+    let chosen =
+        flags.context.as_ref().or(kubeconfig.current_context.as_ref()).filter(|name| !name.is_empty());
+    match chosen {
+        Some(name) => kubeconfig
+            .contexts
+            .iter()
+            .find(|named| &named.name == name)
+            .and_then(|named| named.context.clone())
+            .ok_or_else(|| ConnectionError::Unknown { kind: "context", name: name.clone(), known: known() }),
+        None if flags.server.is_some() || flags.cluster.is_some() => Ok(Context::default()),
+        None => Err(ConnectionError::NoContext(known())),
+    }
+}
+
+fn cluster(
+    kubeconfig: &Kubeconfig,
+    flags: &ConnectionFlags,
+    context: &Context,
+) -> Result<(String, Cluster), ConnectionError> {
+    let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
+    let found =
+        kubeconfig.clusters.iter().find(|named| &named.name == name).and_then(|named| named.cluster.clone());
+    match found {
+        Some(cluster) => Ok((name.clone(), cluster)),
+        // --server alone describes a cluster.
+        None if flags.cluster.is_none() && flags.server.is_some() => Ok((name.clone(), Cluster::default())),
+        None => Err(ConnectionError::Unknown {
+            kind: "cluster",
+            name: name.clone(),
+            known: kubeconfig.clusters.iter().map(|named| named.name.clone()).collect(),
+        }),
+    }
+}
+
+fn user(
+    kubeconfig: &Kubeconfig,
+    flags: &ConnectionFlags,
+    context: &Context,
+) -> Result<AuthInfo, ConnectionError> {
+    let find = |name: &String| {
+        kubeconfig
+            .auth_infos
+            .iter()
+            .find(|named| &named.name == name)
+            .and_then(|named| named.auth_info.clone())
+    };
+    match (&flags.user, &context.user) {
+        (Some(name), _) => find(name).ok_or_else(|| ConnectionError::Unknown {
+            kind: "user",
+            name: name.clone(),
+            known: kubeconfig.auth_infos.iter().map(|named| named.name.clone()).collect(),
+        }),
+        // As client-go: a context may name a user that does not exist, who then is nobody.
+        (None, Some(name)) => Ok(find(name).unwrap_or_default()),
+        (None, None) => Ok(AuthInfo::default()),
+    }
+}
+
+fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
+    if flags.server.is_some() {
+        cluster.server.clone_from(&flags.server);
+    }
+    // Another server has another name.
+    if flags.server.is_some() || flags.tls_server_name.is_some() {
+        cluster.tls_server_name.clone_from(&flags.tls_server_name);
+    }
+    // Trusting blindly and trusting an authority exclude each other, so that either flag undoes both settings.
+    if flags.insecure_skip_tls_verify == Some(true) || flags.certificate_authority.is_some() {
+        cluster.insecure_skip_tls_verify = flags.insecure_skip_tls_verify;
+        cluster.certificate_authority = flags.certificate_authority.as_deref().map(text);
+        cluster.certificate_authority_data = None;
+    } else if flags.insecure_skip_tls_verify == Some(false) {
+        cluster.insecure_skip_tls_verify = Some(false);
+    }
+}
+
+/// Applies the flags that say who we are.
+///
+/// # Errors
+///
+/// When groups and the like are to be impersonated, but no user.
+pub(super) fn override_user(user: &mut AuthInfo, flags: &ConnectionFlags) -> Result<(), ConnectionError> {
+    if flags.token.is_some() || flags.username.is_some() {
+        // One way to say who we are replaces every other but certificates, which kubectl sends along too.
+        (user.token, user.token_file, user.username, user.password) = (None, None, None, None);
+        (user.exec, user.auth_provider) = (None, None);
+        user.token = flags.token.as_deref().map(Into::into);
+        user.username.clone_from(&flags.username);
+        user.password = flags.username.as_ref().map(|_| flags.password.as_deref().unwrap_or_default().into());
+    }
+    if let Some(file) = &flags.client_certificate {
+        (user.client_certificate, user.client_certificate_data) = (Some(text(file)), None);
+    }
+    if let Some(file) = &flags.client_key {
+        (user.client_key, user.client_key_data) = (Some(text(file)), None);
+    }
+    if let Some(name) = &flags.as_user {
+        user.impersonate = Some(name.clone());
+    }
+    if let Some(uid) = &flags.as_uid {
+        user.impersonate_uid = Some(uid.clone());
+    }
+    if !flags.as_group.is_empty() {
+        user.impersonate_groups = Some(flags.as_group.clone());
+    }
+    for (key, value) in &flags.as_user_extra {
+        let extra = user.impersonate_user_extra.get_or_insert_default();
+        extra.entry(key.clone()).or_default().push(value.clone());
+    }
+    let impersonates_more = user.impersonate_uid.is_some()
+        || user.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty())
+        || user.impersonate_user_extra.as_ref().is_some_and(|extra| !extra.is_empty());
+    if impersonates_more && user.impersonate.is_none() {
+        return Err(ConnectionError::ImpersonationWithoutUser);
+    }
+    Ok(())
+}
+
+/// The address with a scheme: as client-go, https where anything says TLS, else http.
+fn with_scheme(server: &str, cluster: &Cluster) -> String {
+    let tls = cluster.certificate_authority.is_some()
+        || cluster.certificate_authority_data.is_some()
+        || cluster.insecure_skip_tls_verify == Some(true);
+    match server {
+        _ if server.contains("://") => server.to_owned(),
+        _ if tls => format!("https://{server}"),
+        _ => format!("http://{server}"),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+#[path = "kubeconfig_tests.rs"]
+mod tests;
