@@ -1,0 +1,212 @@
+//! Every request that the plugin makes: `NodeMaintenance` objects, and whether a node exists.
+//!
+//! Requests are tried again for a few seconds while the server says that it is busy, are bounded by
+//! `--request-timeout`, and fail as [`Error`]s that a person can read.
+
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::core::{ApiResource, Status};
+use kube::runtime::watcher;
+use nm_shared::NodeMaintenance;
+
+use crate::connection::Connected;
+use crate::error::{Error, RESOURCE};
+
+/// How often a request that met a busy server is tried.
+const TRIES: u32 = 5;
+
+/// Seconds after which the server ends a watch that it is asked to begin anew. Short enough for a connection that
+/// died silently to be noticed within a minute, and for proxies that cut idle connections.
+const WATCH_SECONDS: u32 = 55;
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeLookup {
+    /// It exists.
+    Exists,
+    /// There is no such node.
+    Missing,
+    /// The user may not know.
+    Hidden,
+}
+
+/// What became of an object that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// It is gone.
+    Gone,
+    /// It goes when its finalizers are done.
+    UnderWay,
+}
+
+/// The cluster, as far as the plugin goes.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: kube::Client,
+    server: String,
+    request_timeout: Option<Duration>,
+}
+
+impl From<Connected> for Cluster {
+    fn from(connected: Connected) -> Self {
+        let Connected { client, server, request_timeout } = connected;
+        Self { client, server, request_timeout }
+    }
+}
+
+impl Cluster {
+    fn api(&self) -> Api<NodeMaintenance> {
+        Api::all(self.client.clone())
+    }
+
+    /// All maintenances.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
+        let everything = ListParams::default();
+        let list = self.ask(&format!("list {RESOURCE}"), async || self.api().list(&everything).await).await?;
+        Ok(list.items)
+    }
+
+    /// All maintenances as the server sends them, with fields that this program does not know.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn raw_maintenances(&self) -> Result<Vec<DynamicObject>, Error> {
+        let resource = ApiResource::erase::<NodeMaintenance>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let everything = ListParams::default();
+        let list = self.ask(&format!("list {RESOURCE}"), async || api.list(&everything).await).await?;
+        Ok(list.items)
+    }
+
+    /// The maintenance of that name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
+        let found = self.ask(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a maintenance.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn create(&self, maintenance: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
+        let params = PostParams { field_manager: Some(String::from("kubectl-nm")), ..PostParams::default() };
+        self.ask(&format!("create {RESOURCE}"), async || self.api().create(&params, maintenance).await).await
+    }
+
+    /// Deletes the maintenance of that name, unless it is another than the one with that uid.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
+        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
+        let answer =
+            self.ask(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await).await;
+        match answer {
+            Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
+            Err(error)
+                if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) =>
+            {
+                Ok(Deletion::Gone)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is a node of that name. Who may not read nodes can still use everything else.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked, or refuses for another reason than a missing right.
+    pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        match self.ask("get nodes", async || nodes.get_metadata(name).await).await {
+            Ok(_) => Ok(NodeLookup::Exists),
+            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(NodeLookup::Missing),
+            Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What happens to maintenances: all of them first, then every change. After an error the stream is to be dropped.
+    pub(crate) fn watch(&self) -> impl Stream<Item = Result<watcher::Event<NodeMaintenance>, Error>> + use<> {
+        let server = self.server.clone();
+        watcher(self.api(), watcher::Config::default().timeout(WATCH_SECONDS))
+            .map(move |event| event.map_err(|error| watch_error(error, &server)))
+    }
+
+    /// Makes a request until the server has time for it.
+    async fn ask<T>(
+        &self,
+        what: &str,
+        request: impl AsyncFn() -> Result<T, kube::Error>,
+    ) -> Result<T, Error> {
+        let mut tried = 1;
+        loop {
+            let error = match self.within_timeout(request()).await? {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match busy_for(&error).filter(|_| tried < TRIES) {
+                Some(hint) => tokio::time::sleep(hint.max(Duration::from_millis(100 << tried))).await,
+                None => return Err(Error::from_client(error, what, &self.server)),
+            }
+            tried += 1;
+        }
+    }
+
+    async fn within_timeout<T>(&self, request: impl Future<Output = T>) -> Result<T, Error> {
+        match self.request_timeout {
+            None => Ok(request.await),
+            Some(after) => tokio::time::timeout(after, request)
+                .await
+                .map_err(|_| Error::NoAnswer { server: self.server.clone(), after }),
+        }
+    }
+}
+
+/// How long the server asks us to wait, if being busy is all that is wrong.
+fn busy_for(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    matches!(status.code, 429 | 503).then(|| Duration::from_secs(u64::from(asked).min(5)))
+}
+
+fn watch_error(error: watcher::Error, server: &str) -> Error {
+    let watching = format!("watch {RESOURCE}");
+    match error {
+        watcher::Error::InitialListFailed(error) => {
+            Error::from_client(error, &format!("list {RESOURCE}"), server)
+        }
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            Error::from_client(error, &watching, server)
+        }
+        watcher::Error::WatchError(status) => Error::Server { asked: watching, status },
+        watcher::Error::NoResourceVersion => Error::Unreachable {
+            server: server.to_owned(),
+            cause: String::from("its answer to a watch has no resourceVersion"),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,100 @@
+//! Requests against a server that is a function.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A cluster that answers each request with what `answer` makes of its method and path, and the requests it got.
+pub(crate) fn cluster(
+    answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
+) -> (Cluster, Arc<Mutex<Vec<String>>>) {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let (log, answer) = (requests.clone(), Arc::new(answer));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (log, answer) = (log.clone(), answer.clone());
+        async move {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            log.lock().unwrap().push(format!("{method} {path}"));
+            let (code, body) = answer(method, path);
+            Response::builder().status(code).body(Body::from(serde_json::to_vec(&body).unwrap()))
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    (Cluster { client, server: "https://c:6443".into(), request_timeout: None }, requests)
+}
+
+/// A failure as the server words it.
+pub(crate) fn failure(code: u16, reason: &str, name: &str) -> (u16, Value) {
+    let details = json!({"name": name, "kind": "x"});
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("{name} {reason}"), "reason": reason, "code": code, "details": details});
+    (code, body)
+}
+
+#[tokio::test]
+async fn a_node_is_there_or_not_or_not_for_us_to_see() {
+    let (cluster, _) = cluster(|_, path| match path.rsplit('/').next() {
+        Some("n1") => (
+            200,
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "n1"}}),
+        ),
+        Some("n2") => failure(404, "NotFound", "n2"),
+        Some("n3") => failure(403, "Forbidden", "n3"),
+        _ => failure(500, "InternalError", "n4"),
+    });
+    assert_eq!(cluster.node("n1").await.unwrap(), NodeLookup::Exists);
+    assert_eq!(cluster.node("n2").await.unwrap(), NodeLookup::Missing);
+    assert_eq!(cluster.node("n3").await.unwrap(), NodeLookup::Hidden);
+    assert_eq!(cluster.node("n4").await.unwrap_err().status().unwrap().code, 500);
+}
+
+#[tokio::test]
+async fn an_object_that_is_gone_or_another_need_not_be_deleted() {
+    let (cluster, _) = cluster(|_, path| match path.rsplit('/').next() {
+        Some("n1") => failure(404, "NotFound", "n1"),
+        Some("n2") => failure(409, "Conflict", "n2"),
+        Some("n3") => (200, serde_json::to_value(crate::maintenance::fixture::requested("n3")).unwrap()),
+        Some("n4") => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        }
+        _ => failure(403, "Forbidden", "n5"),
+    });
+    for (name, deletion) in
+        [("n1", Deletion::Gone), ("n2", Deletion::Gone), ("n3", Deletion::UnderWay), ("n4", Deletion::Gone)]
+    {
+        assert_eq!(cluster.delete(name, "u").await.unwrap(), deletion, "{name}");
+    }
+    assert!(cluster.delete("n5", "u").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_but_not_for_ever() {
+    let (steady, requests) = cluster(|_, _| failure(429, "TooManyRequests", "n1"));
+    assert_eq!(steady.maintenances().await.unwrap_err().status().unwrap().code, 429);
+    assert_eq!(requests.lock().unwrap().len(), 5);
+
+    let left = Mutex::new(Cell::new(2));
+    let (passing, requests) = cluster(move |_, _| {
+        let left = left.lock().unwrap();
+        if left.replace(left.get() - 1) > 0 {
+            return failure(429, "TooManyRequests", "n1");
+        }
+        (200, json!({"kind": "NodeMaintenanceList", "apiVersion": "x/v1", "metadata": {}, "items": []}))
+    });
+    assert!(passing.maintenances().await.unwrap().is_empty());
+    assert_eq!(requests.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_resource_is_told_from_one_without_the_object() {
+    let (bare, _) = cluster(|_, _| (404, json!("404 page not found")));
+    assert!(matches!(bare.maintenances().await, Err(Error::NotInstalled { .. })));
+    assert!(matches!(bare.maintenance("n1").await, Err(Error::NotInstalled { .. })));
+    let (empty, _) = cluster(|_, _| failure(404, "NotFound", "n1"));
+    assert_eq!(empty.maintenance("n1").await.unwrap(), None);
+}

@@ -1,0 +1,312 @@
+//! What can go wrong, in the words of kubectl, with what to do about it.
+//!
+//! A message says what failed and on what; a hint says what to do. Both go through [`crate::text::Line`], because
+//! much of them comes from the API.
+
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+
+use kube::core::Status;
+
+use crate::connection::ConnectionError;
+use crate::duration;
+use crate::output::Closed;
+
+/// The resource by the name that RBAC and `kubectl get` know it by.
+pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
+
+/// Why a command came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// There is no way to a cluster.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+
+    /// The API server refuses.
+    #[error("{}", server_says(.status))]
+    Server {
+        /// What was asked for, as RBAC words it: `create nodemaintenances…`.
+        asked: String,
+        /// Its answer.
+        status: Box<Status>,
+    },
+
+    /// The cluster does not know `NodeMaintenance`.
+    #[error("error: the cluster at {server} does not know NodeMaintenance ({RESOURCE})")]
+    NotInstalled {
+        /// The address of the server.
+        server: String,
+    },
+
+    /// Nobody listens at the server's address.
+    #[error("The connection to the server {server} was refused - did you specify the right host or port?")]
+    Refused {
+        /// The address of the server.
+        server: String,
+    },
+
+    /// The server cannot be reached, or breaks off.
+    #[error("Unable to connect to the server {server}: {cause}")]
+    Unreachable {
+        /// The address of the server.
+        server: String,
+        /// Why.
+        cause: String,
+    },
+
+    /// `--request-timeout` ran out.
+    #[error("error: the server {server} did not answer within {}", duration::show(*.after))]
+    NoAnswer {
+        /// The address of the server.
+        server: String,
+        /// What the request timeout is.
+        after: Duration,
+    },
+
+    /// Nodes that do not exist.
+    #[error("error: {}", no_such_nodes(.0))]
+    UnknownNodes(Vec<String>),
+
+    /// The node is just being given back.
+    #[error("error: node \"{0}\" is just being given back: its maintenance is being deleted")]
+    Ending(String),
+
+    /// Another node's maintenance has the name that this node's would get.
+    #[error("error: there is a NodeMaintenance \"{name}\" already, and it is for node \"{other}\"")]
+    NameTaken {
+        /// Name of the object, and of the node that it is not for.
+        name: String,
+        /// The node that it is for.
+        other: String,
+    },
+
+    /// A node that is not in maintenance, although the command is about its maintenance.
+    #[error("error: {}", not_in_maintenance(.0))]
+    NotInMaintenance(Vec<String>),
+
+    /// An object cannot be written as JSON or YAML.
+    #[error("error: cannot show the maintenances: {0}")]
+    Unshowable(String),
+
+    /// The program cannot even begin.
+    #[error("error: cannot start: {0}")]
+    Runtime(#[source] io::Error),
+
+    /// Nobody reads what we print.
+    #[error("error: {0}")]
+    Closed(#[from] Closed),
+}
+
+impl Error {
+    /// What an error of the client means. `asked` is what was asked for, as RBAC words it.
+    pub(crate) fn from_client(error: kube::Error, asked: &str, server: &str) -> Self {
+        let server = server.to_owned();
+        match error {
+            kube::Error::Api(status) if means_not_installed(&status) => Self::NotInstalled { server },
+            kube::Error::Api(status) => Self::Server { asked: asked.to_owned(), status },
+            other if is_refused(&other) => Self::Refused { server },
+            other => Self::Unreachable { server, cause: innermost(&other) },
+        }
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Connection(error) => return error.hint(),
+            Self::Server { asked, status } if status.is_forbidden() && !is_from_webhook(status) => {
+                format!(
+                    "you need the right to {asked}; `kubectl auth can-i {asked}` tells whether you have it"
+                )
+            }
+            Self::Server { status, .. } if status.code == 401 => String::from(
+                "the credentials are missing, wrong or have expired; log in again, or choose others with --context",
+            ),
+            Self::NotInstalled { .. } => format!(
+                "install it with `kubectl apply -k {}/manifests`, or choose another cluster with --context",
+                env!("CARGO_PKG_REPOSITORY")
+            ),
+            Self::Refused { .. } | Self::NoAnswer { .. } => String::from(
+                "is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, --context chooses",
+            ),
+            Self::Unreachable { cause, .. } if cause.contains("certificate") => String::from(
+                "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
+            ),
+            Self::Unreachable { .. } => String::from(
+                "check the address of the server, the network and any proxy; `kubectl config view --minify` shows what is used",
+            ),
+            Self::UnknownNodes(_) => {
+                String::from("`kubectl get nodes` lists the nodes of this cluster; --context chooses another")
+            }
+            Self::Ending(node) => {
+                format!("`kubectl nm stop {node} --wait` returns when it is done; start the maintenance then")
+            }
+            Self::NameTaken { name, .. } => format!(
+                "create one under another name, with spec.nodeName {name}, by `kubectl create -f`, or delete that one"
+            ),
+            Self::NotInMaintenance(nodes) => format!(
+                "`kubectl nm status` lists the maintenances, `kubectl nm start {}` begins one",
+                nodes.join(" ")
+            ),
+            Self::Server { .. } | Self::Unshowable(_) | Self::Runtime(_) | Self::Closed(_) => return None,
+        })
+    }
+
+    /// Whether asking again later may help, as it does when a server restarts or is busy.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
+            Self::Server { status, .. } => status.code >= 500 || matches!(status.code, 0 | 408 | 410 | 429),
+            _ => false,
+        }
+    }
+
+    /// The status with which the server refused, if it did.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Server { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+}
+
+/// The server's answer as kubectl words it.
+fn server_says(status: &Status) -> String {
+    match status.reason.as_str() {
+        "Unauthorized" => format!("error: You must be logged in to the server ({})", status.message),
+        // kube's word for a body that is no Status, as a proxy in between sends.
+        "" | "Failed to parse error data" if status.message.is_empty() => {
+            format!("Error from server: HTTP status {}", status.code)
+        }
+        "" | "Failed to parse error data" => format!("Error from server: {}", status.message),
+        reason => format!("Error from server ({reason}): {}", status.message),
+    }
+}
+
+/// A 404 for an object names the object; one for a resource that is not served names nothing.
+fn means_not_installed(status: &Status) -> bool {
+    let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !names_an_object
+}
+
+/// Whether an admission webhook refused, which no right of the user's would change.
+fn is_from_webhook(status: &Status) -> bool {
+    status.message.contains("admission webhook")
+}
+
+fn is_refused(error: &kube::Error) -> bool {
+    causes(error).any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    })
+}
+
+/// What is at the bottom of it; the layers above only say that a request failed.
+fn innermost(error: &kube::Error) -> String {
+    let timed_out = causes(error).any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    });
+    if timed_out {
+        return String::from("it does not answer");
+    }
+    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// An error's causes, the outermost first. I/O errors hide theirs behind `get_ref`.
+fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| {
+        let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| cause.source())
+    })
+}
+
+fn no_such_nodes(names: &[String]) -> String {
+    match names {
+        [name] => format!("there is no node \"{name}\""),
+        names => format!("there are no nodes \"{}\"", names.join("\", \"")),
+    }
+}
+
+fn not_in_maintenance(names: &[String]) -> String {
+    match names {
+        [name] => format!("node \"{name}\" is not in maintenance"),
+        names => format!("nodes \"{}\" are not in maintenance", names.join("\", \"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(body: &serde_json::Value) -> Error {
+        let status: Status = serde_json::from_value(body.clone()).unwrap();
+        let asked = format!("create {RESOURCE}");
+        Error::from_client(kube::Error::Api(Box::new(status)), &asked, "https://c:6443")
+    }
+
+    #[test]
+    fn answers_of_the_server_read_as_in_kubectl() {
+        for (body, message, hinted) in [
+            (
+                serde_json::json!({"message": "no, you may not", "reason": "Forbidden", "code": 403}),
+                "Error from server (Forbidden): no, you may not",
+                "kubectl auth can-i create nodemaintenances.nodemaintenance.medik8s.io",
+            ),
+            (
+                serde_json::json!({"message": "Unauthorized", "reason": "Unauthorized", "code": 401}),
+                "error: You must be logged in to the server (Unauthorized)",
+                "log in again",
+            ),
+            (
+                serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
+                "error: the cluster at https://c:6443 does not know NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
+                "/manifests`",
+            ),
+        ] {
+            let error = answered(&body);
+            assert_eq!(error.to_string(), message);
+            assert!(error.hint().unwrap().contains(hinted), "{:?}", error.hint());
+        }
+    }
+
+    #[test]
+    fn rights_do_not_help_against_a_webhook() {
+        let error = answered(&serde_json::json!({
+            "message": "admission webhook \"nm\" denied the request: invalid nodeName", "reason": "Forbidden", "code": 403,
+        }));
+        assert_eq!(error.hint(), None);
+    }
+
+    #[test]
+    fn a_missing_object_is_not_a_missing_resource() {
+        let error = answered(&serde_json::json!({
+            "message": "nodemaintenances \"n1\" not found", "reason": "NotFound", "code": 404,
+            "details": {"name": "n1", "kind": "nodemaintenances"},
+        }));
+        assert!(error.status().is_some_and(Status::is_not_found));
+    }
+
+    #[test]
+    fn only_what_may_pass_is_worth_another_try() {
+        for (code, passing) in
+            [(400, false), (401, false), (403, false), (404, false), (410, true), (429, true), (503, true)]
+        {
+            assert_eq!(
+                answered(&serde_json::json!({"message": "m", "code": code})).is_passing(),
+                passing,
+                "{code}"
+            );
+        }
+    }
+
+    #[test]
+    fn refused_connections_are_recognised_under_their_wrapping() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let error = kube::Error::Service(Box::new(io::Error::other(refused)));
+        assert!(matches!(Error::from_client(error, "list x", "https://c"), Error::Refused { .. }));
+        let slow = kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::TimedOut)));
+        let error = Error::from_client(slow, "list x", "https://c");
+        assert_eq!(error.to_string(), "Unable to connect to the server https://c: it does not answer");
+    }
+}
