@@ -1,1 +1,93 @@
-//! Placeholder.
+//! The kubectl plugin `kubectl nm`.
+//!
+//! It creates, deletes and shows `NodeMaintenance` objects; a reconciler in the cluster does what they ask for. Begin
+//! with [`run`]: it parses the command line (`cli`), connects as kubectl would (`connection`), and runs one of the
+//! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
+//! `vigil`, and print through `output` alone.
+
+mod changes;
+mod cli;
+mod cluster;
+mod commands;
+mod connection;
+mod duration;
+mod error;
+mod exit;
+mod follow;
+mod interrupt;
+mod maintenance;
+mod news;
+mod node_name;
+mod output;
+mod picture;
+mod table;
+mod text;
+mod vigil;
+mod wait;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::text::Line;
+
+/// Runs the plugin with these arguments, the name of the program first, and says how it ended.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match Cli::try_parse_from(&arguments) {
+        Ok(cli) => execute(cli).into(),
+        Err(said) => {
+            Output::of_this_process(cli::colour_on(&arguments)).parser(&said);
+            if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Exit {
+    let mut out = Output::of_this_process(cli.color);
+    let has_goal = cli.command.has_goal();
+    let ended = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::Runtime)
+        .and_then(|runtime| runtime.block_on(dispatch(cli, &mut out)));
+    match ended {
+        Ok(exit) => exit,
+        // Whoever read our output has seen enough.
+        Err(Error::Closed(closed)) if closed.is_quiet() => {
+            if has_goal {
+                Exit::Error
+            } else {
+                Exit::Done
+            }
+        }
+        Err(error) => {
+            complain(&mut out, &error);
+            Exit::Error
+        }
+    }
+}
+
+async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
+    let cluster = Cluster::from(connection::connect(&cli.connection).await?);
+    match cli.command {
+        Command::Start(args) => commands::start::run(args, &cluster, out).await,
+        Command::Stop(args) => commands::stop::run(args, &cluster, out).await,
+        Command::Status(args) => commands::status::run(args, &cluster, out).await,
+        Command::Watch(args) => commands::watch::run(args, &cluster, out).await,
+    }
+}
+
+/// Prints what went wrong and what to do about it.
+fn complain(out: &mut Output, error: &Error) {
+    out.talk(&Line::new(error.to_string()));
+    if let Some(hint) = error.hint() {
+        out.talk(&Line::new(format!("hint: {hint}")));
+    }
+}

@@ -1,0 +1,92 @@
+//! What the command line takes and refuses.
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("/opt/bin/kubectl-nm").chain(line.split_whitespace()))
+}
+
+#[test]
+fn the_definition_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn flags_stand_before_and_after_the_verb_as_in_kubectl() {
+    for line in [
+        "start n1 n2 --reason kernel --wait --timeout 1h30m",
+        "start node/n1 -r kernel",
+        "--context c start n1",
+        "start n1 --context c -n shop -s https://x:6443 --v=6 -v 6 --as jane --as-group a --as-group b",
+        "status -o=json --insecure-skip-tls-verify --request-timeout=5s",
+        "status -ojson --insecure-skip-tls-verify=false --request-timeout 5 --cache-dir /tmp",
+        "status --kubeconfig f --cluster c --user u --token t --tls-server-name x --certificate-authority f",
+        "status --client-certificate f --client-key f --match-server-version --disable-compression=true",
+        "status --username jane --password p --color=never",
+        "watch --until drained --timeout 0",
+        "watch n1 --until stopped",
+        "stop n1 --wait --timeout 1m",
+    ] {
+        if let Err(refused) = parse(line) {
+            panic!("{line}: {refused}");
+        }
+    }
+}
+
+#[test]
+fn the_last_flag_wins_but_lists_grow() {
+    let cli = parse("status --context a --as-group a n1 --context b --as-group b n2").unwrap();
+    assert_eq!(cli.connection.context.as_deref(), Some("b"));
+    assert_eq!(cli.connection.as_group, ["a", "b"]);
+    assert!(format!("{:?}", cli.command).contains(r#"["n1", "n2"]"#), "{:?}", cli.command);
+}
+
+#[test]
+fn nonsense_is_refused_as_such() {
+    for line in [
+        "start",
+        "start N1",
+        "start n1 --timeout 1m",
+        "start n1 --wait --timeout 1",
+        "start n1 --wait --timeout=-1s",
+        "stop",
+        "status -o html",
+        "watch --until tomorrow",
+        "frobnicate",
+        "status --color sometimes",
+        "status --insecure-skip-tls-verify=maybe",
+        "status --token t --username u",
+    ] {
+        let refused = parse(line).unwrap_err();
+        assert!(refused.use_stderr(), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn help_speaks_of_kubectl_nm_and_gives_examples() {
+    for (line, expected) in [
+        ("--help", "Usage: kubectl nm "),
+        ("start --help", "Usage: kubectl nm start "),
+        ("help stop", "Usage: kubectl nm stop "),
+        ("watch -h", "kubectl nm watch node-1 --until drained"),
+        ("status -h", "kubectl nm status node-1 -o wide"),
+    ] {
+        let help = parse(line).unwrap_err();
+        assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+        assert!(help.to_string().contains(expected), "{help}");
+        assert!(!help.to_string().contains("Usage: kubectl-nm"), "{help}");
+    }
+    let missing = parse("").unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+}
+
+#[test]
+fn the_colour_of_complaints_follows_the_flag() {
+    let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
+    assert_eq!(colour_on(&words("nm --color always bogus")), Colour::Always);
+    assert_eq!(colour_on(&words("nm bogus --color=never")), Colour::Never);
+    assert_eq!(colour_on(&words("nm bogus --color")), Colour::Auto);
+}
