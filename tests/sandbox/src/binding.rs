@@ -33,6 +33,5 @@ pub fn bind(
     next["spec"]["nodeName"] = json!(node);
     let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
     condition::set(&mut next["status"], scheduled, now);
-    next["status"]["phase"] = json!(pod::phase(&pod));
     Ok(state.put(&PODS, next))
 }

@@ -1,5 +1,7 @@
 //! Evictions as a real API server answered them.
 
+#![expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

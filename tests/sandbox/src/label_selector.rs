@@ -113,6 +113,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
     fn check(selector: Value, labels: Value, expected: bool) {
         let found = LabelSelector::parse(&selector).matches(&labels);
         assert_eq!(found, expected, "{selector} on {labels}");

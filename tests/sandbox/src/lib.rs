@@ -2,6 +2,7 @@
 
 mod access;
 pub mod binding;
+pub mod cli;
 pub mod clock;
 pub mod cluster;
 mod condition;
@@ -21,6 +22,7 @@ pub mod refusal;
 pub mod registry;
 pub mod request_log;
 pub mod resource;
+pub mod sandbox;
 mod selector;
 pub mod server;
 pub mod span;

@@ -1,6 +1,6 @@
 //! The numbers of a disruption budget: how many pods it expects, wants and has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -41,13 +41,13 @@ impl Scales {
     /// Looks up the controllers of these pods.
     pub(crate) fn of<'a>(state: &State, pods: impl Iterator<Item = &'a Object>) -> Self {
         let mut scales = Self { known: HashMap::new(), stranger: None };
-        let mut seen: HashMap<String, ()> = HashMap::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for pod in pods {
             let Some(owner) = pod::controller(pod) else {
                 continue;
             };
             let uid = owner["uid"].as_str().unwrap_or_default();
-            if seen.insert(uid.to_owned(), ()).is_some() {
+            if !seen.insert(uid) {
                 continue;
             }
             match scale(state, pod::namespace(pod), owner) {
@@ -135,6 +135,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
     fn check(spec: Value, ready: usize, of: usize, scale: i64, expected: (i64, i64, i64)) {
         let pods: Vec<Object> = (0..of)
             .map(|number| {

@@ -95,8 +95,8 @@ impl DaemonSets {
         }
     }
 
-    fn reconcile(&mut self, desk: &mut Desk<'_>, key: Key, scope: Scope) {
-        let Some(set) = desk.get(&DAEMON_SETS, &key) else {
+    fn reconcile(&mut self, desk: &mut Desk<'_>, key: &Key, scope: Scope) {
+        let Some(set) = desk.get(&DAEMON_SETS, key) else {
             return;
         };
         let fleet = self.fleets.entry(pod::uid(&set).to_owned()).or_default();
@@ -254,7 +254,7 @@ impl Controller for DaemonSets {
             let Some((key, scope)) = self.dirty.pop_first() else {
                 return Next::Change;
             };
-            self.reconcile(desk, key, scope);
+            self.reconcile(desk, &key, scope);
         }
         Next::now_if(!self.dirty.is_empty())
     }

@@ -52,10 +52,19 @@ impl<'a> Desk<'a> {
         self.state.get(collection, key)
     }
 
-    /// Adds an object.
+    /// Adds an object. Where its name is generated, one that is taken gives way to another.
     pub(crate) fn create(&mut self, collection: &Collection, object: Value) -> Option<Object> {
         self.write(collection, |state, resource, now| {
-            registry::create(state, resource, object, now, Effect::Real)
+            let mut create = |object| registry::create(state, resource, object, now, Effect::Real);
+            if object["metadata"]["name"].is_string() {
+                return create(object);
+            }
+            loop {
+                match create(object.clone()) {
+                    Err(refusal) if refusal.code == 409 => {}
+                    answer => return answer,
+                }
+            }
         })
     }
 
@@ -129,12 +138,11 @@ impl<'a> Desk<'a> {
     ) -> Option<T> {
         self.writes += 1;
         let custom;
-        let resource = match BUILT_IN.get(collection) {
-            Some(resource) => resource,
-            None => {
-                custom = self.catalog.of(collection)?;
-                &custom
-            }
+        let resource = if let Some(resource) = BUILT_IN.get(collection) {
+            resource
+        } else {
+            custom = self.catalog.of(collection)?;
+            &custom
         };
         match act(self.state, resource, self.now) {
             Ok(done) => Some(done),

@@ -11,6 +11,7 @@ mod desk;
 mod disruption;
 mod feed;
 mod garbage;
+mod job;
 pub mod kubelet;
 mod namespace;
 mod node_fit;
@@ -22,6 +23,7 @@ mod pod_status;
 mod pod_template;
 mod replicaset;
 mod scheduler;
+mod statefulset;
 mod template_hash;
 #[cfg(test)]
 pub(crate) mod test_bed;
@@ -54,6 +56,8 @@ impl Controllers {
         controllers.add(cluster, deployment::Deployments::default());
         controllers.add(cluster, disruption::Disruption::default());
         controllers.add(cluster, daemonset::DaemonSets::default());
+        controllers.add(cluster, statefulset::StatefulSets::new());
+        controllers.add(cluster, job::Jobs::new());
         controllers.add(cluster, garbage::Garbage::default());
         controllers.add(cluster, namespace::Namespaces::default());
         controllers.add(cluster, pod_gc::PodGc::default());

@@ -132,6 +132,7 @@ mod tests {
         json!({"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {}})
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
     fn affinity(term: Value) -> Value {
         json!({"spec": {"affinity": {"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}}})

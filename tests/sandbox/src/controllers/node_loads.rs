@@ -23,15 +23,12 @@ impl NodeLoads {
     /// Follows a node's change; `None` when it is gone.
     pub(crate) fn set_node(&mut self, name: &str, node: Option<Object>) {
         let entry = (self.count(name), name.to_owned());
-        match node {
-            Some(node) => {
-                self.nodes.insert(name.to_owned(), node);
-                self.order.insert(entry);
-            }
-            None => {
-                self.nodes.remove(name);
-                self.order.remove(&entry);
-            }
+        if let Some(node) = node {
+            self.nodes.insert(name.to_owned(), node);
+            self.order.insert(entry);
+        } else {
+            self.nodes.remove(name);
+            self.order.remove(&entry);
         }
     }
 

@@ -22,7 +22,7 @@ impl OwnedPods {
     }
 
     /// Follows a change of a pod.
-    pub(crate) fn observe_pod(&mut self, change: &Change) -> Option<Key> {
+    pub(crate) fn observe_pod(&mut self, change: &Change) {
         let (before, after) = (self.owner(change.before.as_ref()), self.owner(change.after.as_ref()));
         if let Some((uid, key)) = before
             && after.as_ref().is_none_or(|(after, _)| *after != uid)
@@ -35,11 +35,11 @@ impl OwnedPods {
                 }
             }
         }
-        let ((uid, key), pod) = after.zip(change.after.as_ref())?;
-        let pods = self.pods.entry(uid).or_default();
-        pods.insert(pod::name(pod).to_owned(), pod.clone());
-        self.dirty.insert(key.clone());
-        Some(key)
+        if let Some(((uid, key), pod)) = after.zip(change.after.as_ref()) {
+            let pods = self.pods.entry(uid).or_default();
+            pods.insert(pod::name(pod).to_owned(), pod.clone());
+            self.dirty.insert(key);
+        }
     }
 
     /// Notes that a controller itself has changed.

@@ -1,4 +1,4 @@
-//! Pods out of a controller's template, with what the API server would fill in.
+//! Pods out of a controller's template.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) fn pod(owner: &Value, name: PodName<'_>) -> Value {
     };
     metadata.insert("namespace".into(), owner["metadata"]["namespace"].clone());
     metadata.insert("ownerReferences".into(), json!([owner_reference(owner)]));
-    json!({"metadata": metadata, "spec": with_defaults(template["spec"].clone())})
+    json!({"metadata": metadata, "spec": template["spec"]})
 }
 
 /// The reference by which a controller owns what it makes.
@@ -37,31 +37,4 @@ pub(crate) fn owner_reference(owner: &Value) -> Value {
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
     })
-}
-
-fn with_defaults(mut spec: Value) -> Value {
-    let defaults = json!({
-        "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-        "serviceAccountName": "default", "serviceAccount": "default", "securityContext": {},
-        "schedulerName": "default-scheduler", "priority": 0, "enableServiceLinks": true,
-        "preemptionPolicy": "PreemptLowerPriority",
-    });
-    fill(&mut spec, &defaults);
-    let container = json!({
-        "resources": {}, "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
-        "imagePullPolicy": "IfNotPresent",
-    });
-    for entry in spec["containers"].as_array_mut().into_iter().flatten() {
-        fill(entry, &container);
-    }
-    spec
-}
-
-fn fill(object: &mut Value, defaults: &Value) {
-    let (Some(object), Some(defaults)) = (object.as_object_mut(), defaults.as_object()) else {
-        return;
-    };
-    for (field, value) in defaults {
-        object.entry(field).or_insert_with(|| value.clone());
-    }
 }

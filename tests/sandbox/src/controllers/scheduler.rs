@@ -83,8 +83,6 @@ impl Scheduler {
     fn give_up(&mut self, desk: &mut Desk<'_>, pod: &Object, because: &str) {
         let now = desk.now;
         desk.edit_status(&PODS, pod, |pod| {
-            let phase = pod::phase(pod).to_owned();
-            pod["status"]["phase"] = json!(phase);
             let condition = json!({
                 "type": "PodScheduled", "status": "False", "lastProbeTime": null,
                 "reason": "Unschedulable", "message": because,

@@ -39,7 +39,7 @@ pub struct App {
 impl App {
     /// One replica of an app whose pods have the label `app: <name>`.
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
-        Self {
+        let app = Self {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -48,6 +48,10 @@ impl App {
             annotations: json!({}),
             pod_spec: json!({"containers": [{"name": "app", "image": format!("registry.example/{name}:1")}]}),
             budget: None,
+        };
+        match kind {
+            Kind::Job => app.pod("restartPolicy", json!("Never")),
+            _ => app,
         }
     }
 

@@ -49,11 +49,7 @@ pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), Refusal> {
 /// # Errors
 /// What the API server would answer, as when it exists.
 pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), Refusal> {
-    let namespace = json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-        "spec": {"finalizers": ["kubernetes"]},
-    });
-    create(cluster, &NAMESPACES, namespace)
+    create(cluster, &NAMESPACES, json!({"metadata": {"name": name}}))
 }
 
 /// Writes deployments with so many pods in all over several namespaces, some of them with budgets, and one

@@ -1,0 +1,149 @@
+//! What the controllers of workloads promise.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::condition;
+use crate::pod;
+use crate::registry::{DeleteOptions, Part};
+use crate::resource::{DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS};
+use crate::store::{Key, State};
+use crate::workload::{App, Kind, node_name};
+
+use super::web;
+use crate::controllers::kubelet::annotations;
+use crate::controllers::test_bed::{Bed, pods};
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_runs_spread_over_the_nodes() {
+    let bed = Bed::new(3);
+    bed.run(web().replicas(6)).await;
+    let on = |node: usize| bed.read(|state| state.on_node(&PODS, &node_name(node, 3)).count());
+    assert_eq!([on(1), on(2), on(3)], [2, 2, 2]);
+    bed.until("the deployment says that it is available", |state| {
+        let deployment = state.get(&DEPLOYMENTS, &Key::new("ns", "web")).unwrap();
+        deployment["status"]["availableReplicas"] == 6
+            && condition::is_true(&deployment["status"], "Available")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_deployment_keeps_fewer_pods_and_a_new_template_replaces_them() {
+    let bed = Bed::new(2);
+    bed.run(web().replicas(4)).await;
+    let key = Key::new("ns", "web");
+    bed.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
+        deployment["spec"]["replicas"] = json!(2);
+    });
+    bed.until("two are left", |state| pods(state).len() == 2).await;
+    bed.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
+        deployment["spec"]["template"]["metadata"]["labels"]["version"] = json!("2");
+    });
+    bed.until("both are of the new template", |state| {
+        let pods = pods(state);
+        pods.len() == 2
+            && pods.iter().all(|pod| pod["metadata"]["labels"]["version"] == "2" && pod::is_ready(pod))
+    })
+    .await;
+    assert_eq!(bed.read(|state| state.list(&REPLICA_SETS, Some("ns")).count()), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn daemonset_pods_tolerate_a_cordon_and_come_back_on_their_node() {
+    let bed = Bed::new(3);
+    bed.cordon("node-02");
+    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    let on_second = |state: &State| state.on_node(&PODS, "node-02").cloned().collect::<Vec<_>>();
+    let pod = bed.read(on_second).remove(0);
+    bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
+    bed.until("another runs there", |state| {
+        let pods = on_second(state);
+        pods.len() == 1 && pod::is_ready(&pods[0]) && pod::uid(&pods[0]) != pod::uid(&pod)
+    })
+    .await;
+    bed.until("all are counted", |state| {
+        let set = state.get(&DAEMON_SETS, &Key::new("ns", "agent")).unwrap();
+        set["status"]["desiredNumberScheduled"] == 3 && set["status"]["numberReady"] == 3
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemonset_stays_away_from_a_foreign_taint_but_not_for_it() {
+    let bed = Bed::new(2);
+    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    bed.edit(&NODES, &Key::cluster("node-02"), Part::Main, |node| {
+        node["spec"]["taints"] = json!([{"key": "medik8s.io/drain", "effect": "NoSchedule"}]);
+    });
+    bed.pass(Duration::from_secs(5)).await;
+    let pod = bed.read(|state| state.on_node(&PODS, "node-02").next().cloned()).unwrap();
+    bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
+    bed.until("the pod is gone", |state| pods(state).len() == 1).await;
+    bed.pass(Duration::from_secs(5)).await;
+    assert_eq!(bed.read(|state| pods(state).len()), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statefulset_starts_its_pods_one_after_another() {
+    let bed = Bed::new(3);
+    let before = bed.cluster.clock.now();
+    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
+    let took = bed.cluster.clock.now().duration_since(before);
+    assert!(took.as_millis() >= 3 * 200, "{took}");
+    let names: Vec<String> = bed.read(|state| pods(state).iter().map(|pod| pod::name(pod).into()).collect());
+    assert_eq!(names, ["db-0", "db-1", "db-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_statefulset_pod_returns_under_its_name_only_after_the_old_one_is_gone() {
+    let bed = Bed::new(2);
+    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(2)).await;
+    let key = Key::new("ns", "db-0");
+    let old = bed.get(&PODS, &key).unwrap();
+    let before = bed.cluster.clock.now();
+    bed.cordon(pod::node(&old).unwrap());
+    bed.evict(&old).unwrap();
+    bed.until("another bears the name", |state| {
+        state.get(&PODS, &key).is_some_and(|pod| pod::uid(&pod) != pod::uid(&old))
+    })
+    .await;
+    let took = bed.cluster.clock.now().duration_since(before);
+    assert!(took.as_millis() >= 1_000, "{took}");
+    bed.until("it is ready elsewhere", |state| {
+        let pod = state.get(&PODS, &key).unwrap();
+        pod::is_ready(&pod) && pod::node(&pod) != pod::node(&old)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_statefulset_loses_its_last_pod_first() {
+    let bed = Bed::new(1);
+    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
+    bed.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| {
+        set["spec"]["replicas"] = json!(1);
+    });
+    bed.until("the last is gone", |state| pods(state).len() == 2).await;
+    assert_eq!(bed.read(|state| pod::name(&pods(state)[1]).to_owned()), "db-1");
+    bed.until("one is left", |state| pods(state).len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
+    let bed = Bed::new(2);
+    let job = App::new(Kind::Job, "ns", "import").replicas(2).annotation(annotations::RUN_FOR, "10s");
+    bed.run(job).await;
+    let pod = bed.read(|state| pods(state).remove(0));
+    bed.evict(&pod).unwrap();
+    bed.until("the job is complete", |state| {
+        let job = state.get(&JOBS, &Key::new("ns", "import")).unwrap();
+        condition::is_true(&job["status"], "Complete") && job["status"]["succeeded"] == 2
+    })
+    .await;
+    bed.until("its pods have finished", |state| {
+        pods(state).len() == 2 && pods(state).iter().all(|pod| pod::phase(pod) == "Succeeded")
+    })
+    .await;
+}

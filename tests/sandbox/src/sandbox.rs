@@ -1,0 +1,164 @@
+//! A whole cluster: the API server, everything that acts on its objects, and something that runs.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::controllers::Controllers;
+use crate::controllers::kubelet::Pace;
+use crate::pod;
+use crate::request_log::RequestLog;
+use crate::resource::PODS;
+use crate::server::Server;
+use crate::store::{Object, State};
+use crate::workload;
+
+/// What a sandbox is to be like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many nodes.
+    pub nodes: usize,
+    /// How many pods of deployments; a `DaemonSet` adds one a node.
+    pub pods: usize,
+    /// From bound to Ready.
+    pub start_delay: Duration,
+    /// From deleted to gone, where the grace allows it.
+    pub stop_delay: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: 6,
+            pods: 60,
+            start_delay: Duration::from_millis(200),
+            stop_delay: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A running cluster. Dropping it stops everything at once, [`Sandbox::stop`] in good order.
+#[derive(Debug)]
+pub struct Sandbox {
+    cluster: Arc<Cluster>,
+    server: Server,
+    controllers: Controllers,
+}
+
+impl Sandbox {
+    /// Starts a cluster and waits until every pod in it is Ready.
+    ///
+    /// # Errors
+    /// When the nodes have no room for the pods, or when no port of loopback can be had.
+    pub async fn start(options: Options) -> io::Result<Self> {
+        let room = options.nodes.saturating_mul(workload::ROOM - 1);
+        if options.pods > room {
+            let message = format!(
+                "{} pods do not fit on {} nodes: there is room for {room}",
+                options.pods, options.nodes
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let cluster = Arc::new(Cluster::new(Clock::start()));
+        let refused = |refusal: crate::refusal::Refusal| io::Error::other(refusal.message);
+        workload::seed_nodes(&cluster, options.nodes).map_err(refused)?;
+        let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
+        let server = Server::start(cluster.clone()).await?;
+        let pace = Pace { start: options.start_delay, stop: options.stop_delay };
+        let controllers = Controllers::start(&cluster, pace);
+        until_ready(&cluster, pods).await;
+        Ok(Self { cluster, server, controllers })
+    }
+
+    /// A kubeconfig of the administrator, in YAML.
+    pub fn kubeconfig(&self) -> String {
+        self.server.kubeconfig()
+    }
+
+    /// Where the API server listens.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The objects, the kinds and the time.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// What the API server was asked so far.
+    pub fn requests(&self) -> &RequestLog {
+        self.server.requests()
+    }
+
+    /// The API server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Ends open watches and stops everything.
+    pub async fn stop(self) {
+        self.controllers.stop().await;
+        self.server.shutdown().await;
+    }
+}
+
+/// Waits until so many pods are Ready, counting changes and not pods.
+async fn until_ready(cluster: &Cluster, wanted: usize) {
+    let mut wake = cluster.store.subscribe();
+    let mut census = Census::default();
+    loop {
+        wake.borrow_and_update();
+        cluster.store.read(|state| census.update(state));
+        if census.ready >= wanted || wake.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Census {
+    ready: usize,
+    seen: Option<u64>,
+}
+
+impl Census {
+    fn update(&mut self, state: &State) {
+        let is_ready = |pod: &Option<Object>| pod.as_ref().is_some_and(|pod| pod::is_ready(pod));
+        if let Some(changes) = self.seen.and_then(|seen| state.changes_since(&PODS, seen)) {
+            for change in changes {
+                self.ready += usize::from(is_ready(&change.after));
+                self.ready -= usize::from(is_ready(&change.before));
+            }
+        } else {
+            let pods = state.list(&PODS, None);
+            self.ready = pods.filter(|pod| pod::is_ready(pod)).count();
+        }
+        self.seen = Some(state.revision());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sandbox_is_ready_when_all_its_pods_are() {
+        let options = Options { nodes: 3, pods: 10, start_delay: Duration::ZERO, stop_delay: Duration::ZERO };
+        let sandbox = Sandbox::start(options).await.unwrap();
+        let pods: Vec<Object> =
+            sandbox.cluster().store.read(|state| state.list(&PODS, None).cloned().collect());
+        assert_eq!(pods.len(), 13);
+        assert!(pods.iter().all(|pod| pod::is_ready(pod)));
+        assert!(sandbox.kubeconfig().contains(&sandbox.url()));
+        sandbox.stop().await;
+    }
+
+    #[tokio::test]
+    async fn more_pods_than_the_nodes_take_are_refused() {
+        let options = Options { nodes: 1, pods: 110, ..Options::default() };
+        let error = Sandbox::start(options).await.unwrap_err();
+        assert_eq!(error.to_string(), "110 pods do not fit on 1 nodes: there is room for 109");
+    }
+}
