@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::resource::Resource;
+use crate::resource::{NODES, Resource};
 
 /// Completes a new object of a built-in resource.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
@@ -109,7 +109,7 @@ fn pod_spec(spec: &mut Value) {
     }
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
     for list in ["containers", "initContainers"] {
-        for container in spec[list].as_array_mut().into_iter().flatten() {
+        for container in items(spec, list) {
             self::container(container);
         }
     }
@@ -123,7 +123,7 @@ fn container(container: &mut Value) {
     set(container, "terminationMessagePath", "/dev/termination-log");
     set(container, "terminationMessagePolicy", "File");
     missing(container, "resources", || json!({}));
-    for port in container["ports"].as_array_mut().into_iter().flatten() {
+    for port in items(container, "ports") {
         set(port, "protocol", "TCP");
     }
 }
@@ -138,6 +138,25 @@ fn quality_of_service(spec: &Value) -> &'static str {
         })
     };
     if containers.into_iter().any(asks) { "Burstable" } else { "BestEffort" }
+}
+
+/// Leaves out what the API server leaves out when it writes an object: flags that are not set, lists without items.
+pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
+    if resource.collection != NODES {
+        return;
+    }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|name, value| match name.as_str() {
+            "unschedulable" => *value == true,
+            "taints" => value.as_array().is_some_and(|taints| !taints.is_empty()),
+            _ => !value.is_null(),
+        });
+    }
+}
+
+/// The items of a list, without making one where there is none.
+fn items<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 fn set(object: &mut Value, field: &str, text: &str) {

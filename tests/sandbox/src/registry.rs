@@ -109,6 +109,7 @@ pub fn create(
     object["apiVersion"] = json!(resource.api_version());
     object["kind"] = json!(resource.kind);
     defaults::fill(resource, &mut object);
+    defaults::tidy(resource, &mut object);
     Ok(commit(state, resource, object, effect))
 }
 

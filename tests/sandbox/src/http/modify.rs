@@ -7,7 +7,7 @@ use json_patch::Patch;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::answer::warn;
+use super::answer::{self, warn};
 use super::call::Call;
 use super::{definitions, intake, read, write};
 use crate::cluster::Cluster;
@@ -34,7 +34,10 @@ pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
 #[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn patch(cluster: &Cluster, call: &Call) -> Answer {
     let patch = Kind::read(call)?;
-    change(cluster, call, true, |current| patch.next(cluster, call, current))
+    let answered = change(cluster, call, true, |current| patch.next(cluster, call, current));
+    // A refusal is worth a warning too: the odd field may be why.
+    let response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
+    Ok(warn(response, &patch.warnings(call)))
 }
 
 /// What an object becomes, and whether its managed fields are settled.
@@ -127,6 +130,14 @@ impl Kind {
             }
             _ => Err(unsupported(call)),
         }
+    }
+
+    fn warnings(&self, call: &Call) -> Vec<String> {
+        let mut odd = Vec::new();
+        if let Self::Strategic(patch) = self {
+            strategic::misplaced(patch, Shapes::of(&call.stored), "", &mut odd);
+        }
+        odd.into_iter().map(|field| format!("unknown field {field:?}")).collect()
     }
 
     fn next(&self, cluster: &Cluster, call: &Call, current: Option<&Value>) -> Result<Next, Refusal> {

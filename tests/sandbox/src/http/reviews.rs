@@ -59,6 +59,10 @@ impl Review {
         if !review["metadata"].is_object() {
             review["metadata"] = json!({});
         }
+        // As written by the API server: without what is empty.
+        if let Some(asked) = review["spec"].get_mut("resourceAttributes").and_then(Value::as_object_mut) {
+            asked.retain(|_, value| value != "");
+        }
         review["status"] = match self {
             Self::SelfAccess => json!({"allowed": api.access.allows(user, asked(&review["spec"]))}),
             Self::Access => {

@@ -111,6 +111,24 @@ fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
     items.sort_by_cached_key(rank);
 }
 
+/// Directives in lists that are replaced whole, where they mean nothing: fields that are not known.
+pub(crate) fn misplaced(patch: &Value, shapes: Shapes<'_>, path: &str, found: &mut Vec<String>) {
+    for (name, change) in patch.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let below = shapes.field(name);
+        let Some(items) = change.as_array() else {
+            misplaced(change, below, &path, found);
+            continue;
+        };
+        let atomic = below.list(name) == ListKind::Atomic && !name.starts_with('$');
+        for (index, item) in items.iter().enumerate().filter(|_| atomic) {
+            let names = item.as_object().into_iter().flatten().map(|(name, _)| name);
+            let directives = names.filter(|name| name.starts_with('$'));
+            found.extend(directives.map(|name| format!("{path}[{index}].{name}")));
+        }
+    }
+}
+
 /// A value without directives and nulls, as it is when there was nothing to merge it with.
 fn plain(value: &Value) -> Value {
     match value {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Part;
+use crate::defaults;
 use crate::resource::Resource;
 
 /// The object that a write to one part makes of `current`: system metadata stays, the other part stays.
@@ -41,6 +42,7 @@ pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part:
     tidy(&mut next["metadata"]);
     copy(&mut next, current, "apiVersion");
     copy(&mut next, current, "kind");
+    defaults::tidy(resource, &mut next);
     if resource.generation && without_bookkeeping(&next) != without_bookkeeping(current) {
         bump_generation(&mut next);
     }
