@@ -58,13 +58,19 @@ async fn a_node_is_drained_and_given_back_exactly_as_it_was() {
     assert_eq!(status.total_pods, i32::try_from(there.len()).unwrap());
     assert_eq!(status.eviction_pods, movable(&there));
     assert_eq!((status.drain_progress, status.pod_counts.gone), (100, status.eviction_pods));
-    assert!(status.pending_pods.is_empty() && status.pending_pods_refs.is_empty() && status.last_error.is_empty());
+    assert!(
+        status.pending_pods.is_empty() && status.pending_pods_refs.is_empty() && status.last_error.is_empty()
+    );
     assert!(status.last_update.is_some());
     let cordoned = cluster.node(node).await;
     let spec = cordoned.spec.clone().unwrap();
-    let mut taints: Vec<String> = spec.taints.unwrap_or_default().into_iter().map(|taint| taint.key).collect();
+    let mut taints: Vec<String> =
+        spec.taints.unwrap_or_default().into_iter().map(|taint| taint.key).collect();
     taints.sort();
-    assert_eq!((spec.unschedulable, taints), (Some(true), vec![DRAIN_TAINT.to_owned(), UNSCHEDULABLE_TAINT.to_owned()]));
+    assert_eq!(
+        (spec.unschedulable, taints),
+        (Some(true), vec![DRAIN_TAINT.to_owned(), UNSCHEDULABLE_TAINT.to_owned()])
+    );
     assert_eq!(cordoned.labels().get(EXCLUDE_LABEL).map(String::as_str), Some("true"));
     let web = workload.until_running("web", 6).await;
     assert!(web.iter().all(|pod| node_of(pod) != node), "the workload runs elsewhere");
@@ -91,9 +97,13 @@ async fn the_first_status_says_running_with_all_pods_pending() {
     start(&cluster, "e2e-first", node).await;
     let _reconciler = Reconciler::start(&cluster);
     let first = |found: Option<&NodeMaintenance>| found.is_some_and(|found| found.status.is_some());
-    let status = until(&cluster.maintenances(), "e2e-first", "a status", first).await.unwrap().status.unwrap();
+    let status =
+        until(&cluster.maintenances(), "e2e-first", "a status", first).await.unwrap().status.unwrap();
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 0));
-    assert_eq!((status.eviction_pods, status.pending_pods.len()), (movable, usize::try_from(movable).unwrap()));
+    assert_eq!(
+        (status.eviction_pods, status.pending_pods.len()),
+        (movable, usize::try_from(movable).unwrap())
+    );
     let pending: Vec<String> = status.pending_pods_refs.iter().map(ToString::to_string).collect();
     for name in ["one", "two"] {
         assert!(pending.contains(&format!("{}/{name}", workload.namespace())), "{pending:?}");
@@ -157,7 +167,9 @@ async fn a_maintenance_of_a_missing_node_fails_and_says_so() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-missing", "no-such-node").await;
     let failed = |found: Option<&NodeMaintenance>| {
-        found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.phase == Some(Phase::Failed))
+        found
+            .and_then(|found| found.status.as_ref())
+            .is_some_and(|status| status.phase == Some(Phase::Failed))
     };
     let found = until(&cluster.maintenances(), "e2e-missing", "failed", failed).await.unwrap();
     assert_eq!(found.status.unwrap().last_error, "nodes \"no-such-node\" not found");
@@ -213,7 +225,9 @@ async fn a_node_that_was_cordoned_before_stays_cordoned_after() {
     stop(&cluster, "e2e-before").await;
     let after = cluster.node(node).await;
     assert_eq!(after.spec.as_ref().and_then(|spec| spec.unschedulable), Some(true));
-    assert!(!after.labels().contains_key(EXCLUDE_LABEL) && !after.annotations().contains_key(UNDO_ANNOTATION));
+    assert!(
+        !after.labels().contains_key(EXCLUDE_LABEL) && !after.annotations().contains_key(UNDO_ANNOTATION)
+    );
     let taints = after.spec.and_then(|spec| spec.taints).unwrap_or_default();
     assert!(taints.iter().all(|taint| taint.key != DRAIN_TAINT));
 }
@@ -260,7 +274,8 @@ async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
     let blocked = |found: Option<&NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.pod_counts.blocked == 1)
     };
-    let counted = until(&cluster.maintenances(), "e2e-crash", "blocked", blocked).await.unwrap().status.unwrap();
+    let counted =
+        until(&cluster.maintenances(), "e2e-crash", "blocked", blocked).await.unwrap().status.unwrap();
     first.crash().await;
 
     let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
@@ -272,7 +287,8 @@ async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let begins = events.list(&kube::api::ListParams::default()).await.unwrap().items.into_iter();
     let begins = begins.filter(|event| {
-        event.involved_object.name.as_deref() == Some("e2e-crash") && event.reason.as_deref() == Some("BeginMaintenance")
+        event.involved_object.name.as_deref() == Some("e2e-crash")
+            && event.reason.as_deref() == Some("BeginMaintenance")
     });
     assert_eq!(begins.count(), 1, "it began once");
     stop(&cluster, "e2e-crash").await;

@@ -9,7 +9,11 @@ fn check(path: &str, generated: &str) {
         std::fs::write(&path, generated).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == generated, "{} is out of date: run NM_UPDATE=1 cargo test -p nm-tests manifests", path.display());
+    assert!(
+        found == generated,
+        "{} is out of date: run NM_UPDATE=1 cargo test -p nm-tests manifests",
+        path.display()
+    );
 }
 
 #[test]

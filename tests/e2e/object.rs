@@ -63,6 +63,7 @@ async fn a_drain_spec_is_completed_with_the_defaults_that_the_schema_documents()
     let made = cluster.maintenances().create(&PostParams::default(), &object).await.unwrap();
     assert_eq!(made.spec.drain, Some(nm_shared::DrainSpec::default()));
     let drain = json!({"spec": {"drain": {"gracePeriodSeconds": -2}}});
-    let refused = cluster.maintenances().patch("e2e-defaults", &PatchParams::default(), &Patch::Merge(drain)).await;
+    let refused =
+        cluster.maintenances().patch("e2e-defaults", &PatchParams::default(), &Patch::Merge(drain)).await;
     assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 422));
 }

@@ -1,8 +1,11 @@
 //! How many requests a drain costs. Only a sandbox counts them.
 
 use futures::future::join_all;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::programs::{Reconciler, skipped};
 use nm_tests::workload::pods_on;
 
 use crate::{drained, start};
@@ -10,10 +13,11 @@ use crate::{drained, start};
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_requests_a_node() {
     if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
-        eprintln!("SKIPPED: only a sandbox counts requests");
+        skipped("only a sandbox counts requests");
         return;
     }
     let cluster = Cluster::start_with(20, 800).await;
+    without_budgets(&cluster).await;
     let nodes: Vec<String> = cluster.nodes().await.into_iter().take(10).collect();
     let mut movable = 0;
     for node in &nodes {
@@ -25,14 +29,28 @@ async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_req
     let _reconciler = Reconciler::start(&cluster);
     join_all(nodes.iter().map(|node| start(&cluster, node, node))).await;
     let done = join_all(nodes.iter().map(|node| drained(&cluster, node))).await;
-    let planned: i32 = done.iter().map(|maintenance| maintenance.status.as_ref().unwrap().eviction_pods).sum();
+    let planned: i32 =
+        done.iter().map(|maintenance| maintenance.status.as_ref().unwrap().eviction_pods).sum();
     assert_eq!(usize::try_from(planned).unwrap(), movable);
 
     let requests = cluster.sandbox().unwrap().requests().all();
-    let ours: Vec<_> = requests.iter().filter(|request| request.user_agent.starts_with("nm-reconciler/")).collect();
+    let ours: Vec<_> =
+        requests.iter().filter(|request| request.user_agent.starts_with("nm-reconciler/")).collect();
     let (evictions, others): (Vec<_>, Vec<_>) =
-        ours.into_iter().partition(|request| request.subresource.as_deref() == Some("eviction"));
+        ours.into_iter().partition(|request| request.subresource == "eviction");
     assert_eq!(evictions.len(), movable, "one eviction a pod, and no pod moves twice");
     assert!(evictions.iter().all(|request| request.code == 201));
     assert!(others.len() <= 15 * nodes.len(), "{} other requests for {} nodes", others.len(), nodes.len());
+}
+
+async fn without_budgets(cluster: &Cluster) {
+    let all = Api::<PodDisruptionBudget>::all(cluster.client.clone())
+        .list_metadata(&ListParams::default())
+        .await
+        .unwrap();
+    for budget in all {
+        let budgets: Api<PodDisruptionBudget> =
+            Api::namespaced(cluster.client.clone(), &budget.namespace().unwrap_or_default());
+        budgets.delete(&budget.name_any(), &DeleteParams::default()).await.unwrap();
+    }
 }

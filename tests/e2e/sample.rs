@@ -39,26 +39,30 @@ async fn the_medik8s_sample_applied_with_kubectl_drains_a_node_and_gives_it_back
     let text = std::fs::read_to_string(sample).unwrap().replace("node-02", node);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
-    kubectl(&cluster, &["apply", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
-    kubectl(&cluster, &["wait", "--for=condition=Drained", "nm/nodemaintenance-sample", "--timeout=60s"])
-        .await
-        .unwrap()
-        .ok();
+    let _ = kubectl(&cluster, &["apply", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
+    let wait = ["wait", "--for=condition=Drained", "nm/nodemaintenance-sample", "--timeout=60s"];
+    let _ = kubectl(&cluster, &wait).await.unwrap().ok();
     let fields = "jsonpath={.status.phase} {.status.drainProgress} {.spec.reason}";
-    let said = kubectl(&cluster, &["get", "nm", "nodemaintenance-sample", "-o", fields]).await.unwrap().ok().stdout;
+    let said =
+        kubectl(&cluster, &["get", "nm", "nodemaintenance-sample", "-o", fields]).await.unwrap().ok().stdout;
     assert_eq!(said, "Succeeded 100 Test node maintenance");
 
     let there = cluster.node(node).await;
     let spec = there.spec.clone().unwrap();
     let taints = spec.taints.unwrap_or_default();
     assert_eq!(spec.unschedulable, Some(true));
-    assert!([DRAIN_TAINT, UNSCHEDULABLE_TAINT].iter().all(|key| taints.iter().any(|taint| taint.key == *key)));
+    assert!(
+        [DRAIN_TAINT, UNSCHEDULABLE_TAINT].iter().all(|key| taints.iter().any(|taint| taint.key == *key))
+    );
     assert_eq!(there.labels().get(EXCLUDE_LABEL).map(String::as_str), Some("true"));
     let web = workload.until_running("web", 2 * nodes.len()).await;
     assert!(web.iter().all(|pod| node_of(pod) != node));
     let left = pods_on(&cluster.client, node).await;
-    assert!(left.iter().any(|pod| pod.labels().get("app").is_some_and(|app| app == "agent")), "DaemonSet pods stay");
+    assert!(
+        left.iter().any(|pod| pod.labels().get("app").is_some_and(|app| app == "agent")),
+        "DaemonSet pods stay"
+    );
 
-    kubectl(&cluster, &["delete", "nm", "nodemaintenance-sample"]).await.unwrap().ok();
+    let _ = kubectl(&cluster, &["delete", "nm", "nodemaintenance-sample"]).await.unwrap().ok();
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
 }

@@ -1,7 +1,7 @@
 //! The built programs, run as anyone would run them.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -98,6 +98,7 @@ impl Outcome {
     ///
     /// # Panics
     /// If it did not.
+    #[must_use]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
@@ -117,11 +118,20 @@ pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
     Some(run("kubectl".into(), cluster.kubeconfig(), args).await)
 }
 
+/// Says that a test is skipped, past the test runner's capturing: a skipped case must not look like a passed one.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or_default());
+}
+
 /// Whether there is a kubectl to test with.
 pub fn has_kubectl() -> bool {
-    let found = Command::new("kubectl").args(["version", "--client"]).output().is_ok_and(|output| output.status.success());
+    let found = Command::new("kubectl")
+        .args(["version", "--client"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("SKIPPED: no kubectl on PATH");
+        skipped("no kubectl on PATH");
     }
     found
 }
@@ -134,17 +144,11 @@ async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(crate::until::PATIENCE, output).await.expect("the command ends").unwrap();
+    let output =
+        tokio::time::timeout(crate::until::PATIENCE, output).await.expect("the command ends").unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
-}
-
-/// An empty file for a program's output.
-pub fn output_file() -> (NamedTempFile, File) {
-    let file = NamedTempFile::new().unwrap();
-    let handle = file.reopen().unwrap();
-    (file, handle)
 }

@@ -21,7 +21,7 @@ where
 {
     let mut last = None;
     let search = async {
-        let mut states = kube::runtime::watcher::watch_object(api.clone(), name).boxed();
+        let mut states = watcher::watch_object(api.clone(), name).boxed();
         while let Some(state) = states.next().await {
             let Ok(state) = state else { continue };
             last.clone_from(&state);
@@ -41,9 +41,14 @@ where
 ///
 /// # Panics
 /// After [`PATIENCE`].
-pub async fn until_all<K>(api: &Api<K>, selection: watcher::Config, what: &str, enough: impl Fn(&[K]) -> bool) -> Vec<K>
+pub async fn until_all<K>(
+    api: &Api<K>,
+    selection: watcher::Config,
+    what: &str,
+    enough: impl Fn(&[K]) -> bool,
+) -> Vec<K>
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Default + Eq + std::hash::Hash + Clone,
 {
     let (store, writer) = kube::runtime::reflector::store();

@@ -23,12 +23,18 @@ impl Workload {
     pub async fn new(cluster: &Cluster, name: &str) -> Self {
         let client = cluster.client.clone();
         let params = PostParams::default();
-        let namespace = parse(json!({"metadata": {"generateName": format!("e2e-{name}-"), "labels": {SUITE_LABEL: ""}}}));
-        let namespace = Api::<Namespace>::all(client.clone()).create(&params, &namespace).await.unwrap().name_any();
+        let namespace =
+            parse(json!({"metadata": {"generateName": format!("e2e-{name}-"), "labels": {SUITE_LABEL: ""}}}));
+        let namespace =
+            Api::<Namespace>::all(client.clone()).create(&params, &namespace).await.unwrap().name_any();
         // Pods need it, and a controller may take a moment to make it.
         let account = parse(json!({"metadata": {"name": "default"}}));
-        let made = Api::<ServiceAccount>::namespaced(client.clone(), &namespace).create(&params, &account).await;
-        assert!(made.is_ok() || matches!(&made, Err(kube::Error::Api(status)) if status.code == 409), "{made:?}");
+        let made =
+            Api::<ServiceAccount>::namespaced(client.clone(), &namespace).create(&params, &account).await;
+        assert!(
+            made.is_ok() || matches!(&made, Err(kube::Error::Api(status)) if status.code == 409),
+            "{made:?}"
+        );
         Self { client, namespace }
     }
 
