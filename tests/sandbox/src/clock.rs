@@ -16,10 +16,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that reads the machine's time now and tokio's time from here on.
     pub fn start() -> Self {
-        Self {
-            started_at: Timestamp::now(),
-            origin: Instant::now(),
-        }
+        Self { started_at: Timestamp::now(), origin: Instant::now() }
     }
 
     /// The time, to the nanosecond.

@@ -2,15 +2,12 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
-use crate::controllers::test_bed::{Bed, pods};
-use crate::workload::{self, App, Kind};
+use crate::workload;
 
 /// A cluster without controllers: whatever a case needs, it writes itself.
 struct Still(Cluster);
@@ -217,17 +214,21 @@ async fn pods_that_serve_nobody_pass_an_exhausted_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn a_terminating_namespace_is_forbidden_with_its_cause() {
-    let bed = Bed::new(1);
-    bed.run(App::new(Kind::Pod, "ns", "last-0").grace(30)).await;
-    let pod = bed.read(|state| pods(state).remove(0));
-    bed.terminate_namespace("ns");
-    let message = "pods \"last-0\" is forbidden: unable to create new content in namespace ns because it is being \
+    let still = Still::new();
+    still.pod("last-0", "Running", "True");
+    let facts = Key::cluster("facts");
+    let terminating = still.0.store.read(|state| state.get(&NAMESPACES, &facts)).map(|namespace| {
+        let mut namespace = Value::clone(&namespace);
+        namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        namespace
+    });
+    still.put(&NAMESPACES, terminating.unwrap());
+    let message = "pods \"last-0\" is forbidden: unable to create new content in namespace facts because it is being \
         terminated";
     check(
-        bed.evict(&pod),
+        still.evict("last-0", json!({}), Effect::Real),
         json!({"code": 403, "reason": "Forbidden", "message": message, "details": {
             "name": "last-0", "kind": "pods", "causes": [{"reason": "NamespaceTerminating",
-                "message": "namespace ns is being terminated", "field": "metadata.namespace"}]}}),
+                "message": "namespace facts is being terminated", "field": "metadata.namespace"}]}}),
     );
-    bed.pass(Duration::ZERO).await;
 }

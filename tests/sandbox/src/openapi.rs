@@ -1,4 +1,4 @@
-//! As much of OpenAPI as kubectl asks for before it writes: which kinds can be patched, and with which parameters.
+//! As much of `OpenAPI` as kubectl asks for before it writes: which kinds can be patched, and with which parameters.
 //!
 //! The schemas of built-in resources are left out, so that `kubectl explain` has nothing to say about them; what a CRD
 //! says of its own is passed on.
@@ -9,7 +9,7 @@ use crate::cluster::Catalog;
 use crate::discovery::named_groups;
 use crate::resource::Resource;
 
-/// The document at a path, if it is one of OpenAPI.
+/// The document at a path, if it is one of `OpenAPI`.
 pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Value> {
     if path == "/openapi/v3" {
         return Some(index(catalog));

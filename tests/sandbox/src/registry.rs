@@ -184,10 +184,8 @@ pub fn delete(
         let last = match effect {
             // Watchers are told of a pod's end of grace before its end; other objects just go.
             Effect::Real => {
-                let marked = match resource.graceful {
-                    true => state.put(&resource.collection, next),
-                    false => Object::new(next),
-                };
+                let marked =
+                    if resource.graceful { state.put(&resource.collection, next) } else { Object::new(next) };
                 state.remove(&resource.collection, key).unwrap_or(marked)
             }
             Effect::DryRun => Object::new(next),

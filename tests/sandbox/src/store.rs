@@ -30,18 +30,12 @@ pub struct Collection {
 impl Collection {
     /// A collection that is known when the program is built.
     pub const fn fixed(group: &'static str, plural: &'static str) -> Self {
-        Self {
-            group: Cow::Borrowed(group),
-            plural: Cow::Borrowed(plural),
-        }
+        Self { group: Cow::Borrowed(group), plural: Cow::Borrowed(plural) }
     }
 
     /// A collection that came with a CRD.
     pub fn named(group: impl Into<String>, plural: impl Into<String>) -> Self {
-        Self {
-            group: Cow::Owned(group.into()),
-            plural: Cow::Owned(plural.into()),
-        }
+        Self { group: Cow::Owned(group.into()), plural: Cow::Owned(plural.into()) }
     }
 }
 
@@ -57,10 +51,7 @@ pub struct Key {
 impl Key {
     /// The key of a namespaced object.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// The key of a cluster-scoped object.
@@ -71,10 +62,7 @@ impl Key {
     /// The key that an object's own metadata gives.
     pub fn of(object: &Value) -> Self {
         let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        Self {
-            namespace: field("namespace"),
-            name: field("name"),
-        }
+        Self { namespace: field("namespace"), name: field("name") }
     }
 }
 
@@ -117,14 +105,8 @@ pub struct Store {
 impl Default for Store {
     fn default() -> Self {
         // Revision 1 is the empty cluster, so that 0 can mean "any" as it does in the API.
-        let state = State {
-            revision: 1,
-            tables: HashMap::new(),
-        };
-        Self {
-            state: Mutex::new(state),
-            revision: watch::Sender::new(1),
-        }
+        let state = State { revision: 1, tables: HashMap::new() };
+        Self { state: Mutex::new(state), revision: watch::Sender::new(1) }
     }
 }
 
@@ -188,10 +170,7 @@ impl State {
         collection: &Collection,
         after: &Key,
     ) -> impl Iterator<Item = &'a Object> + use<'a> {
-        let bounds = (
-            std::ops::Bound::Excluded(after.clone()),
-            std::ops::Bound::Unbounded,
-        );
+        let bounds = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
         self.tables
             .get(collection)
             .into_iter()
@@ -207,9 +186,7 @@ impl State {
     ) -> impl Iterator<Item = &'a Object> + use<'a> {
         let rows = self.tables.get(collection);
         let keys = rows.and_then(|rows| rows.by_node.get(node));
-        keys.into_iter()
-            .flatten()
-            .filter_map(move |key| rows.and_then(|rows| rows.objects.get(key)))
+        keys.into_iter().flatten().filter_map(move |key| rows.and_then(|rows| rows.objects.get(key)))
     }
 
     /// Writes an object at the next revision and returns it with its new `resourceVersion`.
@@ -221,12 +198,7 @@ impl State {
         let rows = self.tables.entry(collection.clone()).or_default();
         let before = rows.objects.insert(key.clone(), object.clone());
         rows.index(&key, before.as_deref(), Some(&object));
-        rows.remember(Change {
-            revision: self.revision,
-            before,
-            after: Some(object.clone()),
-            last: None,
-        });
+        rows.remember(Change { revision: self.revision, before, after: Some(object.clone()), last: None });
         object
     }
 
@@ -323,10 +295,7 @@ mod tests {
     fn the_node_index_follows_binding_and_removal() {
         let store = Store::default();
         store.write(|state| {
-            state.put(
-                &PODS,
-                json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": {}}),
-            );
+            state.put(&PODS, json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": {}}));
             state.put(&PODS, pod("b", "n2"));
             assert_eq!(names(state.on_node(&PODS, "n1")), Vec::<String>::new());
             state.put(&PODS, pod("a", "n1"));
@@ -349,10 +318,7 @@ mod tests {
             assert!(changes[0].before.is_none() && changes[1].after.is_none());
             state.compact();
             assert!(state.changes_since(&PODS, since).is_none());
-            assert_eq!(
-                state.changes_since(&PODS, state.revision()).map(|c| c.len()),
-                Some(0)
-            );
+            assert_eq!(state.changes_since(&PODS, state.revision()).map(|c| c.len()), Some(0));
         });
     }
 
@@ -361,10 +327,7 @@ mod tests {
         let store = Store::default();
         store.write(|state| {
             for ns in ["a", "b", "c"] {
-                state.put(
-                    &PODS,
-                    json!({"metadata": {"namespace": ns, "name": format!("in-{ns}")}}),
-                );
+                state.put(&PODS, json!({"metadata": {"namespace": ns, "name": format!("in-{ns}")}}));
             }
             assert_eq!(names(state.list(&PODS, Some("b"))), ["in-b"]);
             assert_eq!(names(state.list(&PODS, None)), ["in-a", "in-b", "in-c"]);

@@ -33,7 +33,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
             errors.extend(workload(object));
         }
         ("batch", "jobs") => {
-            errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"))
+            errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
         }
         ("policy", "poddisruptionbudgets") => errors.extend(budget(object)),
         _ => {}

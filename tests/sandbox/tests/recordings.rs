@@ -1,6 +1,9 @@
 //! Replays what a real API server answered, and holds the sandbox to it: code, reason, message, causes, warnings, and
 //! bodies but for what no two clusters share.
 
+#![expect(clippy::unwrap_used, reason = "a recording that cannot be read is a failure of its test")]
+
+use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -117,8 +120,12 @@ fn essence(value: &Value) -> Value {
             let mut kept = json!({});
             for (name, value) in fields {
                 match name.as_str() {
-                    "uid" | "resourceVersion" | "creationTimestamp" | "managedFields" => {}
-                    "node.alpha.kubernetes.io/ttl" | "description" => {}
+                    "uid"
+                    | "resourceVersion"
+                    | "creationTimestamp"
+                    | "managedFields"
+                    | "node.alpha.kubernetes.io/ttl"
+                    | "description" => {}
                     "continue" => kept[name] = json!(value != ""),
                     "verbs" => kept[name] = sorted(value),
                     "cells" => kept[name] = value.as_array().into_iter().flatten().map(cell).collect(),
@@ -191,7 +198,7 @@ async fn replay(recording: &str) {
     let mut wrong = String::new();
     for case in cases.as_array().unwrap() {
         for difference in replay.check(case).await {
-            wrong.push_str(&format!("\n{}: {difference}", case["name"]));
+            write!(wrong, "\n{}: {difference}", case["name"]).unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

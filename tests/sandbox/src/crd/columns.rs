@@ -9,7 +9,7 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// `string`, `integer`, `date`, …
     pub(crate) kind: String,
-    /// OpenAPI format, or empty.
+    /// `OpenAPI` format, or empty.
     pub(crate) format: String,
     /// What it means.
     pub(crate) description: String,

@@ -1,4 +1,4 @@
-//! Custom resources: what a CustomResourceDefinition says, and holding objects to it.
+//! Custom resources: what a `CustomResourceDefinition` says, and holding objects to it.
 //!
 //! An object that comes in is pruned of what its schema does not know (`prune`), completed with its defaults, checked
 //! against the schema (`schema`) and then against the rules that compare it with its old self (`rules`). All of this

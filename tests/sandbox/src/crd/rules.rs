@@ -34,9 +34,11 @@ impl Rules {
         let Some(compiled) = &self.compiled else {
             return Vec::new();
         };
-        let broken = Validator::new().validate_compiled(compiled, object, old).err();
-        let broken = broken.map(|errors| errors.into_vec()).unwrap_or_default();
+        let Err(broken) = Validator::new().validate_compiled(compiled, object, old) else {
+            return Vec::new();
+        };
         broken
+            .into_vec()
             .into_iter()
             .map(|error| {
                 let shown = shown(object, &error.field_path);

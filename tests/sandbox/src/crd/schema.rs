@@ -232,7 +232,9 @@ mod tests {
     fn complaint(schema: &Value, value: &Value) -> String {
         let wrapped = json!({"type": "object", "properties": {"f": schema}});
         let errors = check(&wrapped, &json!({"f": value}));
-        errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect()
+        let told: Vec<String> =
+            errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+        told.join("; ")
     }
 
     #[test]

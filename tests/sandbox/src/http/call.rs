@@ -52,10 +52,8 @@ impl Call {
         if path.namespace.is_some() && !resource.namespaced {
             return Ok(None);
         }
-        let stored = match resource.collection == NEW_EVENTS {
-            true => catalog.of(&EVENTS).unwrap_or_else(|| resource.clone()),
-            false => resource.clone(),
-        };
+        let core_events = if resource.collection == NEW_EVENTS { catalog.of(&EVENTS) } else { None };
+        let stored = core_events.unwrap_or_else(|| resource.clone());
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let form = super::negotiate::form(header("accept"))?;
         let content_type = header("content-type").unwrap_or_default();

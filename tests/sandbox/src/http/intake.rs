@@ -22,18 +22,13 @@ pub(super) fn object(call: &Call) -> Result<Value, Refusal> {
 
 /// An object as it is stored.
 pub(super) fn stored_shape(call: &Call, object: Value) -> Value {
-    match call.resource.collection == NEW_EVENTS {
-        true => event_shapes::to_core(&object),
-        false => object,
-    }
+    if call.resource.collection == NEW_EVENTS { event_shapes::to_core(&object) } else { object }
 }
 
 /// A stored object as the path shows it, for patches to work on.
 pub(super) fn wire_shape(call: &Call, object: &Value) -> Value {
-    let mut shown = match call.resource.collection == NEW_EVENTS {
-        true => event_shapes::to_new(object),
-        false => object.clone(),
-    };
+    let is_event = call.resource.collection == NEW_EVENTS;
+    let mut shown = if is_event { event_shapes::to_new(object) } else { object.clone() };
     shown["apiVersion"] = json!(call.resource.api_version());
     shown
 }

@@ -18,7 +18,7 @@ pub(crate) enum Path {
     },
     /// Anything below a version.
     Resource(ResourcePath),
-    /// Everything else: health, version, OpenAPI, and what does not exist.
+    /// Everything else: health, version, `OpenAPI`, and what does not exist.
     Other(String),
 }
 

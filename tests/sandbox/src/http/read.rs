@@ -42,7 +42,7 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
         if oldest > state.revision() {
             return Err(too_new(oldest, state.revision()));
         }
-        page(state, call, &selection, limit, start)
+        page(state, call, &selection, limit, start.as_ref())
     })?;
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
@@ -86,10 +86,10 @@ fn page(
     call: &Call,
     selection: &Selection,
     limit: usize,
-    start: Option<Continue>,
+    start: Option<&Continue>,
 ) -> Result<Page, Refusal> {
     let collection = call.resource.storage();
-    let revision = start.as_ref().map_or_else(|| state.revision(), |start| start.revision);
+    let revision = start.map_or_else(|| state.revision(), |start| start.revision);
     if start.is_some() && state.changes_since(collection, revision).is_none() {
         return Err(Refusal::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -97,7 +97,7 @@ fn page(
              remainder of the results.",
         ));
     }
-    let mut objects = match &start {
+    let mut objects = match start {
         None => selected(state, call, selection),
         Some(start) => state
             .list_after(collection, &start.after)

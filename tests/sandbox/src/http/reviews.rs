@@ -100,12 +100,13 @@ fn asked(spec: &Value) -> Attributes<'_> {
 fn rules(api: &Api, user: &User) -> Value {
     let anything =
         Attributes::Resource { verb: "*", group: "*", plural: "*", subresource: "", namespace: "", name: "" };
-    let (resources, paths) = match api.access.allows(user, anything) {
-        true => (
+    let (resources, paths) = if api.access.allows(user, anything) {
+        (
             json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
             json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]),
-        ),
-        false => (json!([]), json!([])),
+        )
+    } else {
+        (json!([]), json!([]))
     };
     json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
 }

@@ -61,7 +61,9 @@ fn bind(cluster: &Cluster, call: &Call) -> Answer {
     let now = cluster.clock.now();
     match effect {
         Effect::Real => {
-            _ = cluster.store.write(|state| binding::bind(state, call.namespace(), call.name(), node, now))?
+            _ = cluster
+                .store
+                .write(|state| binding::bind(state, call.namespace(), call.name(), node, now))?;
         }
         Effect::DryRun => _ = cluster.store.read(|state| current(state, call))?,
     }

@@ -17,7 +17,7 @@ use super::show::Show;
 use super::{Answer, Api, answer, read};
 use crate::refusal::Refusal;
 use crate::selector::Selection;
-use crate::store::{Change, Collection, Object};
+use crate::store::{Change, Collection, Object, State};
 
 /// How often a quiet watch that asks for bookmarks is told how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
         watch.initial(call, streams && bookmarks)
     } else {
         if from.is_none() {
-            watch.since = cluster.store.read(|state| state.revision());
+            watch.since = cluster.store.read(State::revision);
         }
         Vec::new()
     };

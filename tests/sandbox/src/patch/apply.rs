@@ -141,7 +141,8 @@ fn remove(object: &mut Value, path: &[Step]) {
         }
         Step::Member(member) => {
             if let Some(items) = object.as_array_mut() {
-                items.retain(|item| item.to_string() != *member);
+                let gone: Value = serde_json::from_str(member).unwrap_or_default();
+                items.retain(|item| *item != gone);
             }
         }
     }

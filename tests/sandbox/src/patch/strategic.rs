@@ -98,13 +98,13 @@ fn merge_list(list: &mut Value, patch: &[Value], kind: &ListKind, shapes: &Shape
 
 /// Puts the listed items in their order; those that are not listed come after them.
 fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
-    let rank = |item: &Value| {
+    let rank = |value: &Value| {
         let found = match kind {
             ListKind::Map(keys) => {
-                let wanted = identity(item, keys);
-                listed.iter().position(|one| identity(one, keys) == wanted)
+                let wanted = identity(value, keys);
+                listed.iter().position(|entry| identity(entry, keys) == wanted)
             }
-            _ => listed.iter().position(|one| one == item),
+            _ => listed.iter().position(|entry| entry == value),
         };
         found.unwrap_or(listed.len())
     };

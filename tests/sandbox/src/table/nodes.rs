@@ -43,10 +43,8 @@ fn status(node: &Value) -> String {
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    match node["spec"]["unschedulable"] == true {
-        true => format!("{ready},SchedulingDisabled"),
-        false => ready.to_owned(),
-    }
+    let cordoned = node["spec"]["unschedulable"] == true;
+    if cordoned { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
 }
 
 fn roles(node: &Value) -> String {
