@@ -1,19 +1,14 @@
 //! What a controller is: a machine without time or I/O of its own. It is shown every change of what it watches, keeps
 //! the few indexes that it needs, and when it is its turn it acts on the state, all at once.
 //!
-//! [`run`] drives one. Reading the changes and acting on them happen under one lock, so a controller always acts on
-//! what is, never on what it remembers; there are no conflicts, no expectations and no caches to wait for.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Reading the changes and acting on them happen under one lock (`run`), so a controller always acts on what is,
+//! never on what it remembers; there are no conflicts, no expectations and no caches to wait for.
 
 use jiff::Timestamp;
 
-use crate::cluster::Cluster;
 use crate::store::{Change, Collection};
 
 use super::desk::Desk;
-use super::feed::Feed;
 
 /// The collections whose changes a controller is shown.
 #[derive(Debug, Clone, Copy)]
@@ -60,37 +55,4 @@ pub(crate) trait Controller: Send + 'static {
 
     /// Does what there is to do.
     fn act(&mut self, desk: &mut Desk<'_>) -> Next;
-}
-
-/// Drives a controller for ever.
-pub(crate) async fn run(cluster: Arc<Cluster>, mut controller: impl Controller) {
-    let mut wake = cluster.store.subscribe();
-    let mut feed = Feed::default();
-    loop {
-        // Marked as seen before it is read, so that a change in between wakes again.
-        wake.borrow_and_update();
-        let next = turn(&cluster, &mut feed, &mut controller);
-        match next {
-            Next::Now => tokio::task::yield_now().await,
-            Next::Change => {
-                if wake.changed().await.is_err() {
-                    return;
-                }
-            }
-            Next::At(time) => {
-                let wait = Duration::try_from(time.duration_since(cluster.clock.now())).unwrap_or_default();
-                tokio::select! {
-                    changed = wake.changed() => if changed.is_err() { return },
-                    () = tokio::time::sleep(wait) => {}
-                }
-            }
-        }
-    }
-}
-
-fn turn(cluster: &Cluster, feed: &mut Feed, controller: &mut impl Controller) -> Next {
-    cluster.store.write(|state| {
-        feed.read(state, &cluster.catalog, controller);
-        controller.act(&mut Desk::new(state, &cluster.catalog, cluster.clock.now()))
-    })
 }

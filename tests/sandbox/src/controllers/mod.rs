@@ -22,6 +22,7 @@ mod pod_gc;
 mod pod_status;
 mod pod_template;
 mod replicaset;
+mod run;
 mod scheduler;
 mod statefulset;
 mod template_hash;
@@ -37,8 +38,9 @@ use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 
-use self::controller::{Controller, run};
+use self::controller::Controller;
 use self::kubelet::{Kubelets, Pace};
+use self::run::run;
 
 /// The running controllers of a cluster; they end when this is dropped.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::registry::{self, DeleteOptions, Effect, Part};
 use crate::resource::{NAMESPACES, NODES, PODS};
 use crate::store::{Collection, Key, Object, State};
-use crate::workload::{self, App};
+use crate::workload::{self, App, Kind};
 
 use super::Controllers;
 use super::kubelet::Pace;
@@ -139,6 +139,11 @@ impl Bed {
     pub(crate) fn terminate_namespace(&self, name: &str) {
         self.delete(&NAMESPACES, &Key::cluster(name), &DeleteOptions::default());
     }
+}
+
+/// A deployment of one pod, to be made into what a test needs.
+pub(crate) fn web() -> App {
+    App::new(Kind::Deployment, "ns", "web")
 }
 
 pub(crate) fn pods(state: &State) -> Vec<Object> {

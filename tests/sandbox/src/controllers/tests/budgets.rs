@@ -6,8 +6,7 @@ use crate::registry::Effect;
 use crate::resource::BUDGETS;
 use crate::store::{Key, State};
 
-use super::web;
-use crate::controllers::test_bed::{Bed, pods};
+use crate::controllers::test_bed::{Bed, pods, web};
 
 fn budget_allows(state: &State, allowed: i64) -> bool {
     let budget = state.get(&BUDGETS, &Key::new("ns", "web"));

@@ -4,9 +4,3 @@ mod budgets;
 mod nodes;
 mod removal;
 mod workloads;
-
-use crate::workload::{App, Kind};
-
-fn web() -> App {
-    App::new(Kind::Deployment, "ns", "web")
-}

@@ -11,9 +11,8 @@ use crate::resource::{NODES, PODS};
 use crate::store::{Key, State};
 use crate::workload::{App, Kind, node_name};
 
-use super::web;
 use crate::controllers::kubelet::annotations;
-use crate::controllers::test_bed::{Bed, pods, ready};
+use crate::controllers::test_bed::{Bed, pods, ready, web};
 
 #[tokio::test(start_paused = true)]
 async fn a_replacement_goes_elsewhere_when_its_node_is_cordoned() {

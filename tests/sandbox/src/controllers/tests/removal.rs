@@ -9,8 +9,7 @@ use crate::registry::{DeleteOptions, Propagation};
 use crate::resource::{BUDGETS, DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, REPLICA_SETS};
 use crate::store::Key;
 
-use super::web;
-use crate::controllers::test_bed::{Bed, pods, ready};
+use crate::controllers::test_bed::{Bed, pods, ready, web};
 
 fn propagated(propagation: Propagation) -> DeleteOptions {
     DeleteOptions { propagation, ..DeleteOptions::default() }

@@ -11,9 +11,8 @@ use crate::resource::{DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS,
 use crate::store::{Key, State};
 use crate::workload::{App, Kind, node_name};
 
-use super::web;
 use crate::controllers::kubelet::annotations;
-use crate::controllers::test_bed::{Bed, pods};
+use crate::controllers::test_bed::{Bed, pods, web};
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_runs_spread_over_the_nodes() {
