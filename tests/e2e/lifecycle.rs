@@ -1,7 +1,7 @@
 //! A node goes into maintenance and comes back.
 
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
@@ -21,18 +21,17 @@ fn movable(pods: &[Pod]) -> i32 {
     i32::try_from(pods.len() - pods.iter().filter(stays).count()).unwrap()
 }
 
-/// The reasons of the events about an object, once `expected` is among them.
-async fn events_until(cluster: &Cluster, kind: &str, name: &str, expected: &str) -> Vec<String> {
-    let events: Api<NewEvent> = Api::namespaced(cluster.client.clone(), "default");
-    let about = |event: &&NewEvent| {
-        let regarding = event.regarding.as_ref();
-        regarding.is_some_and(|r| r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name))
+/// The reasons of the events about an object, in the order in which they happened, once `expected` is among them.
+async fn events_until(cluster: &Cluster, subject: &impl ResourceExt, expected: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let about = |event: &&Event| event.regarding.as_ref().is_some_and(|it| it.uid == subject.meta().uid);
+    let reasons = |events: &[Event]| -> Vec<String> {
+        let mut about: Vec<&Event> = events.iter().filter(about).collect();
+        about.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        about.iter().filter_map(|event| event.reason.clone()).collect()
     };
-    let reasons = |events: &[NewEvent]| -> Vec<String> {
-        events.iter().filter(about).filter_map(|event| event.reason.clone()).collect()
-    };
-    let what = format!("an event {expected} about {name}");
-    let enough = |events: &[NewEvent]| reasons(events).iter().any(|reason| reason == expected);
+    let what = format!("an event {expected} about {}", subject.name_any());
+    let enough = |events: &[Event]| reasons(events).iter().any(|reason| reason == expected);
     reasons(&until_all(&events, watcher::Config::default(), &what, enough).await)
 }
 
@@ -74,13 +73,13 @@ async fn a_node_is_drained_and_given_back_exactly_as_it_was() {
     assert_eq!(cordoned.labels().get(EXCLUDE_LABEL).map(String::as_str), Some("true"));
     let web = workload.until_running("web", 6).await;
     assert!(web.iter().all(|pod| node_of(pod) != node), "the workload runs elsewhere");
-    let told = events_until(&cluster, "NodeMaintenance", "e2e-happy", "SucceedMaintenance").await;
+    let told = events_until(&cluster, &maintenance, "SucceedMaintenance").await;
     assert_eq!(told, ["BeginMaintenance", "SucceedMaintenance"]);
 
     stop(&cluster, "e2e-happy").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
-    events_until(&cluster, "NodeMaintenance", "e2e-happy", "RemovedMaintenance").await;
-    events_until(&cluster, "Node", node, "UncordonNode").await;
+    events_until(&cluster, &maintenance, "RemovedMaintenance").await;
+    events_until(&cluster, &before, "UncordonNode").await;
 }
 
 // Case 3.
@@ -172,11 +171,11 @@ async fn a_maintenance_of_a_missing_node_fails_and_says_so() {
             .is_some_and(|status| status.phase == Some(Phase::Failed))
     };
     let found = until(&cluster.maintenances(), "e2e-missing", "failed", failed).await.unwrap();
-    assert_eq!(found.status.unwrap().last_error, "nodes \"no-such-node\" not found");
-    let told = events_until(&cluster, "NodeMaintenance", "e2e-missing", "FailedMaintenance").await;
+    assert_eq!(found.status.as_ref().unwrap().last_error, "nodes \"no-such-node\" not found");
+    let told = events_until(&cluster, &found, "FailedMaintenance").await;
     assert_eq!(told, ["BeginMaintenance", "FailedMaintenance"]);
     stop(&cluster, "e2e-missing").await;
-    let told = events_until(&cluster, "NodeMaintenance", "e2e-missing", "RemovedMaintenance").await;
+    let told = events_until(&cluster, &found, "RemovedMaintenance").await;
     assert!(!told.iter().any(|reason| reason == "SucceedMaintenance"));
 }
 
@@ -282,15 +281,11 @@ async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
         Api::namespaced(cluster.client.clone(), workload.namespace());
     budgets.delete("cart", &DeleteParams::default()).await.unwrap();
     let _second = Reconciler::start(&cluster);
-    let status = drained(&cluster, "e2e-crash").await.status.unwrap();
+    let done = drained(&cluster, "e2e-crash").await;
+    let status = done.status.as_ref().unwrap();
     assert_eq!((status.total_pods, status.eviction_pods), (counted.total_pods, counted.eviction_pods));
-    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    let begins = events.list(&kube::api::ListParams::default()).await.unwrap().items.into_iter();
-    let begins = begins.filter(|event| {
-        event.involved_object.name.as_deref() == Some("e2e-crash")
-            && event.reason.as_deref() == Some("BeginMaintenance")
-    });
-    assert_eq!(begins.count(), 1, "it began once");
+    let told = events_until(&cluster, &done, "SucceedMaintenance").await;
+    assert_eq!(told, ["BeginMaintenance", "SucceedMaintenance"], "it began once");
     stop(&cluster, "e2e-crash").await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
 }
