@@ -122,6 +122,21 @@ async fn a_foreign_uid_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_old_resource_version_is_a_conflict_and_the_newest_is_not() {
+    let still = Still::new();
+    still.pod("web-0", "Running", "True");
+    let version = |version: &str| json!({"preconditions": {"resourceVersion": version}});
+    let current = still.get(&PODS, "web-0")["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let message = format!(
+        "Operation cannot be fulfilled on Pod \"web-0\": the ResourceVersion in the precondition (1) does not match \
+        the ResourceVersion in record ({current}). The object might have been modified"
+    );
+    let answer = still.evict("web-0", version("1"), Effect::Real);
+    check(answer, json!({"code": 409, "reason": "Conflict", "message": message}));
+    assert_eq!(still.evict("web-0", version(&current), Effect::Real), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_there_is_not_found() {
     let still = Still::new();
     let missing = |message: &str| json!({"code": 404, "reason": "NotFound", "message": message});

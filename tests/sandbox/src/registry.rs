@@ -269,12 +269,12 @@ fn check_preconditions(
     options: &DeleteOptions,
 ) -> Result<(), Refusal> {
     let metadata = &current["metadata"];
-    let mismatch = |what: &str, wanted: &str, found: &Value| {
+    let mismatch = |what: &str, wanted: &str, found: &Value, happened: &str| {
         let found = found.as_str().unwrap_or_default();
         let kind = &resource.kind;
         let because = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
-             The object might have been deleted and then recreated"
+             The object might have been {happened}"
         );
         // The precondition's own message names the kind and not the resource, in the core group.
         let name = &key.name;
@@ -282,9 +282,11 @@ fn check_preconditions(
             .with_details(json!({"name": name, "kind": kind}))
     };
     match (&options.uid, &options.resource_version) {
-        (Some(uid), _) if metadata["uid"] != **uid => Err(mismatch("UID", uid, &metadata["uid"])),
+        (Some(uid), _) if metadata["uid"] != **uid => {
+            Err(mismatch("UID", uid, &metadata["uid"], "deleted and then recreated"))
+        }
         (_, Some(version)) if metadata["resourceVersion"] != **version => {
-            Err(mismatch("ResourceVersion", version, &metadata["resourceVersion"]))
+            Err(mismatch("ResourceVersion", version, &metadata["resourceVersion"], "modified"))
         }
         _ => Ok(()),
     }

@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::condition;
 use crate::pod;
-use crate::registry::{DeleteOptions, Part};
-use crate::resource::{DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS};
+use crate::registry::{self, DeleteOptions, Effect, Part};
+use crate::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS};
 use crate::store::{Key, State};
 use crate::workload::{App, Kind, node_name};
 
 use crate::controllers::kubelet::annotations;
-use crate::controllers::test_bed::{Bed, pods, web};
+use crate::controllers::test_bed::{Bed, pods, ready, web};
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_runs_spread_over_the_nodes() {
@@ -145,4 +145,25 @@ async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
         pods(state).len() == 2 && pods(state).iter().all(|pod| pod::phase(pod) == "Succeeded")
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_carry_on_when_history_is_lost() {
+    let bed = Bed::new(2);
+    bed.run(web().replicas(3).budget(json!({"minAvailable": 3}))).await;
+    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    let resource = bed.cluster.catalog.of(&PODS).unwrap();
+    let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+    let time = bed.cluster.clock.now();
+    bed.cluster.store.write(|state| {
+        for pod in pods(state).iter().step_by(2) {
+            registry::delete(state, &resource, &Key::of(pod), &now, time, Effect::Real).unwrap();
+        }
+        state.compact();
+    });
+    bed.until("all are there again", |state| ready(state).len() == 5).await;
+    bed.pass(Duration::from_secs(5)).await;
+    assert_eq!(bed.read(|state| pods(state).len()), 5);
+    let budget = bed.get(&BUDGETS, &Key::new("ns", "web")).unwrap();
+    assert_eq!(budget["status"]["currentHealthy"], 3);
 }
