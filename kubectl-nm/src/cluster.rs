@@ -18,6 +18,10 @@ use crate::error::{Error, RESOURCE};
 /// How often a request that met a busy server is tried.
 const TRIES: u32 = 5;
 
+/// How many requests may be under way at once. Many, because nodes that go into maintenance together must be cordoned
+/// before pods are moved from one to the next; not all, because a server queues only so much for one user.
+pub(crate) const AT_ONCE: usize = 64;
+
 /// Seconds after which the server ends a watch that it is asked to begin anew. Short enough for a connection that
 /// died silently to be noticed within a minute, and for proxies that cut idle connections.
 const WATCH_SECONDS: u32 = 55;

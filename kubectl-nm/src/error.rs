@@ -1,6 +1,6 @@
 //! What can go wrong, in the words of kubectl, with what to do about it.
 //!
-//! A message says what failed and on what; a hint says what to do. Both go through [`crate::text::Line`], because
+//! A message says what failed and on what; a hint says what to do. Both go through [`Line`], because
 //! much of them comes from the API.
 
 use std::error::Error as _;
@@ -11,7 +11,8 @@ use kube::core::Status;
 
 use crate::connection::ConnectionError;
 use crate::duration;
-use crate::output::Closed;
+use crate::output::{Closed, Output};
+use crate::text::Line;
 
 /// The resource by the name that RBAC and `kubectl get` know it by.
 pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
@@ -150,6 +151,14 @@ impl Error {
             ),
             Self::Server { .. } | Self::Unshowable(_) | Self::Runtime(_) | Self::Closed(_) => return None,
         })
+    }
+
+    /// Prints what went wrong and what to do about it.
+    pub(crate) fn tell(&self, out: &mut Output) {
+        out.talk(&Line::new(self.to_string()));
+        if let Some(hint) = self.hint() {
+            out.talk(&Line::new(format!("hint: {hint}")));
+        }
     }
 
     /// Whether asking again later may help, as it does when a server restarts or is busy.

@@ -35,7 +35,6 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::text::Line;
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -68,7 +67,7 @@ fn execute(cli: Cli) -> Exit {
             }
         }
         Err(error) => {
-            complain(&mut out, &error);
+            error.tell(&mut out);
             Exit::Error
         }
     }
@@ -81,13 +80,5 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Stop(args) => commands::stop::run(args, &cluster, out).await,
         Command::Status(args) => commands::status::run(args, &cluster, out).await,
         Command::Watch(args) => commands::watch::run(args, &cluster, out).await,
-    }
-}
-
-/// Prints what went wrong and what to do about it.
-fn complain(out: &mut Output, error: &Error) {
-    out.talk(&Line::new(error.to_string()));
-    if let Some(hint) = error.hint() {
-        out.talk(&Line::new(format!("hint: {hint}")));
     }
 }

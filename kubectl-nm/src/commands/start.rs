@@ -12,8 +12,7 @@ use kube::ResourceExt;
 use kube::core::Status;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use super::AT_ONCE;
-use crate::cluster::{Cluster, NodeLookup};
+use crate::cluster::{AT_ONCE, Cluster, NodeLookup};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::follow;
@@ -37,7 +36,8 @@ Examples:
   # Every node of a zone
   kubectl nm start $(kubectl get nodes -l topology.kubernetes.io/zone=a -o name)
 
-Exit codes with --wait: 0 drained, 3 failed, 4 stopped or replaced meanwhile, 124 timed out, 130 interrupted.
+Exit codes with --wait: 0 drained, 3 failed, 4 stopped or replaced meanwhile, 124 timed out,
+130 interrupted.
 Blocked pods are told as they come and do not end the wait.";
 
 /// Put nodes into maintenance: cordon them and move their pods away
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             }
             Err(error) => {
                 failed = true;
-                crate::complain(out, &error);
+                error.tell(out);
             }
         }
     }
@@ -216,53 +216,5 @@ async fn begin(cluster: &Cluster, node: &str, step: Step, reason: Option<&String
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::maintenance::fixture::{named, requested, stopping};
-
-    fn present(name: &str, node: &str, uid: &str) -> Step {
-        Step::Present(Target { node: node.into(), name: name.into(), uid: uid.into() })
-    }
-
-    #[test]
-    fn what_exists_decides_what_is_to_be_done() {
-        for (existing, step) in [
-            (vec![], Step::Create),
-            (vec![requested("n2")], Step::Create),
-            (vec![requested("n1")], present("n1", "n1", "uid-n1")),
-            (vec![named("other", "n1", "u")], present("other", "n1", "u")),
-            (vec![named("n1", "n2", "u")], Step::NameTaken("n2".into())),
-            (vec![named("n1", "n2", "u"), named("n2", "n1", "v")], present("n2", "n1", "v")),
-            (vec![stopping(requested("n1"))], Step::Ending),
-            (vec![stopping(requested("n1")), named("other", "n1", "u")], present("other", "n1", "u")),
-            (vec![stopping(named("other", "n1", "u"))], Step::Ending),
-        ] {
-            assert_eq!(Step::towards("n1", &existing), step, "{existing:?}");
-        }
-    }
-
-    #[test]
-    fn nothing_begins_unless_everything_can() {
-        let steps = |steps: &[Step]| -> Vec<(String, Step)> {
-            steps.iter().enumerate().map(|(i, step)| (format!("n{i}"), step.clone())).collect()
-        };
-        let lookups = |found: &[(&str, NodeLookup)]| {
-            found.iter().map(|(node, lookup)| ((*node).to_owned(), *lookup)).collect::<BTreeMap<_, _>>()
-        };
-        let all_missing =
-            lookups(&[("n0", NodeLookup::Missing), ("n1", NodeLookup::Exists), ("n2", NodeLookup::Missing)]);
-        let three = steps(&[Step::Create, Step::Create, Step::Create]);
-        assert!(
-            matches!(check(&three, &all_missing), Err(Error::UnknownNodes(nodes)) if nodes == ["n0", "n2"])
-        );
-        let hidden =
-            lookups(&[("n0", NodeLookup::Hidden), ("n1", NodeLookup::Exists), ("n2", NodeLookup::Hidden)]);
-        assert_eq!(check(&three, &hidden).unwrap(), ["n0", "n2"]);
-        let ending = steps(&[present("a", "n0", "u"), Step::Ending]);
-        assert!(matches!(check(&ending, &BTreeMap::new()), Err(Error::Ending(node)) if node == "n1"));
-        let taken = steps(&[Step::NameTaken("x".into())]);
-        assert!(
-            matches!(check(&taken, &BTreeMap::new()), Err(Error::NameTaken { other, .. }) if other == "x")
-        );
-    }
-}
+#[path = "start_tests.rs"]
+mod tests;

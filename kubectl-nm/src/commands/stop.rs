@@ -7,8 +7,7 @@ use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use nm_shared::NodeMaintenance;
 
-use super::AT_ONCE;
-use crate::cluster::{Cluster, Deletion, NodeLookup};
+use crate::cluster::{AT_ONCE, Cluster, Deletion, NodeLookup};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::follow;
@@ -89,7 +88,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
             }
             Err(error) => {
                 failed = true;
-                crate::complain(out, &error);
+                error.tell(out);
             }
         }
     }

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 
 use crate::duration;
 
-const HEADING: &str = "Connection, as in kubectl (see --help)";
+const HEADING: &str = "Connection, as in kubectl";
 
 /// The flags that say which cluster to talk to, and as whom.
 #[derive(Args, Clone, Debug, Default)]

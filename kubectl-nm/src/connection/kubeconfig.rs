@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 
-use super::{ConnectionError, ConnectionFlags};
+use super::error::ConnectionError;
+use super::flags::ConnectionFlags;
 
 /// The files that a kubeconfig is read from.
 #[derive(Debug, PartialEq)]
