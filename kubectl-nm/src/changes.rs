@@ -60,7 +60,8 @@ fn seen(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
     lines.extend(blocked(before, now));
     let error = &status(now).last_error;
     let told = before.is_some_and(|before| &status(before).last_error == error)
-        || is_headline.to_string().ends_with(&Line::new(error).to_string());
+        || is_headline.to_string().ends_with(&Line::new(error).to_string())
+        || is_about_blocked_pods(error, now);
     if !error.is_empty() && !told {
         lines.push(Line::default().with(Style::Bad, "error").and(": ").and(error));
     }
@@ -98,6 +99,11 @@ pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
         pod.reason.as_str()
     ));
     if pod.message.is_empty() { line } else { line.and(": ").and(&pod.message) }
+}
+
+/// Whether the error only sums up the blocked pods, which are told one by one.
+fn is_about_blocked_pods(error: &str, of: &NodeMaintenance) -> bool {
+    status(of).blocked_pods.iter().any(|pod| error.starts_with(&format!("{}/{}: ", pod.namespace, pod.name)))
 }
 
 fn degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
@@ -170,6 +176,16 @@ mod tests {
             &["Failed: gave up"],
         );
         check(None, failed, &["Failed: gave up"]);
+    }
+
+    #[test]
+    fn errors_that_sum_up_blocked_pods_are_not_told_beside_them() {
+        let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
+        let before = blocked.clone();
+        blocked["lastError"] = json!("shop/cart-0: budget cart has 1; and 7 more");
+        check(Some(before.clone()), blocked.clone(), &[]);
+        blocked["lastError"] = json!("the lease is held");
+        check(Some(before), blocked, &["error: the lease is held"]);
     }
 
     #[test]

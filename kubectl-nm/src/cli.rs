@@ -9,9 +9,9 @@ use crate::output::Colour;
 const ABOUT: &str = "\
 Put nodes into maintenance and see how it goes.
 
-A node in maintenance is cordoned and its pods are moved away through the Eviction API; when the maintenance is
-stopped, the node is given back exactly as it was. A maintenance is an object of the cluster (NodeMaintenance), so it
-goes on when this program has ended.";
+A node in maintenance is cordoned and its pods are moved away through the Eviction API; when the
+maintenance is stopped, the node is given back exactly as it was. A maintenance is an object of
+the cluster (NodeMaintenance), so it goes on when this program has ended.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,8 +20,8 @@ Examples:
   kubectl nm watch
   kubectl nm stop node-1
 
-Exit codes: 0 goal reached or nothing to do, 1 error, 2 usage, 3 failed, 4 deleted or replaced while waiting,
-124 timed out, 130 interrupted.";
+Exit codes: 0 goal reached or nothing to do, 1 error, 2 usage, 3 failed,
+4 deleted or replaced while waiting, 124 timed out, 130 interrupted.";
 
 /// Put nodes into maintenance and see how it goes
 #[derive(Parser, Debug)]

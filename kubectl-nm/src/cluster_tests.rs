@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A cluster that answers each request with what `answer` makes of its method and path, and the requests it got.
+/// A cluster that answers each request with what `answer` makes of its method and path, and the requests it got. The
+/// path of a watch is `watch`.
 pub(crate) fn cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
@@ -19,6 +20,11 @@ pub(crate) fn cluster(
         let (log, answer) = (log.clone(), answer.clone());
         async move {
             let (method, path) = (request.method().as_str(), request.uri().path());
+            let path = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                "watch"
+            } else {
+                path
+            };
             log.lock().unwrap().push(format!("{method} {path}"));
             let (code, body) = answer(method, path);
             Response::builder().status(code).body(Body::from(serde_json::to_vec(&body).unwrap()))
@@ -26,6 +32,15 @@ pub(crate) fn cluster(
     });
     let client = kube::Client::new(service, "default");
     (Cluster { client, server: "https://c:6443".into(), request_timeout: None }, requests)
+}
+
+/// All maintenances as the server lists them.
+pub(crate) fn list(objects: &[NodeMaintenance]) -> (u16, Value) {
+    let metadata = json!({"resourceVersion": "1"});
+    (
+        200,
+        json!({"kind": "NodeMaintenanceList", "apiVersion": "x/v1", "metadata": metadata, "items": objects}),
+    )
 }
 
 /// A failure as the server words it.
@@ -84,7 +99,7 @@ async fn a_busy_server_is_asked_again_but_not_for_ever() {
         if left.replace(left.get() - 1) > 0 {
             return failure(429, "TooManyRequests", "n1");
         }
-        (200, json!({"kind": "NodeMaintenanceList", "apiVersion": "x/v1", "metadata": {}, "items": []}))
+        list(&[])
     });
     assert!(passing.maintenances().await.unwrap().is_empty());
     assert_eq!(requests.lock().unwrap().len(), 3);

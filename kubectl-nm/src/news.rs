@@ -90,11 +90,48 @@ fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::cluster::tests::{cluster, failure, list};
+    use crate::maintenance::fixture::requested;
 
     #[test]
     fn pauses_grow_up_to_ten_seconds() {
         let pauses: Vec<u128> = (1..9).map(|failures| pause(failures).as_millis()).collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000]);
+    }
+
+    /// The first pieces of news from a cluster whose watches meet these answers in turn.
+    async fn told(answers: Vec<u16>, count: usize) -> Vec<String> {
+        let answers = Mutex::new(answers.into_iter());
+        let (cluster, _) = cluster(move |_, path| match path {
+            "watch" => failure(answers.lock().unwrap().next().unwrap_or(403), "Because", ""),
+            _ => list(&[requested("n1")]),
+        });
+        let word = |news: Result<News, Error>| match news {
+            Ok(News::Event(event)) => event.to_string(),
+            Ok(News::Lost(_)) => "lost".into(),
+            Ok(News::Restored) => "restored".into(),
+            Err(error) => error.to_string(),
+        };
+        news(&cluster).map(word).take(count).collect().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_connection_is_told_once_and_its_return_with_all_there_is() {
+        let list = ["Init", "InitApply(n1)", "InitDone"];
+        let told = told(vec![500, 503], 9).await;
+        assert_eq!(told[..3], list);
+        assert_eq!(told[3], "lost");
+        assert_eq!(told[4..7], list);
+        assert_eq!(told[7..], ["restored", "lost"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_time_does_not_heal_ends_the_news() {
+        let told = told(vec![410, 403], 9).await;
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[3].starts_with("Error from server (Because)"), "{told:?}");
     }
 }

@@ -24,7 +24,8 @@ Examples:
   # Follow one node's until it is drained
   kubectl nm watch node-1 --until drained --timeout 1h
 
-Exit codes: 0 reached, 1 not in maintenance, 3 failed, 4 stopped or replaced meanwhile, 124 timed out, 130 interrupted.
+Exit codes: 0 reached, 1 not in maintenance, 3 failed, 4 stopped or replaced meanwhile,
+124 timed out, 130 interrupted.
 Times are in UTC.";
 
 /// Follow maintenances, one line a change
