@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
 /// Why there is no way to a cluster.
@@ -44,7 +45,7 @@ pub(crate) enum ConnectionError {
     #[error("error: the kubeconfig cannot be used: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     /// Credentials or certificates cannot be used.
-    #[error("error: cannot prepare the connection to {server}: {source}")]
+    #[error("error: cannot prepare the connection to {server}: {}", reason(.source))]
     Client {
         /// The address of the server.
         server: String,
@@ -83,4 +84,45 @@ impl ConnectionError {
 /// The files by name.
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// What keeps a client from being made. What a credential program printed on stdout may be a credential, so it is not
+/// repeated; its stderr is meant for people.
+fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            format!("the program that the kubeconfig names for credentials failed ({}): {said}", out.status)
+        }
+        kube::Error::Auth(AuthError::AuthExecStart(error)) => {
+            format!("the program that the kubeconfig names for credentials cannot be run: {error}")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_credential_program_that_fails_is_quoted_without_its_credentials() {
+        use std::os::unix::process::ExitStatusExt;
+
+        let output = std::process::Output {
+            status: std::process::ExitStatus::from_raw(3 << 8),
+            stdout: b"SECRET".to_vec(),
+            stderr: b"no luck".to_vec(),
+        };
+        let failed = AuthError::AuthExecRun { cmd: "TOKEN=SECRET login".into(), out: Box::new(output) };
+        let source = Box::new(kube::Error::Auth(failed));
+        let error = ConnectionError::Client { server: "https://c".into(), source };
+        assert_eq!(
+            error.to_string(),
+            "error: cannot prepare the connection to https://c: \
+             the program that the kubeconfig names for credentials failed (exit status: 3): no luck"
+        );
+        assert!(error.hint().is_some_and(|hint| hint.contains("kubectl version")));
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connected, Connec
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Retries are counted where requests are made: a person waits for a minute less patiently than a controller.
     config.default_retry = false;
-    let server = address(&config.cluster_url);
+    let server = address(&config);
     let client = kube::Client::try_from(config)
         .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?;
     Ok(Connected { client, server, request_timeout: flags.request_timeout() })
@@ -66,7 +66,10 @@ async fn config(flags: &ConnectionFlags) -> Result<Config, ConnectionError> {
     Ok(config)
 }
 
-/// The address as people write it.
-fn address(url: &http::Uri) -> String {
-    url.to_string().trim_end_matches('/').to_owned()
+/// The server's address as people write it, with the proxy in between, but without the credentials for that.
+fn address(config: &Config) -> String {
+    let server = config.cluster_url.to_string();
+    let server = server.trim_end_matches('/');
+    let proxy = config.proxy_url.as_ref().and_then(http::Uri::host);
+    proxy.map_or_else(|| server.to_owned(), |proxy| format!("{server} (through the proxy {proxy})"))
 }
