@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::protobuf;
 use crate::event_shapes;
 use crate::refusal::{FieldError, Refusal};
 use crate::registry::finalizers;
@@ -38,27 +39,38 @@ pub(super) fn wire_shape(call: &Call, object: &Value) -> Value {
 /// # Errors
 /// 415 for an unknown type, 400 for what cannot be read.
 pub(super) fn body(call: &Call) -> Result<Value, Refusal> {
+    read(&call.content_type, &call.body, &call.resource.kind)
+}
+
+/// A body of a type that is to hold an object of a kind.
+///
+/// # Errors
+/// 415 for an unknown type, 400 for what cannot be read.
+pub(super) fn read(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Refusal> {
     let unreadable = |because: &str| {
-        let kind = &call.resource.kind;
-        let shown = String::from_utf8_lossy(&call.body);
+        let shown = String::from_utf8_lossy(body);
         Refusal::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
              error: {because} ({shown})"
         ))
     };
-    match call.content_type.as_str() {
-        "" | "application/json" => serde_json::from_slice::<Value>(&call.body).map_err(|error| {
-            let because =
-                if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
-            unreadable(&because)
-        }),
-        "application/yaml" => yaml(&call.body).map_err(|because| unreadable(&because)),
-        _ => Err(Refusal::new(
+    let unknown = || {
+        Refusal::new(
             415,
             "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: application/json, \
              application/yaml, application/vnd.kubernetes.protobuf",
-        )),
+        )
+    };
+    match content_type {
+        "" | "application/json" => serde_json::from_slice::<Value>(body).map_err(|error| {
+            let because =
+                if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
+            unreadable(&because)
+        }),
+        "application/yaml" => yaml(body).map_err(|because| unreadable(&because)),
+        "application/vnd.kubernetes.protobuf" => protobuf::read(body).ok_or_else(unknown),
+        _ => Err(unknown()),
     }
 }
 

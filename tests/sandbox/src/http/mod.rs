@@ -12,6 +12,7 @@ mod intake;
 mod modify;
 mod negotiate;
 mod path;
+mod protobuf;
 mod read;
 mod reviews;
 mod show;
@@ -169,7 +170,7 @@ impl Api {
         if let Some(review) = reviews::Review::at(&path) {
             entry.verb = "create";
             describe(entry, &path);
-            return review.answer(self, method, &body, &user);
+            return review.answer(self, method, text(headers, "content-type"), &body, &user);
         }
         let agreed = Call::new(&self.cluster.catalog, path.clone(), query, headers, body, user.clone());
         let call = match agreed {

@@ -5,9 +5,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::path::ResourcePath;
-use super::{Answer, Api, answer, not_allowed};
+use super::{Answer, Api, answer, intake, not_allowed};
 use crate::access::{Attributes, User};
-use crate::refusal::Refusal;
 
 /// The reviews that are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +45,14 @@ impl Review {
     }
 
     /// Answers it.
-    pub(super) fn answer(self, api: &Api, method: &Method, body: &Bytes, user: &User) -> Answer {
+    pub(super) fn answer(
+        self,
+        api: &Api,
+        method: &Method,
+        content_type: &str,
+        body: &Bytes,
+        user: &User,
+    ) -> Answer {
         let (group, plural) = self.plural();
         let attributes =
             Attributes::Resource { verb: "create", group, plural, subresource: "", namespace: "", name: "" };
@@ -54,8 +60,7 @@ impl Review {
         if method != Method::POST {
             return Err(not_allowed());
         }
-        let mut review: Value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::bad_request(format!("the object provided is unrecognized: {error}")))?;
+        let mut review = intake::read(content_type, body, plural)?;
         if !review["metadata"].is_object() {
             review["metadata"] = json!({});
         }

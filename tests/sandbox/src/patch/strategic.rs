@@ -112,19 +112,19 @@ fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
 }
 
 /// Directives in lists that are replaced whole, where they mean nothing: fields that are not known.
-pub(crate) fn misplaced(patch: &Value, shapes: Shapes<'_>, path: &str, found: &mut Vec<String>) {
+pub(crate) fn misplaced(patch: &Value, shapes: Shapes<'_>, place: &str, found: &mut Vec<String>) {
     for (name, change) in patch.as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let place = if place.is_empty() { name.clone() } else { format!("{place}.{name}") };
         let below = shapes.field(name);
         let Some(items) = change.as_array() else {
-            misplaced(change, below, &path, found);
+            misplaced(change, below, &place, found);
             continue;
         };
         let atomic = below.list(name) == ListKind::Atomic && !name.starts_with('$');
         for (index, item) in items.iter().enumerate().filter(|_| atomic) {
             let names = item.as_object().into_iter().flatten().map(|(name, _)| name);
             let directives = names.filter(|name| name.starts_with('$'));
-            found.extend(directives.map(|name| format!("{path}[{index}].{name}")));
+            found.extend(directives.map(|name| format!("{place}[{index}].{name}")));
         }
     }
 }
