@@ -1,7 +1,9 @@
 //! `nm-sandbox`: a cluster to try things on, from the command line.
 
+mod demo;
 mod kubeconfig_file;
 mod output;
+mod programs;
 mod up;
 
 use std::ffi::OsString;
@@ -22,16 +24,23 @@ struct Arguments {
 enum Command {
     /// Run a cluster until Ctrl-C, and print where it is
     Up(up::Up),
+    /// See a node drained and given back, in half a minute
+    Demo(demo::Demo),
 }
 
 /// Runs the program. Exit codes: 0 done, 1 an error, 2 wrong usage.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(ended) = programs::run(&arguments) {
+        return ended;
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
     let outcome = match arguments.command {
         Command::Up(up) => in_runtime(up::run(up)),
+        Command::Demo(demo) => in_runtime(demo::run(demo)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

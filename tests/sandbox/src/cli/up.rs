@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::sandbox::{Options, Sandbox};
@@ -64,6 +65,9 @@ async fn start(up: &Up) -> io::Result<Sandbox> {
     let options =
         Options { nodes: up.nodes, pods: up.pods, start_delay: up.start_delay, stop_delay: up.stop_delay };
     let sandbox = Sandbox::start(options).await?;
+    // So that a maintenance can be applied at once; applying the manifest again changes nothing.
+    let crd = json!(nm_shared::crd::crd());
+    crate::http::install(sandbox.cluster(), crd).map_err(|refusal| io::Error::other(refusal.message))?;
     output::say(&format!("Ready at {}.", sandbox.url()));
     Ok(sandbox)
 }
