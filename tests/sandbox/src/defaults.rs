@@ -27,6 +27,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             set(&mut object["spec"], "type", "ClusterIP");
             set(&mut object["spec"], "sessionAffinity", "None");
         }
+        ("", "secrets") => set(object, "type", "Opaque"),
         ("apps", "deployments") => {
             let strategy = json!({"type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}});

@@ -2,36 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
 
+mod client;
+
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Request;
+use client::{begin, call, json_of};
 use http_body_util::BodyExt;
-use nm_sandbox::clock::Clock;
-use nm_sandbox::cluster::Cluster;
 use nm_sandbox::http::{Api, Body};
 use serde_json::{Value, json};
-
-fn begin() -> Arc<Api> {
-    Api::new(Arc::new(Cluster::new(Clock::start())))
-}
-
-async fn call(api: &Arc<Api>, method: &str, path: &str, accept: &str, body: &Value) -> Body {
-    let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("authorization", format!("Bearer {}", api.admin_token()))
-        .header("accept", accept)
-        .header("content-type", content_type);
-    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    api.answer(request.body(body).unwrap()).await.into_body()
-}
-
-async fn json_of(api: &Arc<Api>, method: &str, path: &str, body: &Value) -> Value {
-    let body = call(api, method, path, "application/json", body).await;
-    serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
-}
 
 async fn node(api: &Arc<Api>, name: &str) -> Value {
     let body = json!({"metadata": {"name": name, "labels": {"zone": "a"}}});

@@ -1,17 +1,18 @@
 //! Serving what CRDs define: a CRD that is created is served with the next request, one that is deleted takes its
 //! objects with it.
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::call::Call;
-use crate::clock::metav1_time;
 use crate::cluster::Cluster;
 use crate::crd;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, qualified};
 use crate::registry::{self, DeleteOptions, Effect, Part};
 use crate::resource::{CRDS, Resource};
-use crate::store::{Key, Object, State};
+use crate::store::{Collection, Key, Object, State};
+
+/// Holds a CRD until the objects that it defines are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Completes a CRD before it is written, and refuses one that cannot be served; other objects pass.
 ///
@@ -25,7 +26,8 @@ pub(super) fn prepare(call: &Call, mut object: Value) -> Result<Value, Refusal> 
     Ok(object)
 }
 
-/// Serves a CRD that was just written, and says in its status that it is.
+/// Acts on what was just written: a CRD is served, and one whose last object has gone goes too. The answer is what was
+/// written, as in a cluster, where this happens a moment later.
 ///
 /// # Errors
 /// 422 for a CRD that cannot be served.
@@ -33,24 +35,76 @@ pub(super) fn changed(
     cluster: &Cluster,
     state: &mut State,
     call: &Call,
-    stored: Object,
     effect: Effect,
-) -> Result<Object, Refusal> {
-    if call.stored.collection != CRDS || effect == Effect::DryRun {
-        return Ok(stored);
+) -> Result<(), Refusal> {
+    if effect == Effect::DryRun {
+        return Ok(());
     }
-    serve(cluster, state, &call.stored, &stored)
+    if call.stored.definition.is_some() {
+        return finish(cluster, state, &call.stored.collection);
+    }
+    if call.stored.collection != CRDS {
+        return Ok(());
+    }
+    let keys: Vec<Key> = state.list(&CRDS, None).map(|crd| Key::of(crd)).collect();
+    for key in keys.iter().filter(|key| call.name().is_empty() || key.name == call.name()) {
+        attend(cluster, state, &call.stored, key)?;
+    }
+    Ok(())
 }
 
-/// Serves the CRD and establishes it.
-fn serve(cluster: &Cluster, state: &mut State, crds: &Resource, stored: &Object) -> Result<Object, Refusal> {
+/// Serves a CRD, or ends what it defines.
+fn attend(cluster: &Cluster, state: &mut State, crds: &Resource, key: &Key) -> Result<(), Refusal> {
+    let Some(stored) = state.get(&CRDS, key) else {
+        return Ok(());
+    };
+    let collection = crd::collection(&stored);
     if !stored["metadata"]["deletionTimestamp"].is_null() {
-        return Ok(stored.clone());
+        end(cluster, state, &collection);
+        return finish(cluster, state, &collection);
     }
-    cluster.catalog.serve(&crd::collection(stored), crd::resources(stored)?);
-    let mut established = Value::clone(stored);
-    established["status"] = crd::established(stored, &cluster.clock.now_string());
-    registry::update(state, crds, &established, Part::Status, Effect::Real)
+    cluster.catalog.serve(&collection, crd::resources(&stored)?);
+    let mut next = Value::clone(&stored);
+    if !registry::finalizers(&stored).contains(&CLEANUP) {
+        let finalizers = registry::finalizers(&stored).into_iter().chain([CLEANUP]);
+        next["metadata"]["finalizers"] = finalizers.collect();
+        next = Value::clone(&*registry::update(state, crds, &next, Part::Main, Effect::Real)?);
+    }
+    next["status"] = crd::established(&stored, &cluster.clock.now_string());
+    registry::update(state, crds, &next, Part::Status, Effect::Real)?;
+    Ok(())
+}
+
+/// Deletes every object of a collection; those with finalizers take their time.
+fn end(cluster: &Cluster, state: &mut State, collection: &Collection) {
+    let Some(resource) = cluster.catalog.of(collection) else {
+        return;
+    };
+    let keys: Vec<Key> = state.list(collection, None).map(|object| Key::of(object)).collect();
+    for key in keys {
+        // It was there a moment ago, under the same lock, so there is nothing to refuse.
+        let options = DeleteOptions::default();
+        let _ = registry::delete(state, &resource, &key, &options, cluster.clock.now(), Effect::Real);
+    }
+}
+
+/// Lets a CRD go that is being deleted and has no objects left.
+fn finish(cluster: &Cluster, state: &mut State, collection: &Collection) -> Result<(), Refusal> {
+    let key = Key::cluster(qualified(&collection.group, &collection.plural));
+    let Some(stored) = state.get(&CRDS, &key) else {
+        return Ok(());
+    };
+    if stored["metadata"]["deletionTimestamp"].is_null() || state.list(collection, None).next().is_some() {
+        return Ok(());
+    }
+    cluster.catalog.serve(collection, Vec::new());
+    let mut next = Value::clone(&stored);
+    let finalizers = registry::finalizers(&stored).into_iter().filter(|name| *name != CLEANUP);
+    next["metadata"]["finalizers"] = finalizers.collect();
+    if let Some(crds) = cluster.catalog.of(&CRDS) {
+        registry::update(state, &crds, &next, Part::Main, Effect::Real)?;
+    }
+    Ok(())
 }
 
 /// Creates a CRD from within the process, or replaces the one of its name.
@@ -63,30 +117,14 @@ pub fn install(cluster: &Cluster, mut object: Value) -> Result<Object, Refusal> 
     crd::complete(&mut object);
     crd::resources(&object)?;
     let now = cluster.clock.now();
+    let key = Key::of(&object);
     cluster.store.write(|state| {
-        let exists = state.get(&CRDS, &Key::of(&object)).is_some();
-        let stored = if exists {
+        let stored = if state.get(&CRDS, &key).is_some() {
             registry::update(state, &crds, &object, Part::Main, Effect::Real)?
         } else {
             registry::create(state, &crds, object, now, Effect::Real)?
         };
-        serve(cluster, state, &crds, &stored)
+        attend(cluster, state, &crds, &key)?;
+        Ok(state.get(&CRDS, &key).unwrap_or(stored))
     })
-}
-
-/// Takes a CRD that was just removed out of service, with everything that it defined.
-pub(super) fn removed(cluster: &Cluster, state: &mut State, call: &Call, object: &Value, now: Timestamp) {
-    if call.stored.collection != CRDS {
-        return;
-    }
-    let collection = crd::collection(object);
-    if let Some(resource) = cluster.catalog.of(&collection) {
-        let keys: Vec<Key> = state.list(&collection, None).map(|object| Key::of(object)).collect();
-        for key in keys {
-            // What has finalizers stays in the store, out of sight, as it would if the CRD came back.
-            let _ = registry::delete(state, &resource, &key, &DeleteOptions::default(), now, Effect::Real);
-        }
-    }
-    cluster.catalog.serve(&collection, Vec::new());
-    tracing::debug!(at = metav1_time(now), ?collection, "no longer served");
 }

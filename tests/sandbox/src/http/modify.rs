@@ -66,7 +66,8 @@ fn change(
         let (object, warnings) = complete(cluster, call, &current, next, from_patch)?;
         let written = cluster.store.write(|state| {
             let stored = registry::update(state, &call.stored, &object, call.part(), effect)?;
-            definitions::changed(cluster, state, call, stored, effect)
+            definitions::changed(cluster, state, call, effect)?;
+            Ok(stored)
         });
         match written {
             Ok(stored) => return Ok(warn(read::object_answer(cluster, call, 200, &stored), &warnings)),

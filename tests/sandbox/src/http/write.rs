@@ -46,7 +46,8 @@ pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, from_pa
     let stored = cluster.store.write(|state| {
         let object = definitions::prepare(call, object)?;
         let stored = registry::create(state, &call.stored, object, now, effect)?;
-        definitions::changed(cluster, state, call, stored, effect)
+        definitions::changed(cluster, state, call, effect)?;
+        Ok(stored)
     })?;
     Ok(warn(read::object_answer(cluster, call, 201, &stored), &warnings))
 }
@@ -105,11 +106,7 @@ fn delete_one(
     let now = cluster.clock.now();
     cluster.store.write(|state| {
         let deleted = registry::delete(state, &call.stored, key, options, now, effect)?;
-        if effect == Effect::Real
-            && let Deleted::Gone(object) = &deleted
-        {
-            definitions::removed(cluster, state, call, object, now);
-        }
+        definitions::changed(cluster, state, call, effect)?;
         Ok(deleted)
     })
 }

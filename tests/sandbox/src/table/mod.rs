@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 use crate::crd;
 use crate::resource::Resource;
 
-/// A built-in table: its columns after the name, and the cells under them.
+/// A built-in table: its columns beside the name, and the cells under them.
 struct Table {
+    /// Events begin with when they were seen, and keep their name for wide output.
+    name_last: bool,
     columns: &'static [Heading],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
@@ -42,8 +44,8 @@ const NAME: &str = "Name must be unique within a namespace. Is required when cre
 
 /// `columnDefinitions`
 pub(crate) fn columns(resource: &Resource) -> Value {
-    let mut columns = vec![json!({"name": "Name", "type": "string", "format": "name", "description": NAME,
-        "priority": 0})];
+    let name = |priority: i32| json!({"name": "Name", "type": "string", "format": "name", "description": NAME, "priority": priority});
+    let mut columns = vec![name(0)];
     if let Some(definition) = &resource.definition {
         columns.extend(definition.columns.iter().map(|column| {
             json!({"name": column.name, "type": column.kind, "format": column.format,
@@ -53,6 +55,10 @@ pub(crate) fn columns(resource: &Resource) -> Value {
         columns.extend(built_in(resource).columns.iter().map(|(name, kind, wide)| {
             json!({"name": name, "type": kind, "format": "", "description": "", "priority": i32::from(*wide)})
         }));
+    }
+    if has_name_last(resource) {
+        columns.remove(0);
+        columns.push(name(1));
     }
     Value::Array(columns)
 }
@@ -70,7 +76,14 @@ pub(crate) fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<
         })),
         None => cells.extend((built_in(resource).cells)(object, now)),
     }
+    if has_name_last(resource) {
+        cells.rotate_left(1);
+    }
     cells
+}
+
+fn has_name_last(resource: &Resource) -> bool {
+    resource.definition.is_none() && built_in(resource).name_last
 }
 
 fn built_in(resource: &Resource) -> &'static Table {
@@ -81,7 +94,8 @@ fn built_in(resource: &Resource) -> &'static Table {
         ("", "events") => &rest::EVENTS,
         ("events.k8s.io", "events") => &rest::NEW_EVENTS,
         ("", "services") => &rest::SERVICES,
-        ("", "configmaps" | "secrets") => &rest::DATA,
+        ("", "configmaps") => &rest::CONFIG_MAPS,
+        ("", "secrets") => &rest::SECRETS,
         ("apps", "deployments") => &workloads::DEPLOYMENTS,
         ("apps", "replicasets") => &workloads::REPLICA_SETS,
         ("apps", "statefulsets") => &workloads::STATEFUL_SETS,

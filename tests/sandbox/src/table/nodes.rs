@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Table, age, or, text, wide};
 
 pub(super) static NODES: Table = Table {
+    name_last: false,
     columns: &[
         text("Status"),
         text("Roles"),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Table, age, or, text, wide};
 
 pub(super) static PODS: Table = Table {
+    name_last: false,
     columns: &[
         text("Ready"),
         text("Status"),

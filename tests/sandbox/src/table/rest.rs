@@ -7,32 +7,44 @@ use super::{Table, age, count, number, or, since, text, wide};
 
 /// Name and age, for what has no table of its own.
 pub(super) static PLAIN: Table =
-    Table { columns: &[text("Age")], cells: |object, now| vec![age(object, now)] };
+    Table { name_last: false, columns: &[text("Age")], cells: |object, now| vec![age(object, now)] };
 
 pub(super) static NAMESPACES: Table = Table {
+    name_last: false,
     columns: &[text("Status"), text("Age")],
     cells: |object, now| vec![or(&object["status"]["phase"], ""), age(object, now)],
 };
 
-pub(super) static DATA: Table = Table {
+pub(super) static CONFIG_MAPS: Table = Table {
+    name_last: false,
     columns: &[count("Data"), text("Age")],
-    cells: |object, now| {
-        let size = |field: &str| object[field].as_object().map_or(0, serde_json::Map::len);
-        vec![json!(size("data") + size("binaryData")), age(object, now)]
-    },
+    cells: |object, now| vec![json!(size(object, "data") + size(object, "binaryData")), age(object, now)],
 };
 
+pub(super) static SECRETS: Table = Table {
+    name_last: false,
+    columns: &[text("Type"), count("Data"), text("Age")],
+    cells: |object, now| vec![or(&object["type"], ""), json!(size(object, "data")), age(object, now)],
+};
+
+fn size(object: &Value, field: &str) -> usize {
+    object[field].as_object().map_or(0, serde_json::Map::len)
+}
+
 pub(super) static LEASES: Table = Table {
+    name_last: false,
     columns: &[text("Holder"), text("Age")],
     cells: |object, now| vec![or(&object["spec"]["holderIdentity"], ""), age(object, now)],
 };
 
 pub(super) static DEFINITIONS: Table = Table {
+    name_last: false,
     columns: &[text("Created At")],
     cells: |object, _| vec![object["metadata"]["creationTimestamp"].clone()],
 };
 
 pub(super) static PRIORITY_CLASSES: Table = Table {
+    name_last: false,
     columns: &[count("Value"), text("Global-Default"), text("Age")],
     cells: |object, now| {
         vec![number(&object["value"]), json!(object["globalDefault"] == true), age(object, now)]
@@ -40,6 +52,7 @@ pub(super) static PRIORITY_CLASSES: Table = Table {
 };
 
 pub(super) static SERVICES: Table = Table {
+    name_last: false,
     columns: &[text("Type"), text("Cluster-IP"), text("External-IP"), text("Port(s)"), text("Age")],
     cells: |object, now| {
         let spec = &object["spec"];
@@ -70,11 +83,13 @@ const EVENT_COLUMNS: &[super::Heading] = &[
     wide("Count"),
 ];
 
-/// Events begin with when they were seen; the name, which comes first everywhere, is for wide output alone.
-pub(super) static EVENTS: Table = Table { columns: EVENT_COLUMNS, cells: event };
+pub(super) static EVENTS: Table = Table { name_last: true, columns: EVENT_COLUMNS, cells: event };
 
-pub(super) static NEW_EVENTS: Table =
-    Table { columns: EVENT_COLUMNS, cells: |object, now| event(&crate::event_shapes::to_core(object), now) };
+pub(super) static NEW_EVENTS: Table = Table {
+    name_last: true,
+    columns: EVENT_COLUMNS,
+    cells: |object, now| event(&crate::event_shapes::to_core(object), now),
+};
 
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let series = &object["series"];

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Table, age, containers, count, number, selector, text, wide};
 
 pub(super) static DEPLOYMENTS: Table = Table {
+    name_last: false,
     columns: &[
         text("Ready"),
         count("Up-to-date"),
@@ -29,6 +30,7 @@ pub(super) static DEPLOYMENTS: Table = Table {
 };
 
 pub(super) static REPLICA_SETS: Table = Table {
+    name_last: false,
     columns: &[
         count("Desired"),
         count("Current"),
@@ -52,6 +54,7 @@ pub(super) static REPLICA_SETS: Table = Table {
 };
 
 pub(super) static STATEFUL_SETS: Table = Table {
+    name_last: false,
     columns: &[text("Ready"), text("Age"), wide("Containers"), wide("Images")],
     cells: |object, now| {
         let (names, images) = containers(&object["spec"]["template"]);
@@ -60,6 +63,7 @@ pub(super) static STATEFUL_SETS: Table = Table {
 };
 
 pub(super) static DAEMON_SETS: Table = Table {
+    name_last: false,
     columns: &[
         count("Desired"),
         count("Current"),
@@ -89,10 +93,14 @@ pub(super) static DAEMON_SETS: Table = Table {
     },
 };
 
-pub(super) static JOBS: Table =
-    Table { columns: &[text("Status"), text("Completions"), text("Duration"), text("Age")], cells: job };
+pub(super) static JOBS: Table = Table {
+    name_last: false,
+    columns: &[text("Status"), text("Completions"), text("Duration"), text("Age")],
+    cells: job,
+};
 
 pub(super) static BUDGETS: Table = Table {
+    name_last: false,
     columns: &[text("Min Available"), text("Max Unavailable"), count("Allowed Disruptions"), text("Age")],
     cells: |object, now| {
         let spec = &object["spec"];
