@@ -123,9 +123,9 @@ impl Error {
             Self::Server { status, .. } if status.code == 401 => String::from(
                 "the credentials are missing, wrong or have expired; log in again, or choose others with --context",
             ),
-            Self::NotInstalled { .. } => format!(
-                "install it with `kubectl apply -k {}/manifests`, or choose another cluster with --context",
-                env!("CARGO_PKG_REPOSITORY")
+            Self::NotInstalled { .. } => String::from(
+                "install it with `kubectl apply -k manifests/` in kubectl-nm's sources, or choose another cluster \
+                 with --context",
             ),
             Self::Refused { .. } | Self::NoAnswer { .. } => String::from(
                 "is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, --context chooses",
@@ -270,7 +270,7 @@ mod tests {
             (
                 serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
                 "error: the cluster at https://c:6443 does not know NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
-                "/manifests`",
+                "-k manifests/`",
             ),
         ] {
             let error = answered(&body);

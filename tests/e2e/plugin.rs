@@ -1,1 +1,209 @@
+//! `kubectl nm`, as a script would use it: what it prints, where, and with which exit code.
 
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use nm_shared::NodeMaintenance;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, Reconciler, has_kubectl, kubectl, plugin, program};
+use nm_tests::until::until;
+use nm_tests::workload::{Workload, node_of};
+use serde_json::{Value, json};
+
+use crate::{configuration, drained, start};
+
+fn check(outcome: &Outcome, code: i32, stdout: &str) {
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), stdout), "{}", outcome.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_started_waited_for_shown_and_stopped() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    Workload::new(&cluster, "plugin").await.deployment("web", 6).await;
+    let before = [cluster.node(a).await, cluster.node(b).await];
+    let _reconciler = Reconciler::start(&cluster);
+
+    let started =
+        plugin(&cluster, &["start", a, b, "--reason", "kernel", "--wait", "--timeout", "80s"]).await;
+    assert_eq!(started.code, Some(0), "{started:?}");
+    for node in [a, b] {
+        assert!(started.stdout.contains(&format!("node/{node}")), "{started:?}");
+        let maintenance = cluster.maintenances().get(node).await.unwrap();
+        assert_eq!(
+            (&*maintenance.spec.node_name, maintenance.spec.reason.as_deref()),
+            (node, Some("kernel"))
+        );
+    }
+    let again = plugin(&cluster, &["start", a]).await;
+    assert_eq!(again.code, Some(0));
+    assert!((again.stdout + &again.stderr).contains("in maintenance already"));
+
+    let table = plugin(&cluster, &["status"]).await.ok().stdout;
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(table.lines().next().unwrap().starts_with("NODE"), "{table}");
+    let one: Value =
+        serde_json::from_str(&plugin(&cluster, &["status", a, "-o", "json"]).await.ok().stdout).unwrap();
+    assert_eq!((&one["kind"], &one["status"]["phase"]), (&json!("NodeMaintenance"), &json!("Succeeded")));
+    let all = plugin(&cluster, &["status", "-o", "yaml"]).await.ok().stdout;
+    let all: Value = serde_saphyr::from_str(&all).unwrap();
+    assert_eq!((&all["kind"], all["items"].as_array().map(Vec::len)), (&json!("List"), Some(2)));
+    let name = plugin(&cluster, &["status", a, "-o", "name"]).await;
+    check(&name, 0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"));
+
+    let stopped = plugin(&cluster, &["stop", a, b, "--wait"]).await;
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    for node in &before {
+        assert_eq!(configuration(&cluster.node(&node.name_any()).await), configuration(node));
+    }
+    let nothing = plugin(&cluster, &["stop", a]).await;
+    assert_eq!(nothing.code, Some(0), "{nothing:?}");
+    let none = plugin(&cluster, &["status"]).await;
+    check(&none, 0, "");
+    assert_eq!(none.stderr, "No maintenances found.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_node_is_an_error_before_anything_is_created() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let refused = plugin(&cluster, &["start", node, "no-such-node", "nor-this"]).await;
+    check(&refused, 1, "");
+    assert!(
+        refused.stderr.contains("no-such-node") && refused.stderr.contains("nor-this"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(cluster.maintenances().get_opt(node).await.unwrap(), None);
+    let shown = plugin(&cluster, &["status", "no-such-node"]).await;
+    assert_eq!(shown.code, Some(1), "{shown:?}");
+    let stopped = plugin(&cluster, &["stop", "no-such-node"]).await;
+    assert_eq!(stopped.code, Some(1), "{stopped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-another-name", node).await;
+    drained(&cluster, "e2e-another-name").await;
+    let again = plugin(&cluster, &["start", node]).await;
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!((again.stdout + &again.stderr).contains("e2e-another-name"));
+    assert_eq!(cluster.maintenances().get_opt(node).await.unwrap(), None);
+    let _ = plugin(&cluster, &["stop", node, "--wait"]).await.ok();
+    assert_eq!(cluster.maintenances().get_opt("e2e-another-name").await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_end_with_the_exit_code_that_says_why() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "codes").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let guarded = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let _reconciler = Reconciler::start(&cluster);
+
+    let timed_out = plugin(&cluster, &["start", &guarded, "--wait", "--timeout", "2s"]).await;
+    assert_eq!(timed_out.code, Some(124), "{timed_out:?}");
+    assert!(
+        timed_out.stderr.contains("The disruption budget cart needs 1 healthy pods"),
+        "{}",
+        timed_out.stderr
+    );
+
+    let spec = json!({"spec": {"drain": {"timeoutSeconds": 1}}});
+    cluster.maintenances().patch(&guarded, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    let failed = plugin(&cluster, &["watch", &guarded, "--until", "drained"]).await;
+    assert_eq!(failed.code, Some(3), "{failed:?}");
+
+    let until_stopped = ["watch", &guarded, "--until", "stopped", "--timeout", "80s"];
+    let watching = plugin(&cluster, &until_stopped);
+    let stopping = async {
+        let watched = |found: Option<&NodeMaintenance>| found.is_some();
+        until(&cluster.maintenances(), &guarded, "there", watched).await;
+        plugin(&cluster, &["stop", &guarded, "--wait"]).await
+    };
+    let (watched, stopped) = futures::join!(watching, stopping);
+    assert_eq!((watched.code, stopped.code), (Some(0), Some(0)), "{watched:?} {stopped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintenance_that_is_deleted_while_it_is_waited_for_ends_the_wait() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "deleted").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let _reconciler = Reconciler::start(&cluster);
+    let _ = plugin(&cluster, &["start", &node]).await.ok();
+    let until_drained = ["watch", &node, "--until", "drained"];
+    let waiting = plugin(&cluster, &until_drained);
+    let deleting = async {
+        let blocked = |found: Option<&NodeMaintenance>| {
+            found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.pod_counts.blocked > 0)
+        };
+        until(&cluster.maintenances(), &node, "blocked", blocked).await;
+        plugin(&cluster, &["stop", &node]).await
+    };
+    let (waited, deleted) = futures::join!(waiting, deleting);
+    assert_eq!((waited.code, deleted.code), (Some(4), Some(0)), "{waited:?} {deleted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_finds_the_plugin_on_its_path() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let folder = program("kubectl-nm").parent().unwrap().to_owned();
+    let path = std::env::join_paths(
+        std::iter::once(folder).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    );
+    let output = tokio::process::Command::new("kubectl")
+        .args(["nm", "status"])
+        .env("PATH", path.unwrap())
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "No maintenances found.\n");
+    let known = kubectl(&cluster, &["get", "nm"]).await.unwrap();
+    assert_eq!(known.code, Some(0), "{known:?}");
+}
+
+#[test]
+fn without_a_cluster_the_error_names_the_server_and_the_remedy_at_once() {
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    // A port that nothing listens on: it was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
+    let started = std::time::Instant::now();
+    let output = std::process::Command::new(program("kubectl-nm"))
+        .arg("status")
+        .env("KUBECONFIG", kubeconfig.path())
+        .output()
+        .unwrap();
+    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("127.0.0.1:{port}")), "{said}");
+}
+
+#[test]
+fn wrong_usage_is_exit_code_two_and_help_is_none() {
+    let run = |args: &[&str]| std::process::Command::new(program("kubectl-nm")).args(args).output().unwrap();
+    assert_eq!(run(&["start"]).status.code(), Some(2));
+    assert_eq!(run(&["begin", "n"]).status.code(), Some(2));
+    let help = run(&["start", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&help.stdout).contains("kubectl nm start"));
+}

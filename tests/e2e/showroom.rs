@@ -1,1 +1,50 @@
+//! `nm-sandbox`, as a newcomer meets it.
 
+use std::process::Stdio;
+
+use nm_tests::programs::program;
+use nm_tests::until::PATIENCE;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_drains_a_node_gives_it_back_and_ends_by_itself() {
+    let demo =
+        Command::new(program("nm-sandbox")).arg("demo").stdin(Stdio::null()).kill_on_drop(true).output();
+    let output =
+        tokio::time::timeout(std::time::Duration::from_secs(60), demo).await.expect("it ends").unwrap();
+    let (said, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{said}{told}");
+    let line =
+        |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+    assert!(line("Before:").contains("is schedulable, taints: none"), "{said}");
+    assert!(line("Drained:").contains("is cordoned, taints: medik8s.io/drain"), "{said}");
+    assert!(line("After:").contains("is schedulable, taints: none"), "{said}");
+    let order =
+        ["blocked shop/cart", "unblocked shop/cart", "drained"].map(|what| said.find(what).expect(what));
+    assert!(order.is_sorted(), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_prints_the_line_for_the_shell_and_runs_until_it_is_interrupted() {
+    let mut up = Command::new(program("nm-sandbox"))
+        .args(["up", "--nodes", "2", "--pods", "4"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
+    let kubeconfig = line.strip_prefix("export KUBECONFIG=").expect("a line for the shell").to_owned();
+    assert!(std::path::Path::new(&kubeconfig).exists());
+    let status =
+        Command::new(program("kubectl-nm")).arg("status").env("KUBECONFIG", &kubeconfig).output().await;
+    assert!(status.unwrap().status.success(), "the CRD is installed");
+    let pid = up.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().await.unwrap().success());
+    let ended = tokio::time::timeout(PATIENCE, up.wait()).await.expect("it ends").unwrap();
+    assert!(ended.success());
+    assert!(!std::path::Path::new(&kubeconfig).exists(), "its token goes with it");
+}

@@ -122,7 +122,11 @@ async fn make_room_for_the_cart(cluster: Arc<Cluster>, node: String) -> io::Resu
 
 /// Runs `kubectl nm …` and shows it, as one would type it.
 async fn plugin(kubeconfig: &Path, args: &[&str]) -> io::Result<()> {
-    output::say(&format!("$ kubectl nm {}", args.join(" ")));
+    let typed: Vec<String> = args
+        .iter()
+        .map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { (*arg).to_owned() })
+        .collect();
+    output::say(&format!("$ kubectl nm {}", typed.join(" ")));
     let mut child = programs::plugin(kubeconfig, args)?;
     let status = child.wait().await?;
     if status.success() {
