@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod layout;
 mod lifecycle;
 mod manifests;
 mod object;

@@ -8,6 +8,7 @@ pub mod cluster;
 mod condition;
 pub mod controllers;
 mod crd;
+mod custom_resource;
 mod defaults;
 mod discovery;
 mod event_shapes;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::property;
+use super::schema::property;
 
 /// Prunes a whole object. Its `apiVersion`, `kind` and `metadata` are known without a schema.
 pub(super) fn root(schema: &Value, object: &mut Value) -> Vec<String> {

@@ -56,7 +56,7 @@ fn object(
         if path.is_empty() && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
             continue;
         }
-        let known = super::property(schema, name).unwrap_or(&schema["additionalProperties"]);
+        let known = property(schema, name).unwrap_or(&schema["additionalProperties"]);
         if known.is_object() {
             walk(known, value, &join(path, name), errors);
         }
@@ -223,6 +223,13 @@ fn type_of(value: &Value) -> &'static str {
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The part of `schema.properties` that names `field`, if any.
+pub(super) fn property<'a>(schema: &'a Value, field: &str) -> Option<&'a Value> {
+    schema["properties"]
+        .as_object()
+        .and_then(|properties: &serde_json::Map<String, Value>| properties.get(field))
 }
 
 #[cfg(test)]

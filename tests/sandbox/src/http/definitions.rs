@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::call::Call;
 use crate::cluster::Cluster;
-use crate::crd;
+use crate::custom_resource;
 use crate::refusal::{Refusal, qualified};
 use crate::registry::{self, DeleteOptions, Effect, Part};
 use crate::resource::{CRDS, Resource};
@@ -20,8 +20,8 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// 422 for a CRD that cannot be served.
 pub(super) fn prepare(call: &Call, mut object: Value) -> Result<Value, Refusal> {
     if call.stored.collection == CRDS {
-        crd::complete(&mut object);
-        crd::resources(&object)?;
+        custom_resource::complete(&mut object);
+        custom_resource::resources(&object)?;
     }
     Ok(object)
 }
@@ -58,19 +58,19 @@ fn attend(cluster: &Cluster, state: &mut State, crds: &Resource, key: &Key) -> R
     let Some(stored) = state.get(&CRDS, key) else {
         return Ok(());
     };
-    let collection = crd::collection(&stored);
+    let collection = custom_resource::collection(&stored);
     if !stored["metadata"]["deletionTimestamp"].is_null() {
         end(cluster, state, &collection);
         return finish(cluster, state, &collection);
     }
-    cluster.catalog.serve(&collection, crd::resources(&stored)?);
+    cluster.catalog.serve(&collection, custom_resource::resources(&stored)?);
     let mut next = Value::clone(&stored);
     if !registry::finalizers(&stored).contains(&CLEANUP) {
         let finalizers = registry::finalizers(&stored).into_iter().chain([CLEANUP]);
         next["metadata"]["finalizers"] = finalizers.collect();
         next = Value::clone(&*registry::update(state, crds, &next, Part::Main, Effect::Real)?);
     }
-    next["status"] = crd::established(&stored, &cluster.clock.now_string());
+    next["status"] = custom_resource::established(&stored, &cluster.clock.now_string());
     registry::update(state, crds, &next, Part::Status, Effect::Real)?;
     Ok(())
 }
@@ -114,8 +114,8 @@ fn finish(cluster: &Cluster, state: &mut State, collection: &Collection) -> Resu
 pub fn install(cluster: &Cluster, mut object: Value) -> Result<Object, Refusal> {
     let crds =
         cluster.catalog.of(&CRDS).ok_or_else(|| Refusal::not_found("", "customresourcedefinitions", ""))?;
-    crd::complete(&mut object);
-    crd::resources(&object)?;
+    custom_resource::complete(&mut object);
+    custom_resource::resources(&object)?;
     let now = cluster.clock.now();
     let key = Key::of(&object);
     cluster.store.write(|state| {

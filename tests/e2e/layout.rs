@@ -1,0 +1,156 @@
+//! The order of files: inside each crate a file uses only files below it, so there are no cycles.
+//!
+//! An edge is a `use` declaration or a path that begins with `crate::`, `super::` or `self::`, outside of test code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The files of a crate by module path; the root is the empty path.
+type Modules = BTreeMap<Vec<String>, String>;
+
+#[test]
+fn no_file_uses_a_file_that_uses_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for package in ["shared", "reconciler", "kubectl-nm", "tests", "tests/sandbox"] {
+        let modules = modules(&root.join(package).join("src"));
+        assert!(modules.len() > 3, "{package} has files");
+        let edges: BTreeMap<&Vec<String>, BTreeSet<Vec<String>>> =
+            modules.iter().map(|(path, text)| (path, used(path, text, &modules))).collect();
+        let cycles: Vec<String> = modules.keys().filter_map(|start| way_back(start, &edges)).collect();
+        assert!(cycles.is_empty(), "{package} has cycles of files: {cycles:#?}");
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_four_hundred_lines() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut long = Vec::new();
+    for folder in ["shared", "reconciler", "kubectl-nm", "tests"] {
+        for file in rust_files(&root.join(folder)) {
+            let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+            if lines > 400 {
+                long.push((lines, file));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn modules(source: &Path) -> Modules {
+    let files = rust_files(source).into_iter().filter_map(|file| {
+        let relative = file.strip_prefix(source).unwrap().with_extension("");
+        let mut path: Vec<String> = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let is_test = path.iter().any(|part| part == "tests" || part.ends_with("_tests"));
+        if path.last().is_some_and(|last| last == "mod") || path == ["lib"] {
+            path.pop();
+        }
+        (!is_test && path != ["main"])
+            .then(|| (path, without_tests(&std::fs::read_to_string(&file).unwrap())))
+    });
+    files.collect()
+}
+
+/// Code without comments and without test modules. What stands below a file's first test module is test code too.
+fn without_tests(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_test_module = |at: &usize| {
+        lines[*at] == "#[cfg(test)]" && lines.get(at + 1).is_some_and(|next| next.contains("mod "))
+    };
+    let end = (0..lines.len()).find(is_test_module).unwrap_or(lines.len());
+    lines[..end].iter().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The files that a file uses.
+fn used(from: &[String], text: &str, modules: &Modules) -> BTreeSet<Vec<String>> {
+    let mut targets = BTreeSet::new();
+    for keyword in ["crate::", "super::", "self::"] {
+        for (at, _) in text.match_indices(keyword) {
+            let before = text[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let base: &[String] = match keyword {
+                "crate::" => &[],
+                "super::" => from.split_last().map_or(&[], |(_, parent)| parent),
+                _ => from,
+            };
+            let rest = &text[at + keyword.len()..];
+            if rest.starts_with('*') {
+                // A module within a file takes in that file.
+                continue;
+            }
+            for path in expand(rest) {
+                targets.extend(resolve(base, &path, modules));
+            }
+        }
+    }
+    targets.remove(from);
+    targets
+}
+
+/// `a::{b, c::d}` as `a::b` and `a::c::d`; anything that is not a path ends it.
+fn expand(text: &str) -> Vec<Vec<String>> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    if let Some(group) = rest.strip_prefix('{').filter(|_| name.is_empty()) {
+        let mut depth = 0;
+        let mut parts = vec![String::new()];
+        for c in group.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    parts.push(String::new());
+                    continue;
+                }
+                _ => {}
+            }
+            parts.last_mut().unwrap().push(c);
+        }
+        return parts.iter().flat_map(|part| expand(part.trim())).collect();
+    }
+    match rest.strip_prefix("::") {
+        Some(rest) => expand(rest).into_iter().map(|tail| [vec![name.to_owned()], tail].concat()).collect(),
+        None => vec![vec![name.to_owned()]],
+    }
+}
+
+/// The file that a path leads to: the longest part of it that is a module. Paths to a parent's own items lead to it.
+fn resolve(base: &[String], path: &[String], modules: &Modules) -> Option<Vec<String>> {
+    let supers = path.iter().take_while(|part| *part == "super").count();
+    let base = &base[..base.len().saturating_sub(supers)];
+    let full = [base, &path[supers..]].concat();
+    (0..=full.len()).rev().map(|length| full[..length].to_vec()).find(|prefix| modules.contains_key(prefix))
+}
+
+/// A way from a file back to itself.
+fn way_back(start: &Vec<String>, edges: &BTreeMap<&Vec<String>, BTreeSet<Vec<String>>>) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![vec![start.clone()]];
+    while let Some(way) = open.pop() {
+        for next in edges.get(way.last()?).into_iter().flatten() {
+            if next == start {
+                let names: Vec<String> = way.iter().chain([next]).map(|path| path.join("::")).collect();
+                return Some(names.join(" -> "));
+            }
+            if seen.insert(next.clone()) {
+                open.push([way.clone(), vec![next.clone()]].concat());
+            }
+        }
+    }
+    None
+}
