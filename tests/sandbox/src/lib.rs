@@ -18,6 +18,7 @@ mod kubeconfig;
 mod label_selector;
 mod openapi;
 mod patch;
+mod percent;
 mod pod;
 pub mod refusal;
 pub mod registry;

@@ -58,6 +58,17 @@ pub const JOBS: Collection = Collection::fixed("batch", "jobs");
 pub const BUDGETS: Collection = Collection::fixed("policy", "poddisruptionbudgets");
 /// Leases.
 pub const LEASES: Collection = Collection::fixed("coordination.k8s.io", "leases");
+/// Service accounts.
+pub const SERVICE_ACCOUNTS: Collection = Collection::fixed("", "serviceaccounts");
+/// Roles of a namespace.
+pub const ROLES: Collection = Collection::fixed("rbac.authorization.k8s.io", "roles");
+/// Who has which of them.
+pub const ROLE_BINDINGS: Collection = Collection::fixed("rbac.authorization.k8s.io", "rolebindings");
+/// Roles of the cluster.
+pub const CLUSTER_ROLES: Collection = Collection::fixed("rbac.authorization.k8s.io", "clusterroles");
+/// Who has which of them everywhere.
+pub const CLUSTER_ROLE_BINDINGS: Collection =
+    Collection::fixed("rbac.authorization.k8s.io", "clusterrolebindings");
 /// Custom resource definitions.
 pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customresourcedefinitions");
 

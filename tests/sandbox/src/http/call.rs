@@ -1,7 +1,7 @@
 //! One request to a resource, with everything that its handler needs to know.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 
 use super::negotiate::Form;
 use super::path::{Query, ResourcePath};
@@ -64,21 +64,6 @@ impl Call {
             .unwrap_or_else(|| agent.split(['/', ' ']).next().unwrap_or(agent))
             .to_owned();
         Ok(Some(Self { resource, stored, path, query, form, content_type, body, manager, user }))
-    }
-
-    /// What the request is called in rights and in the log.
-    pub(crate) fn verb(&self, method: &Method) -> &'static str {
-        match (method.as_str(), &self.path.name) {
-            ("GET" | "HEAD", None) if self.query.flag("watch") => "watch",
-            ("GET" | "HEAD", None) => "list",
-            ("GET" | "HEAD", Some(_)) => "get",
-            ("POST", _) => "create",
-            ("PUT", _) => "update",
-            ("PATCH", _) => "patch",
-            ("DELETE", Some(_)) => "delete",
-            ("DELETE", None) => "deletecollection",
-            _ => "",
-        }
     }
 
     /// The namespace, empty at the cluster scope.

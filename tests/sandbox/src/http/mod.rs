@@ -15,8 +15,10 @@ mod path;
 mod protobuf;
 mod read;
 mod reviews;
+mod rights;
 mod show;
 mod subresources;
+mod token_request;
 mod watch;
 mod write;
 
@@ -33,11 +35,14 @@ pub use answer::Body;
 use call::Call;
 pub use definitions::install;
 use path::{Path, Query, ResourcePath};
+use rights::Right;
 
 use crate::access::{Access, Attributes, User};
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::request_log::{Entry, RequestLog};
+use crate::resource::SERVICE_ACCOUNTS;
+use crate::store::State;
 use crate::{discovery, openapi};
 
 /// An API server over a cluster.
@@ -57,8 +62,8 @@ impl Api {
     /// An API server over a cluster, reached by whoever holds it.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Self {
+            access: Access::new(cluster.clone()),
             cluster,
-            access: Access::new(),
             log: RequestLog::default(),
             stopping: signal::Sender::new(false),
             address: OnceLock::new(),
@@ -78,6 +83,11 @@ impl Api {
     /// The administrator's bearer token.
     pub fn admin_token(&self) -> &str {
         self.access.admin_token()
+    }
+
+    /// A bearer token for somebody who is in these groups, and in `system:authenticated`.
+    pub fn add_user(&self, name: &str, groups: &[&str]) -> String {
+        self.access.add_user(name, groups)
     }
 
     /// Says where it listens, for discovery.
@@ -167,28 +177,22 @@ impl Api {
 
     async fn resource(self: &Arc<Self>, asked: Asked<'_>, entry: &mut Entry) -> Answer {
         let Asked { path, query, method, headers, body, user } = asked;
+        let right = Right::of(&path, &query, method);
+        entry.verb = right.verb;
+        describe(entry, &path);
+        self.access.authorize(&user, right.attributes(&path))?;
         if let Some(review) = reviews::Review::at(&path) {
-            entry.verb = "create";
-            describe(entry, &path);
-            return review.answer(self, method, text(headers, "content-type"), &body, &user);
+            return review.answer(self, method, text(headers, "content-type"), &path, &body, &user);
         }
-        let agreed = Call::new(&self.cluster.catalog, path.clone(), query, headers, body, user.clone());
-        let call = match agreed {
-            Ok(Some(call)) => call,
-            Ok(None) => return self.unknown(&path, &user, entry),
-            Err(refusal) => return Err(refusal),
+        let Some(call) = Call::new(&self.cluster.catalog, path, query, headers, body, user)? else {
+            return Ok(answer::page_not_found());
         };
-        entry.verb = call.verb(method);
-        describe(entry, &call.path);
-        let attributes = Attributes::Resource {
-            verb: entry.verb,
-            group: &call.path.group,
-            plural: &call.path.plural,
-            subresource: call.subresource(),
-            namespace: call.namespace(),
-            name: call.name(),
-        };
-        self.access.authorize(&call.user, attributes)?;
+        if *method == Method::PATCH && call.content_type == "application/apply-patch+yaml" {
+            let there = |state: &State| state.get(call.stored.storage(), &call.key()).is_some();
+            if !self.cluster.store.read(there) {
+                self.access.authorize(&call.user, right.to_create().attributes(&call.path))?;
+            }
+        }
         self.dispatch(method, call).await
     }
 
@@ -197,6 +201,9 @@ impl Api {
         let known = match call.subresource() {
             "" => true,
             "status" => call.resource.status,
+            "token" if call.stored.collection == SERVICE_ACCOUNTS => {
+                return token_request::create(self, method, &call);
+            }
             _ => return subresources::answer(cluster, method, &call).await,
         };
         if !known {
@@ -217,22 +224,6 @@ impl Api {
             ("DELETE", None) if placed => write::delete_many(cluster, &call).await,
             _ => Err(not_allowed()),
         }
-    }
-
-    /// A resource that is not served; whoever may not look is not told so.
-    fn unknown(&self, path: &ResourcePath, user: &User, entry: &mut Entry) -> Answer {
-        describe(entry, path);
-        entry.verb = "get";
-        let attributes = Attributes::Resource {
-            verb: "get",
-            group: &path.group,
-            plural: &path.plural,
-            subresource: "",
-            namespace: path.namespace.as_deref().unwrap_or_default(),
-            name: path.name.as_deref().unwrap_or_default(),
-        };
-        self.access.authorize(user, attributes)?;
-        Ok(answer::page_not_found())
     }
 }
 

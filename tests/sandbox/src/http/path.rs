@@ -1,5 +1,7 @@
 //! Paths and queries: which resource, in which namespace, by which name, and with which parameters.
 
+use crate::percent::decode;
+
 /// A path of the API, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Path {
@@ -104,23 +106,6 @@ impl Query {
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.parse().ok()
     }
-}
-
-fn decode(text: &str, plus_is_space: bool) -> String {
-    let source = text.as_bytes();
-    let mut bytes = Vec::with_capacity(source.len());
-    let mut at = 0;
-    while let Some(&byte) = source.get(at) {
-        let hex = text.get(at + 1..at + 3).filter(|_| byte == b'%');
-        let code = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match (byte, code) {
-            (_, Some(code)) => bytes.push(code),
-            (b'+', None) if plus_is_space => bytes.push(b' '),
-            (other, None) => bytes.push(other),
-        }
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

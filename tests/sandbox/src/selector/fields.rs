@@ -56,6 +56,12 @@ impl FieldSelector {
     }
 }
 
+/// The one name that a selector chooses, whatever it is of.
+pub(crate) fn only_name(text: &str) -> Option<&str> {
+    let mut terms = text.split(',').filter_map(split);
+    terms.find_map(|(field, wanted, value)| (wanted && field == "metadata.name").then_some(value))
+}
+
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     for (operator, wanted) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((field, value)) = term.split_once(operator) {

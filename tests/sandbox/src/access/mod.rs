@@ -1,0 +1,140 @@
+//! Who asks, and may they: the one place where the API server decides either.
+//!
+//! [`Access::authenticate`] finds out who asks, from bearer tokens (`tokens`) and `Impersonate-` headers
+//! (`impersonation`). [`Access::decide`] holds what they want to do (`attributes`) against their roles, which are
+//! objects of the cluster like any other: an index (`roles`) follows them, and one rule at a time is `policy`'s. The
+//! roles that every cluster begins with are in `built_in`, and those that are made of others in `aggregation`.
+//!
+//! Nothing keeps somebody from giving away rights that they do not have themselves, as a real API server does.
+
+pub(crate) mod aggregation;
+mod attributes;
+mod built_in;
+mod impersonation;
+mod policy;
+mod roles;
+mod tokens;
+mod user;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::HeaderMap;
+use jiff::{SignedDuration, Timestamp};
+
+pub(crate) use attributes::Attributes;
+use impersonation::Impersonation;
+pub(crate) use policy::Rule;
+use roles::Roles;
+pub(crate) use roles::{Granted, Verdict, joined};
+use tokens::Tokens;
+use user::MASTERS;
+pub(crate) use user::User;
+
+use crate::cluster::Cluster;
+use crate::refusal::Refusal;
+use crate::store::Key;
+
+/// Who is known to a cluster, and what they may do.
+#[derive(Debug)]
+pub(crate) struct Access {
+    cluster: Arc<Cluster>,
+    tokens: Mutex<Tokens>,
+    roles: Mutex<Roles>,
+    admin_token: String,
+}
+
+impl Access {
+    /// One administrator with a token of its own, and the roles that every cluster begins with.
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        built_in::seed(&cluster);
+        let mut tokens = Tokens::default();
+        let admin_token = tokens.for_user(User::new("kubernetes-admin", &[MASTERS]));
+        let roles = Mutex::new(Roles::new(&cluster.store));
+        Self { cluster, tokens: Mutex::new(tokens), roles, admin_token }
+    }
+
+    /// The administrator's bearer token.
+    pub(crate) fn admin_token(&self) -> &str {
+        &self.admin_token
+    }
+
+    /// A bearer token for somebody in groups.
+    pub(crate) fn add_user(&self, name: &str, groups: &[&str]) -> String {
+        lock(&self.tokens).for_user(User::new(name, groups))
+    }
+
+    /// A bearer token for a service account, and when it ends.
+    pub(crate) fn account_token(
+        &self,
+        account: Key,
+        uid: &str,
+        lifetime: SignedDuration,
+    ) -> (String, Timestamp) {
+        lock(&self.tokens).for_account(account, uid, self.cluster.clock.now(), lifetime)
+    }
+
+    /// Whose token it is, if it is good.
+    pub(crate) fn owner(&self, token: &str) -> Option<User> {
+        lock(&self.tokens).owner(token, &self.cluster.store, self.cluster.clock.now())
+    }
+
+    /// Who asks, or as whom.
+    ///
+    /// # Errors
+    /// 401 for a token that is not good, 403 for an impersonation that is not allowed, 400 for half of one.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, Refusal> {
+        let user = match bearer(headers) {
+            None => User::anonymous(),
+            Some(token) => {
+                self.owner(token).ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized"))?
+            }
+        };
+        let Some(impersonation) = Impersonation::read(headers)? else {
+            return Ok(user);
+        };
+        for right in impersonation.needs() {
+            self.authorize(&user, right)?;
+        }
+        Ok(impersonation.into_user())
+    }
+
+    /// Whether the user may do it, and why: every decision about rights is made here.
+    pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+        if user.is_in(MASTERS) {
+            return Verdict { allowed: true, reason: String::new() };
+        }
+        self.roles().verdict(user, wanted)
+    }
+
+    /// The same, as an answer.
+    ///
+    /// # Errors
+    /// 403 that names the user, the verb and the resource.
+    pub(crate) fn authorize(&self, user: &User, wanted: Attributes<'_>) -> Result<(), Refusal> {
+        let verdict = self.decide(user, wanted);
+        if verdict.allowed { Ok(()) } else { Err(wanted.forbidden(user, &verdict.reason)) }
+    }
+
+    /// Everything that the user may do in a namespace.
+    pub(crate) fn granted(&self, user: &User, namespace: &str) -> Granted {
+        self.roles().granted(user, namespace)
+    }
+
+    fn roles(&self) -> MutexGuard<'_, Roles> {
+        let mut roles = lock(&self.roles);
+        roles.refresh(&self.cluster.store);
+        roles
+    }
+}
+
+/// The token of a request; other ways of saying who one is are not understood, and ignored.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic in here is a bug of the sandbox; what is known is still what was last written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,264 @@
+//! Who has which roles: an index over roles and bindings that follows the store, so that a decision looks only at the
+//! bindings of the one who asks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::attributes::Attributes;
+use super::policy::Rule;
+use super::user::{User, as_service_account};
+use crate::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
+use crate::store::{Collection, Key, State, Store};
+
+/// Whether somebody may, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Whether.
+    pub(crate) allowed: bool,
+    /// Why, or empty where there is nothing to say.
+    pub(crate) reason: String,
+}
+
+/// The rules that somebody has in a namespace, and the roles that should have more.
+#[derive(Debug, Default)]
+pub(crate) struct Granted {
+    pub(crate) rules: Vec<Arc<[Rule]>>,
+    pub(crate) missing: Vec<String>,
+}
+
+/// Whom a binding names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Subject {
+    User(String),
+    Group(String),
+    ServiceAccount { namespace: String, name: String },
+}
+
+/// Which role a binding gives. The namespace is empty for a `ClusterRole`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RoleRef {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Debug)]
+struct Binding {
+    role: RoleRef,
+    subjects: Vec<Subject>,
+}
+
+/// The index.
+#[derive(Debug)]
+pub(super) struct Roles {
+    grown: watch::Receiver<u64>,
+    seen: Option<u64>,
+    rules: HashMap<RoleRef, Arc<[Rule]>>,
+    /// By namespace and name; those of the cluster have no namespace.
+    bindings: HashMap<Key, Binding>,
+    by_subject: HashMap<Subject, BTreeSet<Key>>,
+}
+
+static WATCHED: [Collection; 4] = [CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS];
+
+impl Roles {
+    /// An index over a store that is read when it is first asked.
+    pub(super) fn new(store: &Store) -> Self {
+        Self {
+            grown: store.subscribe(),
+            seen: None,
+            rules: HashMap::new(),
+            bindings: HashMap::new(),
+            by_subject: HashMap::new(),
+        }
+    }
+
+    /// Reads what has changed since the last time; nothing, mostly.
+    pub(super) fn refresh(&mut self, store: &Store) {
+        if self.seen != Some(*self.grown.borrow()) {
+            store.read(|state| self.read(state));
+        }
+    }
+
+    fn read(&mut self, state: &State) {
+        let changes = self.seen.and_then(|seen| {
+            WATCHED.iter().map(|kind| state.changes_since(kind, seen)).collect::<Option<Vec<_>>>()
+        });
+        if let Some(changes) = changes {
+            for (collection, changes) in WATCHED.iter().zip(changes) {
+                for change in changes {
+                    let key = change.after.as_deref().or(change.before.as_deref()).map(Key::of);
+                    self.replace(
+                        collection,
+                        &key.unwrap_or_else(|| Key::cluster("")),
+                        change.after.as_deref(),
+                    );
+                }
+            }
+        } else {
+            self.rules.clear();
+            self.bindings.clear();
+            self.by_subject.clear();
+            for collection in &WATCHED {
+                for object in state.list(collection, None) {
+                    self.replace(collection, &Key::of(object), Some(object));
+                }
+            }
+        }
+        self.seen = Some(state.revision());
+    }
+
+    fn replace(&mut self, collection: &Collection, key: &Key, object: Option<&Value>) {
+        if [CLUSTER_ROLES, ROLES].contains(collection) {
+            let role = RoleRef { namespace: key.namespace.clone(), name: key.name.clone() };
+            match object {
+                Some(object) => _ = self.rules.insert(role, Rule::all_of(object).into()),
+                None => _ = self.rules.remove(&role),
+            }
+            return;
+        }
+        if let Some(old) = self.bindings.remove(key) {
+            for subject in &old.subjects {
+                if let Some(bindings) = self.by_subject.get_mut(subject) {
+                    bindings.remove(key);
+                }
+            }
+        }
+        if let Some(object) = object {
+            let binding = Binding::read(object, &key.namespace);
+            for subject in &binding.subjects {
+                self.by_subject.entry(subject.clone()).or_default().insert(key.clone());
+            }
+            self.bindings.insert(key.clone(), binding);
+        }
+    }
+
+    /// Whether the roles of somebody cover what they want to do.
+    pub(super) fn verdict(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+        let mut missing = Vec::new();
+        for (key, (subject, binding)) in self.bindings_of(user, wanted.namespace()) {
+            match self.rules.get(&binding.role) {
+                None => missing.push(binding.role.not_found()),
+                Some(rules) if rules.iter().any(|rule| rule.covers(wanted)) => {
+                    let (role, name) = (binding.role.kind(), &binding.role.name);
+                    let by = if key.namespace.is_empty() {
+                        format!("ClusterRoleBinding {:?}", key.name)
+                    } else {
+                        format!("RoleBinding {:?}", format!("{}/{}", key.name, key.namespace))
+                    };
+                    let reason =
+                        format!("RBAC: allowed by {by} of {role} {name:?} to {}", subject.described());
+                    return Verdict { allowed: true, reason };
+                }
+                Some(_) => {}
+            }
+        }
+        let reason = joined(missing).map(|missing| format!("RBAC: {missing}"));
+        Verdict { allowed: false, reason: reason.unwrap_or_default() }
+    }
+
+    /// Everything that somebody may do in a namespace.
+    pub(super) fn granted(&self, user: &User, namespace: &str) -> Granted {
+        let mut granted = Granted::default();
+        for (_, binding) in self.bindings_of(user, namespace).into_values() {
+            match self.rules.get(&binding.role) {
+                Some(rules) => granted.rules.push(rules.clone()),
+                None => granted.missing.push(binding.role.not_found()),
+            }
+        }
+        granted
+    }
+
+    /// The bindings of the cluster and of a namespace that name somebody, and as what; those of the cluster first.
+    fn bindings_of(&self, user: &User, namespace: &str) -> BTreeMap<&Key, (&Subject, &Binding)> {
+        let mut found = BTreeMap::new();
+        for subject in subjects(user) {
+            let Some((subject, keys)) = self.by_subject.get_key_value(&subject) else {
+                continue;
+            };
+            let mut add = |place: &str| {
+                let inside = keys.range(Key::new(place, "")..).take_while(|key| key.namespace == place);
+                for key in inside {
+                    if let Some(binding) = self.bindings.get(key) {
+                        found.entry(key).or_insert((subject, binding));
+                    }
+                }
+            };
+            add("");
+            if !namespace.is_empty() {
+                add(namespace);
+            }
+        }
+        found
+    }
+}
+
+/// Errors as the API server lists them; none where there is none.
+pub(crate) fn joined(mut errors: Vec<String>) -> Option<String> {
+    errors.dedup();
+    match errors.as_slice() {
+        [] => None,
+        [only] => Some(only.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// All that a binding may call somebody.
+fn subjects(user: &User) -> impl Iterator<Item = Subject> {
+    let account = as_service_account(&user.name).map(|(namespace, name)| Subject::ServiceAccount {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    });
+    let groups = user.groups.iter().cloned().map(Subject::Group);
+    std::iter::once(Subject::User(user.name.clone())).chain(groups).chain(account)
+}
+
+impl Subject {
+    fn described(&self) -> String {
+        match self {
+            Self::User(name) => format!("User {name:?}"),
+            Self::Group(name) => format!("Group {name:?}"),
+            Self::ServiceAccount { namespace, name } => {
+                format!("ServiceAccount {:?}", format!("{name}/{namespace}"))
+            }
+        }
+    }
+}
+
+impl RoleRef {
+    fn kind(&self) -> &'static str {
+        if self.namespace.is_empty() { "ClusterRole" } else { "Role" }
+    }
+
+    fn not_found(&self) -> String {
+        let kind = self.kind().to_lowercase();
+        format!("{kind}.rbac.authorization.k8s.io {:?} not found", self.name)
+    }
+}
+
+impl Binding {
+    fn read(object: &Value, namespace: &str) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let subject = |subject: &Value| {
+            let name = text(&subject["name"]);
+            match subject["kind"].as_str()? {
+                "User" => Some(Subject::User(name)),
+                "Group" => Some(Subject::Group(name)),
+                "ServiceAccount" => {
+                    let own = text(&subject["namespace"]);
+                    let namespace = if own.is_empty() { namespace.to_owned() } else { own };
+                    Some(Subject::ServiceAccount { namespace, name })
+                }
+                _ => None,
+            }
+        };
+        let role = &object["roleRef"];
+        let namespace = if role["kind"] == "Role" { namespace.to_owned() } else { String::new() };
+        Self {
+            role: RoleRef { namespace, name: text(&role["name"]) },
+            subjects: object["subjects"].as_array().into_iter().flatten().filter_map(subject).collect(),
+        }
+    }
+}
