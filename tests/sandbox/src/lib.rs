@@ -14,6 +14,7 @@ mod discovery;
 mod event_shapes;
 pub mod eviction;
 pub mod http;
+mod known_fields;
 mod kubeconfig;
 mod label_selector;
 mod openapi;

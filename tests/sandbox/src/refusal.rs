@@ -17,18 +17,34 @@ pub struct Refusal {
     pub details: Option<Value>,
     /// Seconds for a `Retry-After` header.
     pub retry_after: Option<u32>,
+    /// What to warn of besides.
+    pub warnings: Vec<String>,
 }
 
 impl Refusal {
     /// A refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Some(reason), message: message.into(), details: None, retry_after: None }
+        Self {
+            code,
+            reason: Some(reason),
+            message: message.into(),
+            details: None,
+            retry_after: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// The same, with `details`.
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
+        self
+    }
+
+    /// The same, with warnings before those that it has.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: &[String]) -> Self {
+        self.warnings.splice(0..0, warnings.iter().cloned());
         self
     }
 

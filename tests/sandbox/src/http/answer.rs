@@ -51,7 +51,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     if let Some(seconds) = refusal.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    response
+    warn(response, &refusal.warnings)
 }
 
 /// Adds a `Warning` header for each text, as the API server words them.

@@ -149,56 +149,21 @@ pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
 /// Completes and checks what is about to be stored, and says what to warn of.
 ///
 /// # Errors
-/// 422 for an object that is not valid; 400, or 422 in a patch, for unknown fields where the caller is strict.
-pub(super) fn admit(
-    call: &Call,
-    object: &mut Value,
-    old: Option<&Value>,
-    from_patch: bool,
-) -> Result<Vec<String>, Refusal> {
+/// 422 for an object that is not valid.
+pub(super) fn admit(call: &Call, object: &mut Value, old: Option<&Value>) -> Result<Vec<String>, Refusal> {
     let resource = &call.stored;
     let mut warnings = Vec::new();
     let mut errors = validation::check(resource, object, old);
     if let Some(definition) = &resource.definition {
-        let dropped = definition.prune(object);
-        let unknown = dropped.iter().map(|field| format!("unknown field {field:?}"));
-        match call.query.get("fieldValidation") {
-            Some("Ignore") => {}
-            Some("Strict") if !dropped.is_empty() => {
-                let all: Vec<String> = unknown.collect();
-                let because = format!("strict decoding error: {}", all.join(", "));
-                return Err(undecodable(call, object, &because, from_patch));
-            }
-            _ => warnings.extend(unknown),
-        }
         definition.default(object);
         warnings.extend(odd_finalizers(object, old));
         errors.extend(definition.check(object, old));
-    }
-    if let Some(because) = bad_time(call, object) {
-        return Err(undecodable(call, object, &because, from_patch));
     }
     if errors.is_empty() {
         return Ok(warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Err(Refusal::invalid(resource.group(), &resource.kind, name, &errors))
-}
-
-/// An object that cannot be read as its kind; a patch is blamed as a whole.
-fn undecodable(call: &Call, object: &Value, because: &str, from_patch: bool) -> Refusal {
-    let (kind, version) = (&call.resource.kind, &call.resource.version);
-    if !from_patch {
-        return Refusal::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: {because}"
-        ));
-    }
-    let error = FieldError::invalid("patch", &json!(object.to_string()), because);
-    let mut refusal = Refusal::invalid("", "", "", &[error]);
-    if let Some(details) = refusal.details.as_mut().and_then(Value::as_object_mut) {
-        details.retain(|name, _| name == "causes");
-    }
-    refusal
+    Err(Refusal::invalid(resource.group(), &resource.kind, name, &errors).with_warnings(&warnings))
 }
 
 fn odd_finalizers(object: &Value, old: Option<&Value>) -> Vec<String> {
@@ -213,20 +178,4 @@ fn odd_finalizers(object: &Value, old: Option<&Value>) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// A lease whose times are none.
-fn bad_time(call: &Call, object: &Value) -> Option<String> {
-    if (call.resource.group(), call.resource.plural()) != ("coordination.k8s.io", "leases") {
-        return None;
-    }
-    ["acquireTime", "renewTime"].into_iter().find_map(|field| {
-        let text = object["spec"][field].as_str()?;
-        let bad = text.parse::<jiff::Timestamp>().is_err();
-        bad.then(|| {
-            format!(
-                "parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {text:?} as \"2006\""
-            )
-        })
-    })
 }

@@ -7,6 +7,7 @@
 
 mod answer;
 mod call;
+mod decode;
 mod definitions;
 mod intake;
 mod modify;

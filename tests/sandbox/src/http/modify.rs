@@ -7,8 +7,9 @@ use json_patch::Patch;
 use serde_json::{Value, json};
 
 use super::Answer;
-use super::answer::{self, warn};
+use super::answer::warn;
 use super::call::Call;
+use super::decode::{self, Source};
 use super::{definitions, intake, read, write};
 use crate::cluster::Cluster;
 use crate::patch::shapes::Shapes;
@@ -24,7 +25,7 @@ const ATTEMPTS: usize = 100;
 #[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
-    change(cluster, call, false, |current| {
+    change(cluster, call, Source::Body, |current| {
         current.ok_or_else(|| call.not_found())?;
         Ok(Next::Written(object.clone()))
     })
@@ -34,10 +35,11 @@ pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
 #[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn patch(cluster: &Cluster, call: &Call) -> Answer {
     let patch = Kind::read(call)?;
-    let answered = change(cluster, call, true, |current| patch.next(cluster, call, current));
-    // A refusal is worth a warning too: the odd field may be why.
-    let response = answered.unwrap_or_else(|refusal| answer::refusal(&refusal));
-    Ok(warn(response, &patch.warnings(call)))
+    let source = match &patch {
+        Kind::Strategic(patch) => Source::Strategic(patch),
+        _ => Source::Patch,
+    };
+    change(cluster, call, source, |current| patch.next(cluster, call, current))
 }
 
 /// What an object becomes, and whether its managed fields are settled.
@@ -49,7 +51,7 @@ enum Next {
 fn change(
     cluster: &Cluster,
     call: &Call,
-    from_patch: bool,
+    source: Source<'_>,
     compute: impl Fn(Option<&Value>) -> Result<Next, Refusal>,
 ) -> Answer {
     let effect = call.effect()?;
@@ -60,10 +62,12 @@ fn change(
         let next = compute(current.as_deref())?;
         let Some(current) = current else {
             return match next {
-                Next::Written(object) | Next::Applied(object) => write::created(cluster, call, object, true),
+                Next::Written(object) | Next::Applied(object) => {
+                    write::created(cluster, call, object, source)
+                }
             };
         };
-        let (object, warnings) = complete(cluster, call, &current, next, from_patch)?;
+        let (object, warnings) = complete(cluster, call, &current, next, source)?;
         let written = cluster.store.write(|state| {
             let stored = registry::update(state, &call.stored, &object, call.part(), effect)?;
             definitions::changed(cluster, state, call, effect)?;
@@ -83,20 +87,22 @@ fn complete(
     call: &Call,
     current: &Object,
     next: Next,
-    from_patch: bool,
+    source: Source<'_>,
 ) -> Result<(Value, Vec<String>), Refusal> {
     let (mut wanted, applied) = match next {
         Next::Written(object) => (object, false),
         Next::Applied(object) => (object, true),
     };
     intake::place(call, &mut wanted)?;
+    let mut warnings = decode::decode(call, &mut wanted, source)?;
     registry::check_identity(&call.stored, &call.key(), current, &wanted)?;
     if !applied && let Some(metadata) = wanted["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
     // The one that was read, so that the registry notices if it is no longer the one that is there.
     let mut object = registry::merged(&call.stored, current, &wanted, call.part());
-    let warnings = intake::admit(call, &mut object, Some(current), from_patch)?;
+    let more = intake::admit(call, &mut object, Some(current));
+    warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
     if !applied {
         let now = cluster.clock.now_string();
         managers::after_update(current, &mut object, &write::writer(call, &now));
@@ -131,14 +137,6 @@ impl Kind {
             }
             _ => Err(unsupported(call)),
         }
-    }
-
-    fn warnings(&self, call: &Call) -> Vec<String> {
-        let mut odd = Vec::new();
-        if let Self::Strategic(patch) = self {
-            strategic::misplaced(patch, Shapes::of(&call.stored), "", &mut odd);
-        }
-        odd.into_iter().map(|field| format!("unknown field {field:?}")).collect()
     }
 
     fn next(&self, cluster: &Cluster, call: &Call, current: Option<&Value>) -> Result<Next, Refusal> {
@@ -184,6 +182,7 @@ fn apply(cluster: &Cluster, call: &Call, current: &Value, applied: &Value) -> Re
             )));
         }
     }
+    decode::declared(call, &applied)?;
     intake::place(call, &mut applied)?;
     let now = cluster.clock.now_string();
     let force = call.query.flag("force");

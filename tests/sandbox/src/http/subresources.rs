@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, warn};
 use super::call::Call;
-use super::{Answer, intake, not_allowed, read};
+use super::{Answer, decode, intake, not_allowed, read};
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};
@@ -29,13 +29,8 @@ pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> A
 }
 
 fn evict(cluster: &Cluster, call: &Call) -> Answer {
-    let eviction = intake::body(call)?;
-    let known = ["apiVersion", "kind", "metadata", "deleteOptions"];
-    let fields = eviction.as_object().into_iter().flatten();
-    let warnings: Vec<String> = fields
-        .filter(|(name, _)| !known.contains(&name.as_str()))
-        .map(|(name, _)| format!("unknown field {name:?}"))
-        .collect();
+    let mut eviction = intake::body(call)?;
+    let warnings = decode::decode_as(call, ("policy", "v1", "Eviction"), &mut eviction)?;
     if let Some(name) = eviction["metadata"]["name"].as_str()
         && name != call.name()
     {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::answer::{self, warn};
 use super::call::Call;
+use super::decode::{self, Source};
 use super::{definitions, intake, read};
 use crate::cluster::Cluster;
 use crate::patch::managers::{self, Writer};
@@ -16,14 +17,14 @@ use crate::store::Key;
 #[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn create(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
-    created(cluster, call, object, false)
+    created(cluster, call, object, Source::Body)
 }
 
 /// Creates an object that is in its place already; a patch may have made it.
 ///
 /// # Errors
 /// Whatever is wrong with it.
-pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, from_patch: bool) -> Answer {
+pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, source: Source<'_>) -> Answer {
     let effect = call.effect()?;
     let metadata = &mut object["metadata"];
     let generate = metadata["generateName"].as_str().map(str::to_owned);
@@ -31,14 +32,16 @@ pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, from_pa
         // Here and not only in the registry, so that complaints can name it.
         metadata["name"] = json!(format!("{prefix}{}", registry::suffix()));
     }
+    let mut warnings = decode::decode(call, &mut object, source)?;
     if call.stored.status
         && call.stored.definition.is_some()
         && let Some(fields) = object.as_object_mut()
     {
         fields.remove("status");
     }
-    let warnings = intake::admit(call, &mut object, None, from_patch)?;
-    if !from_patch {
+    let more = intake::admit(call, &mut object, None);
+    warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
+    if matches!(source, Source::Body) {
         let now = cluster.clock.now_string();
         managers::after_update(&json!({}), &mut object, &writer(call, &now));
     }

@@ -68,9 +68,8 @@ fn merge_list(list: &mut Value, patch: &[Value], kind: &ListKind, shapes: &Shape
     let replaces = |item: &Value| item[DIRECTIVE] == "replace";
     if *kind == ListKind::Atomic || !list.is_array() || patch.iter().any(replaces) {
         let kept = patch.iter().filter(|item| !replaces(item));
-        // Within an atomic list a directive has no meaning, and is left for validation to stumble over.
         *list = match kind {
-            ListKind::Atomic => kept.map(plain).collect(),
+            ListKind::Atomic => kept.map(literal).collect(),
             _ => kept.filter(|item| item[DIRECTIVE] != "delete").map(plain).collect(),
         };
         return;
@@ -111,33 +110,24 @@ fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
     items.sort_by_cached_key(rank);
 }
 
-/// Directives in lists that are replaced whole, where they mean nothing: fields that are not known.
-pub(crate) fn misplaced(patch: &Value, shapes: Shapes<'_>, place: &str, found: &mut Vec<String>) {
-    for (name, change) in patch.as_object().into_iter().flatten() {
-        let place = if place.is_empty() { name.clone() } else { format!("{place}.{name}") };
-        let below = shapes.field(name);
-        let Some(items) = change.as_array() else {
-            misplaced(change, below, &place, found);
-            continue;
-        };
-        let atomic = below.list(name) == ListKind::Atomic && !name.starts_with('$');
-        for (index, item) in items.iter().enumerate().filter(|_| atomic) {
-            let names = item.as_object().into_iter().flatten().map(|(name, _)| name);
-            let directives = names.filter(|name| name.starts_with('$'));
-            found.extend(directives.map(|name| format!("{place}[{index}].{name}")));
-        }
-    }
-}
-
 /// A value without directives and nulls, as it is when there was nothing to merge it with.
 fn plain(value: &Value) -> Value {
+    without(value, |name, value| name.starts_with('$') || value.is_null())
+}
+
+/// A value without nulls. Directives that mean nothing where they stand are fields like any other.
+fn literal(value: &Value) -> Value {
+    without(value, |_, value| value.is_null())
+}
+
+fn without(value: &Value, dropped: fn(&str, &Value) -> bool) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .filter(|(name, value)| !name.starts_with('$') && !value.is_null())
-            .map(|(name, value)| (name.clone(), plain(value)))
+            .filter(|(name, value)| !dropped(name, value))
+            .map(|(name, value)| (name.clone(), without(value, dropped)))
             .collect(),
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => items.iter().map(|item| without(item, dropped)).collect(),
         other => other.clone(),
     }
 }

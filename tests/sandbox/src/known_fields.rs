@@ -1,0 +1,320 @@
+//! Which fields the built-in kinds have, and of which types: what a body or a patch is decoded against.
+//!
+//! The API server reads an object into the type of its kind. A field that the type lacks is dropped, and warned of or
+//! refused as `fieldValidation` says; a value that does not fit its field is refused always. The types are those of
+//! `k8s-openapi`, by the schemas that they write of themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use k8s_openapi::api;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+/// Fields that are younger than the types. Their values are not looked into.
+#[rustfmt::skip]
+const YOUNGER: &[(&str, &[&str])] = &[
+    ("io.k8s.api.core.v1.Container", &["restartPolicyRules"]),
+    ("io.k8s.api.core.v1.EnvVarSource", &["fileKeyRef"]),
+    ("io.k8s.api.core.v1.EphemeralContainer", &["restartPolicyRules"]),
+    ("io.k8s.api.core.v1.NodeStatus", &["declaredFeatures"]),
+    ("io.k8s.api.core.v1.PodSpec", &["hostnameOverride", "schedulingGroup"]),
+    ("io.k8s.api.core.v1.PodStatus",
+        &["allocatedResources", "extendedResourceClaimStatus", "nodeAllocatableResourceClaimStatuses", "resources"]),
+    ("io.k8s.api.core.v1.ResourceHealth", &["message"]),
+    ("io.k8s.api.core.v1.VolumeMountStatus", &["volumeStatus"]),
+    ("io.k8s.api.core.v1.VolumeProjection", &["podCertificate"]),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition",
+        &["observedGeneration"]),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
+        &["observedGeneration"]),
+];
+
+/// What came of decoding an object.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    /// Fields that were dropped, as in `spec.containers[0].bogus`.
+    pub(crate) unknown: Vec<String>,
+    /// The first value that does not fit its field.
+    pub(crate) misfit: Option<Misfit>,
+}
+
+/// A value that does not fit its field.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// What was found, as in `string`.
+    pub(crate) found: String,
+    /// Type and path of the field, as in `PodSpec.spec.containers`.
+    pub(crate) field: String,
+    /// What it takes, as in `int32`.
+    pub(crate) expected: String,
+}
+
+/// Drops the fields that a kind does not have; kinds that are not known keep all.
+pub(crate) fn decode(group: &str, kind: &str, object: &mut Value) -> Decoded {
+    decode_as(KNOWN.kinds.get(&(group, kind)), object)
+}
+
+/// The same for the metadata of an object of any kind.
+pub(crate) fn decode_metadata(object: &mut Value) -> Decoded {
+    let mut decoded = Decoded::default();
+    if let Some(metadata) = object.get_mut("metadata") {
+        decoded = decode_as(Some(&KNOWN.metadata), metadata);
+        for path in &mut decoded.unknown {
+            path.insert_str(0, "metadata.");
+        }
+    }
+    decoded
+}
+
+fn decode_as(shape: Option<&Shape>, object: &mut Value) -> Decoded {
+    let mut decoding = Decoding::default();
+    if let Some(shape) = shape {
+        decoding.walk(shape, object, &Place::default());
+    }
+    decoding.decoded
+}
+
+static KNOWN: LazyLock<Known> = LazyLock::new(Known::gather);
+
+/// What a field may hold.
+#[derive(Debug, Clone)]
+enum Shape {
+    /// Anything: the value reads itself.
+    Open,
+    Text,
+    Flag,
+    /// A number, by the name of its type.
+    Number(&'static str),
+    List(Box<Shape>),
+    Table(Box<Shape>),
+    /// A type with fields of its own, by its full name.
+    Fields(String),
+}
+
+struct Known {
+    types: HashMap<String, BTreeMap<String, Shape>>,
+    kinds: HashMap<(&'static str, &'static str), Shape>,
+    metadata: Shape,
+}
+
+impl Known {
+    fn gather() -> Self {
+        let mut generator = SchemaGenerator::default();
+        let mut kinds = HashMap::new();
+        macro_rules! know {
+            ($($group:literal: $module:ident { $($kind:ident)* })*) => { $($(
+                kinds.insert(($group, stringify!($kind)), shape::<api::$module::v1::$kind>(&mut generator));
+            )*)* };
+        }
+        know! {
+            "": core {
+                ConfigMap Endpoints Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret Service
+                ServiceAccount
+            }
+            "apps": apps { ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet }
+            "batch": batch { Job }
+            "policy": policy { Eviction PodDisruptionBudget }
+            "rbac.authorization.k8s.io": rbac { ClusterRole ClusterRoleBinding Role RoleBinding }
+            "storage.k8s.io": storage { StorageClass }
+            "admissionregistration.k8s.io": admissionregistration {
+                MutatingWebhookConfiguration ValidatingWebhookConfiguration
+            }
+            "scheduling.k8s.io": scheduling { PriorityClass }
+            "coordination.k8s.io": coordination { Lease }
+        }
+        let definition = shape::<CustomResourceDefinition>(&mut generator);
+        kinds.insert(("apiextensions.k8s.io", "CustomResourceDefinition"), definition);
+        let metadata = shape::<ObjectMeta>(&mut generator);
+        let mut types: HashMap<String, BTreeMap<String, Shape>> = generator
+            .definitions()
+            .iter()
+            .filter_map(|(name, schema)| Some((name.clone(), schema["properties"].as_object()?)))
+            .map(|(name, fields)| {
+                (name, fields.iter().map(|(field, of)| (field.clone(), read(of))).collect())
+            })
+            .collect();
+        for (name, fields) in YOUNGER {
+            if let Some(known) = types.get_mut(*name) {
+                known.extend(fields.iter().map(|field| ((*field).to_owned(), Shape::Open)));
+            }
+        }
+        Self { types, kinds, metadata }
+    }
+}
+
+fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Shape {
+    read(generator.subschema_for::<T>().as_value())
+}
+
+fn read(schema: &Value) -> Shape {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return Shape::Fields(name.to_owned());
+    }
+    match (schema["type"].as_str(), schema["format"].as_str()) {
+        // Times and bytes read themselves.
+        (Some("string"), None) => Shape::Text,
+        (Some("boolean"), _) => Shape::Flag,
+        (Some("integer"), Some("int32")) => Shape::Number("int32"),
+        (Some("integer"), _) => Shape::Number("int64"),
+        (Some("array"), _) => Shape::List(Box::new(read(&schema["items"]))),
+        (Some("object"), _) if schema["additionalProperties"].is_object() => {
+            Shape::Table(Box::new(read(&schema["additionalProperties"])))
+        }
+        _ => Shape::Open,
+    }
+}
+
+impl Shape {
+    /// The type's name in messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Open => "interface {}".into(),
+            Self::Text => "string".into(),
+            Self::Flag => "bool".into(),
+            Self::Number(name) => (*name).into(),
+            Self::List(items) => format!("[]{}", items.name()),
+            Self::Table(values) => format!("map[string]{}", values.name()),
+            Self::Fields(name) => {
+                let mut parts = name.rsplitn(3, '.');
+                let (kind, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+                format!("{version}.{kind}")
+            }
+        }
+    }
+}
+
+/// Where in an object something is.
+#[derive(Debug, Default, Clone)]
+struct Place {
+    /// As in `spec.containers[0]`.
+    path: String,
+    /// The type that has the field, and the field's path without indexes.
+    field: (String, String),
+}
+
+impl Place {
+    fn below(&self, owner: &str, name: &str) -> Self {
+        let join = |path: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let owner = owner.rsplit('.').next().unwrap_or_default().to_owned();
+        Self { path: join(&self.path), field: (owner, join(&self.field.1)) }
+    }
+
+    fn item(&self, index: usize) -> Self {
+        Self { path: format!("{}[{index}]", self.path), ..self.clone() }
+    }
+}
+
+#[derive(Default)]
+struct Decoding {
+    decoded: Decoded,
+}
+
+impl Decoding {
+    fn walk(&mut self, shape: &Shape, value: &mut Value, place: &Place) {
+        match (shape, value) {
+            (Shape::Open, _)
+            | (_, Value::Null)
+            | (Shape::Text, Value::String(_))
+            | (Shape::Flag, Value::Bool(_)) => {}
+            (Shape::Number(_), Value::Number(number)) if number.is_i64() || number.is_u64() => {}
+            (Shape::List(items), Value::Array(values)) => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    self.walk(items, value, &place.item(index));
+                }
+            }
+            (Shape::Table(values), Value::Object(fields)) => {
+                for (name, value) in fields {
+                    let path = format!("{}.{name}", place.path);
+                    self.walk(values, value, &Place { path, ..place.clone() });
+                }
+            }
+            (Shape::Fields(name), value) => match (KNOWN.types.get(name), value) {
+                (None, _) => {}
+                (Some(known), Value::Object(fields)) => self.fields(name, known, fields, place),
+                (Some(_), value) => self.misfit(shape, value, place),
+            },
+            (_, value) => self.misfit(shape, value, place),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        owner: &str,
+        known: &BTreeMap<String, Shape>,
+        fields: &mut Map<String, Value>,
+        place: &Place,
+    ) {
+        fields.retain(|name, value| {
+            let place = place.below(owner, name);
+            match known.get(name) {
+                Some(shape) => self.walk(shape, value, &place),
+                None => self.decoded.unknown.push(place.path),
+            }
+            known.contains_key(name)
+        });
+    }
+
+    fn misfit(&mut self, shape: &Shape, value: &Value, place: &Place) {
+        let found = match (value, shape) {
+            (Value::Bool(_), _) => "bool".to_owned(),
+            (Value::Number(number), Shape::Number(_)) => format!("number {number}"),
+            (Value::Number(_), _) => "number".to_owned(),
+            (Value::String(_), _) => "string".to_owned(),
+            (Value::Array(_), _) => "array".to_owned(),
+            (Value::Object(_) | Value::Null, _) => "object".to_owned(),
+        };
+        let (owner, path) = &place.field;
+        let misfit = Misfit { found, field: format!("{owner}.{path}"), expected: shape.name() };
+        self.decoded.misfit.get_or_insert(misfit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::{NEW_EVENTS, built_in};
+
+    #[test]
+    fn every_built_in_kind_is_known() {
+        for resource in built_in().into_iter().filter(|resource| resource.collection != NEW_EVENTS) {
+            let mut object = json!({"kind": resource.kind, "metadata": {"name": "a"}, "bogus": 1});
+            let decoded = decode(resource.group(), &resource.kind, &mut object);
+            assert_eq!(decoded.unknown, ["bogus"], "{}", resource.kind);
+        }
+    }
+
+    #[test]
+    fn fields_that_a_kind_does_not_have_are_dropped_and_named() {
+        let mut pod = json!({"metadata": {"name": "p", "bogus": 1, "labels": {"any": "thing"}}, "spec": {
+            "nodename": "n", "hostnameOverride": "h", "overhead": {"cpu": 1},
+            "containers": [{"name": "c", "bogus": 1, "resources": {"limits": {"cpu": "1"}}}]}});
+        let decoded = decode("", "Pod", &mut pod);
+        assert_eq!(decoded.unknown, ["metadata.bogus", "spec.containers[0].bogus", "spec.nodename"]);
+        assert_eq!(decoded.misfit, None);
+        assert_eq!(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_told_by_type_and_field() {
+        for (pod, expected) in [
+            (json!({"metadata": {"name": 1}}), "number ObjectMeta.metadata.name string"),
+            (json!({"metadata": {"labels": {"a": 1}}}), "number ObjectMeta.metadata.labels string"),
+            (json!({"spec": "x"}), "string Pod.spec v1.PodSpec"),
+            (json!({"spec": {"containers": {}}}), "object PodSpec.spec.containers []v1.Container"),
+            (
+                json!({"spec": {"terminationGracePeriodSeconds": 1.5}}),
+                "number 1.5 PodSpec.spec.terminationGracePeriodSeconds int64",
+            ),
+            (json!({"spec": {"hostNetwork": ["yes"]}}), "array PodSpec.spec.hostNetwork bool"),
+        ] {
+            let mut object = pod.clone();
+            let Misfit { found, field, expected: takes } = decode("", "Pod", &mut object).misfit.unwrap();
+            assert_eq!(format!("{found} {field} {takes}"), expected, "{pod}");
+        }
+    }
+}
