@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::rbac_objects;
 use crate::resource::{NODES, Resource};
 
 /// Completes a new object of a built-in resource.
@@ -75,6 +76,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             pod_spec(&mut spec["template"]["spec"]);
             object["status"] = json!({});
         }
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => rbac_objects::fill(object),
         ("policy", "poddisruptionbudgets") => {
             object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,
                 "expectedPods": 0});

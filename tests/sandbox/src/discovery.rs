@@ -146,7 +146,10 @@ fn entries(catalog: &Catalog, group: &str, version: &str) -> Vec<Entry> {
         below: Vec::new(),
     };
     match (group, version) {
-        ("authentication.k8s.io", "v1") => vec![review("selfsubjectreviews", "SelfSubjectReview", false)],
+        ("authentication.k8s.io", "v1") => vec![
+            review("selfsubjectreviews", "SelfSubjectReview", false),
+            review("tokenreviews", "TokenReview", false),
+        ],
         ("authorization.k8s.io", "v1") => vec![
             review("localsubjectaccessreviews", "LocalSubjectAccessReview", true),
             review("selfsubjectaccessreviews", "SelfSubjectAccessReview", false),
@@ -170,6 +173,10 @@ impl Entry {
             ("", "pods") => {
                 below.push(("binding", "Binding".into(), &["create"], None));
                 below.push(("eviction", "Eviction".into(), &["create"], Some(("policy", "v1"))));
+            }
+            ("", "serviceaccounts") => {
+                let token = Some(("authentication.k8s.io", "v1"));
+                below.push(("token", "TokenRequest".into(), &["create"], token));
             }
             ("", "namespaces") => below.push(("finalize", kind(), &["update"], None)),
             ("apps", "deployments" | "replicasets" | "statefulsets") => {

@@ -21,6 +21,7 @@ mod openapi;
 mod patch;
 mod percent;
 mod pod;
+mod rbac_objects;
 pub mod refusal;
 pub mod registry;
 pub mod request_log;

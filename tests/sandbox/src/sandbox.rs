@@ -77,6 +77,13 @@ impl Sandbox {
         self.server.kubeconfig()
     }
 
+    /// A kubeconfig of somebody who is in these groups, and in `system:authenticated`; what they may do is for roles
+    /// and bindings to say.
+    pub fn add_user(&self, name: &str, groups: &[&str]) -> String {
+        let token = self.server.api().add_user(name, groups);
+        self.server.kubeconfig_of(&token)
+    }
+
     /// Where the API server listens.
     pub fn url(&self) -> String {
         self.server.url()

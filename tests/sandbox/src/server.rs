@@ -72,6 +72,11 @@ impl Server {
         kubeconfig::write(&self.url(), &self.authority, self.api.admin_token())
     }
 
+    /// The same for somebody else, by their bearer token.
+    pub fn kubeconfig_of(&self, token: &str) -> String {
+        kubeconfig::write(&self.url(), self.authority(), token)
+    }
+
     /// The certificate of the authority that the server's is signed by, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority

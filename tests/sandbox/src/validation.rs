@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::event_shapes;
+use crate::rbac_objects;
 use crate::refusal::FieldError;
 use crate::resource::Resource;
 
@@ -36,6 +37,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
             errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
         }
         ("policy", "poddisruptionbudgets") => errors.extend(budget(object)),
+        ("rbac.authorization.k8s.io", plural) => errors.extend(rbac_objects::check(plural, object, old)),
         _ => {}
     }
     errors

@@ -22,8 +22,10 @@ mod pod_gc;
 mod pod_status;
 mod pod_template;
 mod replicaset;
+mod role_aggregation;
 mod run;
 mod scheduler;
+mod service_account;
 mod statefulset;
 mod template_hash;
 #[cfg(test)]
@@ -63,6 +65,8 @@ impl Controllers {
         controllers.add(cluster, garbage::Garbage::default());
         controllers.add(cluster, namespace::Namespaces::default());
         controllers.add(cluster, pod_gc::PodGc::default());
+        controllers.add(cluster, service_account::ServiceAccounts::default());
+        controllers.add(cluster, role_aggregation::RoleAggregation::default());
         controllers.add(cluster, node_lifecycle::NodeLifecycle::default());
         controllers
     }
