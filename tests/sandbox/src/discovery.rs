@@ -10,6 +10,8 @@ use crate::resource::Resource;
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
+const REVIEWS: [(&str, &str); 2] = [("authentication.k8s.io", "v1"), ("authorization.k8s.io", "v1")];
+
 /// `/version`
 pub(crate) fn server_version() -> Value {
     json!({
@@ -69,10 +71,12 @@ pub(crate) fn aggregated_groups(catalog: &Catalog) -> Value {
 /// Every group with a name, and its versions, the preferred one first.
 pub(crate) fn named_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    let built_in = [("authentication.k8s.io", "v1"), ("authorization.k8s.io", "v1")];
     let known = catalog.all();
-    let known = known.iter().map(|resource| (resource.group(), resource.version.as_ref()));
-    for (group, version) in known.chain(built_in) {
+    for (group, version) in known.iter().flat_map(|resource| {
+        // Reviews are no resources that are kept; their groups have their place all the same.
+        let reviews: &[_] = if resource.group() == "events.k8s.io" { &REVIEWS } else { &[] };
+        std::iter::once((resource.group(), resource.version.as_ref())).chain(reviews.iter().copied())
+    }) {
         if group.is_empty() {
             continue;
         }
@@ -125,6 +129,8 @@ struct Entry {
     singular: String,
     kind: String,
     namespaced: bool,
+    /// Whether a CRD defines it.
+    custom: bool,
     verbs: Vec<&'static str>,
     short_names: Vec<Cow<'static, str>>,
     categories: Vec<Cow<'static, str>>,
@@ -140,6 +146,7 @@ fn entries(catalog: &Catalog, group: &str, version: &str) -> Vec<Entry> {
         singular: kind.to_lowercase(),
         kind: kind.to_owned(),
         namespaced,
+        custom: false,
         verbs: vec!["create"],
         short_names: Vec::new(),
         categories: Vec::new(),
@@ -195,6 +202,7 @@ impl Entry {
             singular: resource.singular.to_string(),
             kind: kind(),
             namespaced: resource.namespaced,
+            custom: resource.definition.is_some(),
             verbs: verbs.copied().collect(),
             short_names: resource.short_names.clone(),
             categories: resource.categories.clone(),
@@ -220,7 +228,8 @@ impl Entry {
 
     fn aggregated(&self, group: &str, version: &str) -> Value {
         let kind = |kind: &str, (group, version): (&str, &str)| json!({"group": group, "version": version, "kind": kind});
-        let own = (group, version);
+        // Built-in kinds leave out what they share with the page.
+        let own = if self.custom { (group, version) } else { ("", "") };
         let mut entry = json!({"resource": self.name, "responseKind": kind(&self.kind, own),
             "scope": if self.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": self.singular,
             "verbs": self.verbs});

@@ -1,5 +1,7 @@
 //! Reading one object and listing many, whole or in pages.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::resource::PODS;
 use crate::selector::Selection;
-use crate::store::{Key, Object, State};
+use crate::store::{Collection, Key, Object, State};
 
 /// `GET` of one object, or of its status, which shows the same.
 pub(super) fn get(cluster: &Cluster, call: &Call) -> Answer {
@@ -90,30 +92,51 @@ fn page(
 ) -> Result<Page, Refusal> {
     let collection = call.resource.storage();
     let revision = start.map_or_else(|| state.revision(), |start| start.revision);
-    if start.is_some() && state.changes_since(collection, revision).is_none() {
-        return Err(Refusal::expired(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new \
-             list without the continue parameter, or use the continue token in this response to retrieve the \
-             remainder of the results.",
-        ));
-    }
     let mut objects = match start {
         None => selected(state, call, selection),
-        Some(start) => state
-            .list_after(collection, &start.after)
-            .take_while(|object| {
-                let namespace = selection.namespace.as_deref();
-                namespace.is_none_or(|namespace| object["metadata"]["namespace"] == namespace)
-            })
-            .filter(|object| selection.matches(object))
-            .cloned()
-            .collect(),
+        Some(start) => later(state, collection, selection, start)?,
     };
     let remaining = if limit == 0 { 0 } else { objects.len().saturating_sub(limit) };
     objects.truncate(objects.len() - remaining);
     let last = objects.last().filter(|_| remaining > 0);
     let next = last.map(|last| Continue { revision, after: Key::of(last) }.write());
     Ok(Page { objects, revision, next, remaining })
+}
+
+/// The rest of a list, as it was when the list began: what has changed since is undone.
+fn later(
+    state: &State,
+    collection: &Collection,
+    selection: &Selection,
+    start: &Continue,
+) -> Result<Vec<Object>, Refusal> {
+    let changes = state.changes_since(collection, start.revision).ok_or_else(|| {
+        Refusal::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new \
+             list without the continue parameter, or use the continue token in this response to retrieve the \
+             remainder of the results.",
+        )
+    })?;
+    let mut then: BTreeMap<Key, Option<Object>> = BTreeMap::new();
+    for change in changes {
+        let known = change.before.as_ref().or(change.after.as_ref());
+        if let Some(key) = known.map(|object| Key::of(object)).filter(|key| *key > start.after) {
+            // Its first change since tells what it was.
+            then.entry(key).or_insert(change.before);
+        }
+    }
+    let in_place =
+        |key: &Key| selection.namespace.as_deref().is_none_or(|namespace| key.namespace == namespace);
+    let mut rest: BTreeMap<Key, Object> = state
+        .list_after(collection, &start.after)
+        .map(|object| (Key::of(object), object.clone()))
+        .take_while(|(key, _)| in_place(key))
+        .filter(|(key, _)| !then.contains_key(key))
+        .collect();
+    rest.extend(
+        then.into_iter().filter_map(|(key, before)| Some((key, before?))).filter(|(key, _)| in_place(key)),
+    );
+    Ok(rest.into_values().filter(|object| selection.matches(object)).collect())
 }
 
 /// Where a list goes on, as an opaque token.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::negotiate::Form;
 use crate::event_shapes;
-use crate::resource::{NEW_EVENTS, Resource};
+use crate::resource::{NEW_EVENTS, PODS, Resource};
 use crate::store::Object;
 use crate::table;
 
@@ -61,7 +61,13 @@ impl Show {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }
             Form::Whole => {
-                json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata})
+                let mut object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
+                if self.resource.collection == PODS {
+                    // A pod without anything, as its type writes itself.
+                    object["spec"] = json!({"containers": null});
+                    object["status"] = json!({});
+                }
+                object
             }
         }
     }

@@ -1,0 +1,184 @@
+//! One request after the other, each answer beside the recorded one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use nm_sandbox::clock::Clock;
+use nm_sandbox::cluster::Cluster;
+use nm_sandbox::http::{Api, Body};
+use serde_json::{Value, json};
+
+use crate::essence::{essence, without_unserved};
+
+/// How long a watch that has no end of its own is listened to after its last event.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// A replay: the server, the continue token that it gave last, and the versions of the objects that it answered with.
+pub(crate) struct Replay {
+    api: Arc<Api>,
+    token: String,
+    versions: HashMap<String, Value>,
+}
+
+impl Replay {
+    /// The cluster as it was before the recordings: two namespaces and three nodes.
+    pub(crate) async fn begin() -> Self {
+        let api = Api::new(Arc::new(Cluster::new(Clock::start())));
+        let replay = Self { api, token: String::new(), versions: HashMap::new() };
+        for namespace in ["default", "facts"] {
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            replay.given(&json!({"method": "POST", "path": "/api/v1/namespaces", "body": body})).await;
+        }
+        for index in 0..3 {
+            let name = format!("node-000{index}");
+            let labels = json!({"kubernetes.io/hostname": name, "zone": format!("z{index}")});
+            let body =
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+            replay.given(&json!({"method": "POST", "path": "/api/v1/nodes", "body": body})).await;
+        }
+        replay
+    }
+
+    /// Sets the scene, sends the request and says where the answer is not the recorded one.
+    pub(crate) async fn check(&mut self, case: &Value) -> Vec<String> {
+        if case["anew"] == true {
+            *self = Self::begin().await;
+        }
+        for given in listed(&case["given"]) {
+            self.given(given).await;
+        }
+        let response = self.send(&case["request"]).await;
+        let expected = &case["response"];
+        let mut wrong = Differences::default();
+        wrong.compare("code", &json!(response.status().as_u16()), &expected["status"]);
+        if expected["events"].is_array() {
+            for during in listed(&case["during"]) {
+                self.given(during).await;
+            }
+            let ends = case["request"]["path"].as_str().unwrap().contains("timeoutSeconds");
+            self.check_events(response, listed(&expected["events"]), ends, &mut wrong).await;
+            return wrong.0;
+        }
+        for name in ["content-type", "warning", "retry-after"] {
+            // Several warnings were recorded as the last of them.
+            let found = response.headers().get_all(name).iter().next_back();
+            let found = found.map_or(Value::Null, |value| json!(value.to_str().unwrap()));
+            wrong.compare(name, &found, &expected["headers"][name]);
+        }
+        let body = read(response).await;
+        if let Some(token) = body["metadata"]["continue"].as_str() {
+            token.clone_into(&mut self.token);
+        }
+        self.check_version(&body, &expected["resourceVersion"], &mut wrong);
+        wrong.compare("body", &essence(&body), &essence(&without_unserved(&expected["body"])));
+        wrong.0
+    }
+
+    /// What the watch says: the recorded events in their order, with rising versions, and then nothing or its end.
+    async fn check_events(
+        &self,
+        response: Response<Body>,
+        expected: &[Value],
+        ends: bool,
+        wrong: &mut Differences,
+    ) {
+        let mut body = response.into_body();
+        let mut said = Vec::new();
+        let ended = loop {
+            let Ok(frame) = tokio::time::timeout(SILENCE, body.frame()).await else { break false };
+            let Some(frame) = frame else { break true };
+            let bytes = frame.unwrap().into_data().unwrap();
+            let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            said.extend(lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()));
+        };
+        wrong.compare("ended", &json!(ended), &json!(ends));
+        wrong.compare("events", &json!(said.len()), &json!(expected.len()));
+        for (index, (said, expected)) in said.iter().zip(expected).enumerate() {
+            wrong.compare(&format!("event {index}"), &essence(said), &essence(expected));
+        }
+        let version = |event: &Value| {
+            let text = event["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+            text.parse::<u64>().unwrap()
+        };
+        assert!(said.is_sorted_by_key(version), "versions only grow: {said:?}");
+    }
+
+    /// Whether a write changed the object's version since it was last answered with.
+    fn check_version(&mut self, body: &Value, expected: &Value, wrong: &mut Differences) {
+        let metadata = &body["metadata"];
+        let Some(uid) = metadata["uid"].as_str() else { return };
+        let before = self.versions.insert(uid.to_owned(), metadata["resourceVersion"].clone());
+        if let (Some(expected), Some(before)) = (expected.as_str(), before) {
+            let found = if before == metadata["resourceVersion"] { "stays" } else { "changes" };
+            wrong.compare("resourceVersion", &json!(found), &json!(expected));
+        }
+    }
+
+    async fn given(&self, request: &Value) {
+        let response = self.send(request).await;
+        let code = response.status();
+        let body = read(response).await;
+        assert!(code.is_success(), "could not set the scene with {request}: {body}");
+    }
+
+    async fn send(&self, request: &Value) -> Response<Body> {
+        let request = self.filled_in(request).await;
+        let text = |field: &str| request[field].as_str().unwrap_or_default();
+        let mut built = Request::builder().method(text("method")).uri(text("path"));
+        match request["token"].as_str() {
+            Some("(none)") => {}
+            Some(token) => built = built.header("authorization", format!("Bearer {token}")),
+            None => built = built.header("authorization", format!("Bearer {}", self.api.admin_token())),
+        }
+        for (name, value) in request["headers"].as_object().into_iter().flatten() {
+            built = built.header(name, value.as_str().unwrap());
+        }
+        let body = match &request["body"] {
+            Value::Null => Bytes::new(),
+            Value::String(text) => Bytes::from(text.clone()),
+            other => Bytes::from(other.to_string()),
+        };
+        self.api.answer(built.body(body).unwrap()).await
+    }
+
+    /// The request with `${uid:PATH}`, `${rv:PATH}`, `${now}` and `${continue}` replaced.
+    async fn filled_in(&self, request: &Value) -> Value {
+        let mut text = request.to_string().replace("${continue}", &self.token);
+        text = text.replace("${now}", "${rv:/api/v1/nodes}");
+        while let Some(start) = text.find("${") {
+            let end = start + text[start..].find('}').unwrap();
+            let (kind, path) = text[start + 2..end].split_once(':').unwrap();
+            let found = json!({"method": "GET", "path": path});
+            let found = read(Box::pin(self.send(&found)).await).await;
+            let field = if kind == "uid" { "uid" } else { "resourceVersion" };
+            let value = found["metadata"][field].as_str().unwrap().to_owned();
+            text.replace_range(start..=end, &value);
+        }
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// Where an answer is not the recorded one.
+#[derive(Default)]
+struct Differences(Vec<String>);
+
+impl Differences {
+    fn compare(&mut self, what: &str, found: &Value, expected: &Value) {
+        if found != expected {
+            self.0.push(format!("{what}\n  expected {expected}\n  found    {found}"));
+        }
+    }
+}
+
+fn listed(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+async fn read(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)))
+}
