@@ -12,6 +12,7 @@ mod object;
 mod plugin;
 mod program;
 mod requests;
+mod rights;
 mod sample;
 mod showroom;
 

@@ -3,18 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use nm_sandbox::sandbox::{Options, Sandbox};
 use nm_shared::{NodeMaintenance, names};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::manifests;
 use crate::until::{until, until_all};
 
 /// Namespaces with this label are the suite's.
@@ -23,13 +25,13 @@ pub const SUITE_LABEL: &str = "kubectl-nm.dev/e2e";
 /// On a cluster that the tests share they take turns.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// A cluster with the CRD installed and nothing in maintenance.
+/// A cluster with the manifests installed and nothing in maintenance.
 pub struct Cluster {
     /// A client with all rights.
     pub client: Client,
     kubeconfig: PathBuf,
     sandbox: Option<Sandbox>,
-    _files: TempDir,
+    files: TempDir,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -51,14 +53,14 @@ impl Cluster {
             let kubeconfig = files.path().join("kubeconfig");
             std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
             let client = client(&kubeconfig).await;
-            let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), _files: files, _turn: None };
+            let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, _turn: None };
             cluster.install().await;
             return cluster;
         };
         let turn = TURN.lock().await;
         let kubeconfig = PathBuf::from(path);
         let client = client(&kubeconfig).await;
-        let cluster = Self { client, kubeconfig, sandbox: None, _files: files, _turn: Some(turn) };
+        let cluster = Self { client, kubeconfig, sandbox: None, files, _turn: Some(turn) };
         cluster.install().await;
         cluster.tidy().await;
         let found = cluster.nodes().await.len();
@@ -69,6 +71,11 @@ impl Cluster {
     /// The file by which programs find the cluster.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// The file by which the reconciler finds it, as its service account.
+    pub fn reconciler_kubeconfig(&self) -> PathBuf {
+        self.files.path().join("reconciler")
     }
 
     /// The sandbox, if it is one: for what only a sandbox can tell.
@@ -93,17 +100,41 @@ impl Cluster {
     }
 
     async fn install(&self) {
-        let crd = nm_shared::crd::crd();
-        let name = crd.name_any();
+        for object in manifests::all() {
+            self.apply(&object).await;
+        }
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let params = PatchParams::apply("nm-tests").force();
-        crds.patch(&name, &params, &Patch::Apply(&crd)).await.unwrap();
-        until(&crds, &name, "established", |crd| {
+        until(&crds, &nm_shared::crd::crd().name_any(), "established", |crd| {
             let status = crd.and_then(|crd| crd.status.as_ref());
             let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
         })
         .await;
+        let token = self.token(&manifests::service_account()).await;
+        std::fs::write(self.reconciler_kubeconfig(), with_token(&self.kubeconfig, &token)).unwrap();
+    }
+
+    async fn apply(&self, object: &DynamicObject) {
+        let kind = object.types.as_ref().unwrap().try_into().unwrap();
+        let resource = ApiResource::from_gvk(&kind);
+        let client = self.client.clone();
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let params = PatchParams::apply("nm-tests").force();
+        api.patch(&object.name_any(), &params, &Patch::Apply(object)).await.unwrap();
+    }
+
+    /// A bearer token of a service account, good for longer than any test.
+    async fn token(&self, account: &ServiceAccount) -> String {
+        let namespace = account.namespace().unwrap();
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
+        let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let params = PostParams::default();
+        let answer = accounts.create_token_request(&account.name_any(), &params, &request).await.unwrap();
+        answer.status.unwrap().token
     }
 
     /// Removes what an earlier test, which may have failed anywhere, left behind.
@@ -140,4 +171,14 @@ async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
+}
+
+/// A kubeconfig for the same cluster that carries a token and nothing else by which one could be known.
+fn with_token(kubeconfig: &Path, token: &str) -> String {
+    let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
+    config["users"] = json!([{"name": "reconciler", "user": {"token": token}}]);
+    for context in config["contexts"].as_array_mut().unwrap() {
+        context["context"]["user"] = json!("reconciler");
+    }
+    config.to_string()
 }

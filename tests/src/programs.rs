@@ -41,12 +41,12 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Starts one for `cluster`.
+    /// Starts one for `cluster`, with the rights of its service account and no others.
     pub fn start(cluster: &Cluster) -> Self {
         let log = NamedTempFile::new().unwrap();
         let child = tokio::process::Command::new(program("nm-reconciler"))
             .args(["--log-format", "text", "--log-level", "debug"])
-            .env("KUBECONFIG", cluster.kubeconfig())
+            .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.reopen().unwrap())

@@ -1,0 +1,91 @@
+//! The reconciler's rights: every suite runs it with those of the manifests alone, so that one too few fails a test;
+//! here one too many does. Only a sandbox tells which rights were used.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+use nm_tests::cluster::Cluster;
+use nm_tests::manifests;
+use nm_tests::programs::{Reconciler, skipped};
+use nm_tests::until::until;
+use nm_tests::workload::{Workload, node_of};
+
+use crate::{drained, start, stop};
+
+/// `VERB RESOURCE.GROUP`, with the subresource.
+type Right = String;
+
+fn right(verb: &str, group: &str, resource: &str) -> Right {
+    format!("{verb} {resource}.{group}")
+}
+
+fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        assert!(rule.non_resource_urls.is_none(), "the reconciler reads no other paths: {rule:?}");
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                rights.extend(rule.verbs.iter().map(|verb| right(verb, group, resource)));
+            }
+        }
+    }
+    rights
+}
+
+/// What an account asked for, and what of it was refused.
+fn used(cluster: &Cluster, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
+    let (mut rights, mut refused) = (BTreeSet::new(), Vec::new());
+    for entry in cluster.sandbox().unwrap().requests().all().iter().filter(|entry| entry.user == account) {
+        let below = if entry.subresource.is_empty() { "" } else { "/" };
+        let resource = format!("{}{below}{}", entry.resource, entry.subresource);
+        let right = right(entry.verb, &entry.group, &resource);
+        if entry.code == 403 {
+            refused.push(right.clone());
+        }
+        rights.insert(right);
+    }
+    (rights, refused)
+}
+
+/// A drain that a budget holds up, and the same node twice, so that an event repeats.
+async fn everything(cluster: &Cluster) {
+    let workload = Workload::new(cluster, "rights").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let _reconciler = Reconciler::start(cluster);
+    start(cluster, "e2e-rights", &node).await;
+    let blocked = |found: Option<&nm_shared::NodeMaintenance>| {
+        found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())
+    };
+    until(&cluster.maintenances(), "e2e-rights", "blocked", blocked).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    budgets.delete("cart", &DeleteParams::default()).await.unwrap();
+    drained(cluster, "e2e-rights").await;
+    stop(cluster, "e2e-rights").await;
+    start(cluster, "e2e-again", &node).await;
+    drained(cluster, "e2e-again").await;
+    stop(cluster, "e2e-again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
+    if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
+        skipped("only a sandbox tells which rights are used");
+        return;
+    }
+    let cluster = Cluster::start(2).await;
+    everything(&cluster).await;
+    let account = manifests::service_account();
+    let account = format!("system:serviceaccount:{}:{}", account.namespace().unwrap(), account.name_any());
+    let (used, refused) = used(&cluster, &account);
+    assert!(refused.is_empty(), "refused: {refused:?}");
+    let granted = granted(&manifests::cluster_role().rules.unwrap());
+    let unused: Vec<_> = granted.difference(&used).collect();
+    assert!(unused.is_empty(), "granted in manifests/cluster_role.yaml and never used: {unused:?}");
+    let uncovered: Vec<_> = used.difference(&granted).collect();
+    assert!(uncovered.is_empty(), "used by other rights than those of the manifests: {uncovered:?}");
+}

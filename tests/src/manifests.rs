@@ -1,0 +1,42 @@
+//! What `kubectl apply -k manifests/` installs, read from the very files.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Resource;
+use kube::api::DynamicObject;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Everything, in the order of the kustomization.
+pub fn all() -> Vec<DynamicObject> {
+    let list = read("kustomization.yaml");
+    let files = list["resources"].as_array().expect("the kustomization lists resources");
+    files.iter().map(|file| serde_json::from_value(read(file.as_str().unwrap())).unwrap()).collect()
+}
+
+/// Who the reconciler is.
+pub fn service_account() -> ServiceAccount {
+    the_one()
+}
+
+/// What the reconciler may do.
+pub fn cluster_role() -> ClusterRole {
+    the_one()
+}
+
+/// The only object of its kind.
+fn the_one<K: Resource<DynamicType = ()> + DeserializeOwned>() -> K {
+    let is_wanted =
+        |object: &DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == K::kind(&()));
+    let mut found: Vec<DynamicObject> = all().into_iter().filter(is_wanted).collect();
+    assert_eq!(found.len(), 1, "one {}", K::kind(&()));
+    found.remove(0).try_parse().unwrap()
+}
+
+fn read(file: &str) -> Value {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
