@@ -13,6 +13,7 @@ mod defaults;
 mod discovery;
 mod event_shapes;
 pub mod eviction;
+pub mod faults;
 pub mod http;
 mod known_fields;
 mod kubeconfig;

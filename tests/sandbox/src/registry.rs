@@ -131,7 +131,8 @@ pub fn update(
     check_identity(resource, &key, &current, object)?;
     let next = merged(resource, &current, object, part);
     check_finalizers(resource, &key, &current, &next)?;
-    if *current == next {
+    let frozen = part == Part::Status && state.frozen.for_everybody(group, plural, &key.namespace, &key.name);
+    if *current == next || frozen {
         return Ok(current);
     }
     if is_finished(resource, &next) {

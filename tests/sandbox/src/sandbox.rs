@@ -8,10 +8,11 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controllers::Controllers;
 use crate::controllers::kubelet::Pace;
+use crate::faults::Faults;
 use crate::pod;
 use crate::request_log::RequestLog;
 use crate::resource::PODS;
-use crate::server::Server;
+use crate::server::{Server, Service};
 use crate::store::{Object, State};
 use crate::workload;
 
@@ -102,6 +103,33 @@ impl Sandbox {
     /// The API server.
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// What goes wrong on demand.
+    pub fn faults(&self) -> &Faults {
+        self.server.api().faults()
+    }
+
+    /// The API server as a service, for clients in this process that use no socket, as `kube::Client::new` takes it.
+    /// They are the administrator unless they say who they are.
+    ///
+    /// Without sockets nothing waits for anything but time and other tasks, so a test may run on tokio's paused time.
+    pub fn service(&self) -> Service {
+        Service::admin(self.server.api().clone())
+    }
+
+    /// Kills the API server: see [`Server::kill`]. The kubelets and controllers go on meanwhile, as if another API
+    /// server of the same cluster were still there, so clients miss changes.
+    pub async fn server_down(&self) {
+        self.server.kill().await;
+    }
+
+    /// Restarts the API server where it was, with what it knew: see [`Server::restart`].
+    ///
+    /// # Errors
+    /// When somebody else has taken the port.
+    pub async fn server_up(&self) -> io::Result<()> {
+        self.server.restart().await
     }
 
     /// Ends open watches and stops everything.

@@ -1,6 +1,8 @@
-//! The API server on a loopback port: TLS, HTTP/1.1, and an end that is orderly.
+//! The API server on a loopback port: TLS, HTTP/1.1, an end that is orderly, and one that is not.
+//!
+//! A killed server keeps its port, its certificates and everything it has stored, and goes on with them when it is
+//! restarted, as a real one does with etcd behind it.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,28 +17,42 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
-use crate::http::{Api, Body};
+use crate::http::{Api, Body, ConnectionLost, Over};
+use crate::kubeconfig;
 use crate::request_log::RequestLog;
-use crate::{kubeconfig, tls};
+use crate::tls::{self, Identity};
 
 /// How long answers under way may take when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// A running API server. Dropping it ends it at once, [`Server::shutdown`] in good order.
 #[derive(Debug)]
 pub struct Server {
     api: Arc<Api>,
     address: SocketAddr,
-    authority: String,
-    stop: Option<oneshot::Sender<()>>,
-    accepting: JoinHandle<()>,
+    identity: Identity,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug)]
+enum Running {
+    Up {
+        stop: oneshot::Sender<Over>,
+        accepting: JoinHandle<()>,
+    },
+    /// Nobody listens. Holding the port keeps it from everybody else, clients' own ends of connections included.
+    Down {
+        port: Option<TcpSocket>,
+    },
 }
 
 impl Server {
@@ -48,18 +64,17 @@ impl Server {
         Self::serve(Api::new(cluster)).await
     }
 
-    /// The same over an API that is there already, as after a restart.
+    /// The same over an API that is there already.
     ///
     /// # Errors
     /// When no port can be had.
+    #[expect(clippy::unused_async, reason = "what listens has to be within a runtime")]
     pub async fn serve(api: Arc<Api>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        api.listens_on(address.to_string());
+        let port = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = port.local_addr()?;
         let identity = tls::identity()?;
-        let (stop, stopped) = oneshot::channel();
-        let accepting = tokio::spawn(accept(listener, identity.acceptor, Service::new(api.clone()), stopped));
-        Ok(Self { api, address, authority: identity.authority, stop: Some(stop), accepting })
+        let running = Mutex::new(listen(&api, address, &identity, port)?);
+        Ok(Self { api, address, identity, running })
     }
 
     /// `https://127.0.0.1:PORT`
@@ -69,7 +84,7 @@ impl Server {
 
     /// A kubeconfig of the administrator, with everything embedded.
     pub fn kubeconfig(&self) -> String {
-        kubeconfig::write(&self.url(), &self.authority, self.api.admin_token())
+        kubeconfig::write(&self.url(), self.authority(), self.api.admin_token())
     }
 
     /// The same for somebody else, by their bearer token.
@@ -79,7 +94,7 @@ impl Server {
 
     /// The certificate of the authority that the server's is signed by, in PEM.
     pub fn authority(&self) -> &str {
-        &self.authority
+        &self.identity.authority
     }
 
     /// What was asked so far.
@@ -93,37 +108,90 @@ impl Server {
     }
 
     /// Stops listening, ends every watch, and waits for the answers that are under way.
-    pub async fn shutdown(mut self) {
-        self.api.stop();
-        if let Some(stop) = self.stop.take() {
+    pub async fn shutdown(self) {
+        self.cease(Over::Ended).await;
+    }
+
+    /// Kills the server: nobody listens on its port any more, and every connection is lost with whatever was under way
+    /// on it, as are those of clients without a socket. A server that is down stays down.
+    pub async fn kill(&self) {
+        self.cease(Over::Killed).await;
+    }
+
+    /// Serves again after [`Server::kill`], at the same address, by the same certificates, with the same objects. A
+    /// server that is up stays up.
+    ///
+    /// # Errors
+    /// When somebody else has taken the port.
+    pub async fn restart(&self) -> io::Result<()> {
+        let mut running = self.running.lock().await;
+        let Running::Down { port } = &mut *running else {
+            return Ok(());
+        };
+        let port = match port.take() {
+            Some(port) => port,
+            None => bind(self.address)?,
+        };
+        *running = listen(&self.api, self.address, &self.identity, port)?;
+        Ok(())
+    }
+
+    async fn cease(&self, how: Over) {
+        let mut running = self.running.lock().await;
+        self.api.cease(how);
+        if let Running::Up { stop, accepting } =
+            std::mem::replace(&mut *running, Running::Down { port: None })
+        {
             // An acceptor that is gone has stopped already.
-            let _ = stop.send(());
+            let _ = stop.send(how);
+            let _ = accepting.await;
+            // If it is lost in between, a restart will say so.
+            *running = Running::Down { port: bind(self.address).ok() };
         }
-        let _ = (&mut self.accepting).await;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.api.stop();
-        self.accepting.abort();
+        self.api.cease(Over::Ended);
+        if let Running::Up { accepting, .. } = self.running.get_mut() {
+            accepting.abort();
+        }
     }
+}
+
+/// Takes a port without listening on it.
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    // Connections of the server before may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn listen(api: &Arc<Api>, address: SocketAddr, identity: &Identity, port: TcpSocket) -> io::Result<Running> {
+    let listener = port.listen(BACKLOG)?;
+    api.begin(address.to_string());
+    let (stop, stopped) = oneshot::channel();
+    let service = Service::new(api.clone());
+    let accepting = tokio::spawn(accept(listener, identity.acceptor.clone(), service, stopped));
+    Ok(Running::Up { stop, accepting })
 }
 
 async fn accept(
     listener: TcpListener,
     tls: TlsAcceptor,
     service: Service,
-    mut stopped: oneshot::Receiver<()>,
+    mut stopped: oneshot::Receiver<Over>,
 ) {
     let connections = GracefulShutdown::new();
     // They end with this task, should it be dropped.
     let mut tasks = JoinSet::new();
-    loop {
+    let how = loop {
         while tasks.try_join_next().is_some() {}
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = &mut stopped => break,
+            how = &mut stopped => break how,
         };
         match accepted {
             Ok((socket, _)) => {
@@ -132,8 +200,11 @@ async fn accept(
             }
             Err(error) => tracing::debug!(%error, "a connection was not accepted"),
         }
-    }
+    };
     drop(listener);
+    if how == Ok(Over::Killed) {
+        return tasks.shutdown().await;
+    }
     // Whoever has not finished by then is cut off.
     if timeout(LAST_ANSWERS, connections.shutdown()).await.is_err() {
         tracing::debug!("some clients did not take their last answer");
@@ -181,10 +252,10 @@ where
     B::Error: std::fmt::Display,
 {
     type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+    type Error = ConnectionLost;
+    type Future = BoxFuture<'static, Result<Self::Response, ConnectionLost>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectionLost>> {
         Poll::Ready(Ok(()))
     }
 
@@ -207,7 +278,11 @@ where
                     Bytes::new()
                 }
             };
-            Ok(api.answer(Request::from_parts(head, body)).await)
+            let response = api.answer(Request::from_parts(head, body)).await;
+            match response.extensions().get::<ConnectionLost>() {
+                Some(lost) => Err(*lost),
+                None => Ok(response),
+            }
         })
     }
 }

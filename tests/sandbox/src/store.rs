@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::faults::frozen::Frozen;
+
 /// An object as it was at one revision. Cheap to clone, never changed.
 pub type Object = Arc<Value>;
 
@@ -93,6 +95,8 @@ struct Rows {
 pub struct State {
     revision: u64,
     tables: HashMap<Collection, Rows>,
+    /// Objects whose status stands still.
+    pub(crate) frozen: Frozen,
 }
 
 /// The objects of a cluster.
@@ -105,7 +109,7 @@ pub struct Store {
 impl Default for Store {
     fn default() -> Self {
         // Revision 1 is the empty cluster, so that 0 can mean "any" as it does in the API.
-        let state = State { revision: 1, tables: HashMap::new() };
+        let state = State { revision: 1, ..State::default() };
         Self { state: Mutex::new(state), revision: watch::Sender::new(1) }
     }
 }

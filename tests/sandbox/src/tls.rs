@@ -1,8 +1,8 @@
 //! A certificate authority of one hour's fame: it signs the server's certificate and is then forgotten.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::{fmt, io};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::ServerConfig;
@@ -10,11 +10,18 @@ use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
 /// What the server needs to be believed.
+#[derive(Clone)]
 pub(crate) struct Identity {
     /// Takes connections.
     pub(crate) acceptor: TlsAcceptor,
     /// The authority's certificate, in PEM, for kubeconfigs.
     pub(crate) authority: String,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("authority", &self.authority).finish_non_exhaustive()
+    }
 }
 
 /// Makes an authority, and a certificate for loopback.

@@ -123,12 +123,18 @@ impl<'a> Desk<'a> {
     ) -> Option<Object> {
         let mut next = Value::clone(object);
         change(&mut next);
-        if next == **object {
+        if next == **object || (part == Part::Status && self.is_frozen(collection, object)) {
             return Some(object.clone());
         }
         self.write(collection, |state, resource, _| {
             registry::update(state, resource, &next, part, Effect::Real)
         })
+    }
+
+    /// Whether the object's status is not a controller's to write now.
+    fn is_frozen(&self, collection: &Collection, object: &Value) -> bool {
+        let (namespace, name) = (pod::namespace(object), pod::name(object));
+        self.state.frozen.for_controllers(&collection.group, &collection.plural, namespace, name)
     }
 
     fn write<T>(

@@ -116,7 +116,10 @@ impl Kubelets {
         }
         let ends_at = pod["metadata"]["deletionTimestamp"].as_str();
         let ends_at = ends_at.and_then(|at| at.parse::<Timestamp>().ok());
-        ends_at.map_or(SignedDuration::ZERO, |at| at.duration_since(now).max(SignedDuration::ZERO))
+        // Deletion timestamps are cut off to whole seconds; what was cut off is the pod's still.
+        let left = ends_at.map_or(SignedDuration::ZERO, |at| at.duration_since(now));
+        let cut = SignedDuration::from_secs(i64::from(left.subsec_nanos() > 0));
+        SignedDuration::from_secs(left.as_secs()).saturating_add(cut).max(SignedDuration::ZERO)
     }
 
     fn carry_out(&mut self, desk: &mut Desk<'_>, key: Key, uid: &str, errand: Errand) {

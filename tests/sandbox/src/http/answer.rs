@@ -1,7 +1,5 @@
 //! What goes back over the wire.
 
-use std::convert::Infallible;
-
 use bytes::Bytes;
 use futures::Stream;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -13,8 +11,13 @@ use serde::Serialize;
 
 use crate::refusal::Refusal;
 
-/// The body of every answer: bytes, or the events of a watch as they come.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// The body of every answer: bytes, or the events of a watch as they come, until the connection is lost.
+pub type Body = UnsyncBoxBody<Bytes, ConnectionLost>;
+
+/// Why an answer breaks off, or never comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the connection was lost")]
+pub struct ConnectionLost;
 
 /// JSON.
 pub(crate) fn json(code: u16, value: &impl Serialize) -> Response<Body> {
@@ -29,7 +32,7 @@ pub(crate) fn text(code: u16, text: &str) -> Response<Body> {
 
 /// Bytes of a given type.
 pub(crate) fn bytes_of(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Response<Body> {
-    let body = Full::new(Bytes::from(bytes)).boxed_unsync();
+    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
     finish(code, content_type, body)
 }
 
@@ -43,6 +46,13 @@ pub(crate) fn stream(events: impl Stream<Item = Bytes> + Send + 'static) -> Resp
 /// What is said instead of an unknown path.
 pub(crate) fn page_not_found() -> Response<Body> {
     text(404, "404 page not found\n")
+}
+
+/// What stands for an answer that the client never gets.
+pub(crate) fn lost() -> Response<Body> {
+    let mut response = text(500, "");
+    response.extensions_mut().insert(ConnectionLost);
+    response
 }
 
 /// A refusal as a `Status`.

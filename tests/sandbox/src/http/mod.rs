@@ -9,6 +9,8 @@ mod answer;
 mod call;
 mod decode;
 mod definitions;
+mod faulty;
+mod hold;
 mod intake;
 mod modify;
 mod negotiate;
@@ -17,29 +19,31 @@ mod protobuf;
 mod read;
 mod reviews;
 mod rights;
+mod serving;
 mod show;
 mod subresources;
 mod token_request;
 mod watch;
 mod write;
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use serde_json::json;
-use tokio::sync::watch as signal;
 use tokio::time::Instant;
 
-pub use answer::Body;
+pub use answer::{Body, ConnectionLost};
 use call::Call;
 pub use definitions::install;
 use path::{Path, Query, ResourcePath};
 use rights::Right;
+pub(crate) use serving::Over;
+use serving::{Serving, Subscription};
 
 use crate::access::{Access, Attributes, User};
 use crate::cluster::Cluster;
+use crate::faults::Faults;
 use crate::refusal::Refusal;
 use crate::request_log::{Entry, RequestLog};
 use crate::resource::SERVICE_ACCOUNTS;
@@ -52,8 +56,9 @@ pub struct Api {
     cluster: Arc<Cluster>,
     access: Access,
     log: RequestLog,
-    stopping: signal::Sender<bool>,
-    address: OnceLock<String>,
+    faults: Faults,
+    serving: Serving,
+    address: Mutex<String>,
 }
 
 /// What a handler answers.
@@ -64,10 +69,11 @@ impl Api {
     pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Self {
             access: Access::new(cluster.clone()),
+            faults: Faults::new(cluster.clone()),
             cluster,
             log: RequestLog::default(),
-            stopping: signal::Sender::new(false),
-            address: OnceLock::new(),
+            serving: Serving::default(),
+            address: Mutex::default(),
         })
     }
 
@@ -91,19 +97,37 @@ impl Api {
         self.access.add_user(name, groups)
     }
 
-    /// Says where it listens, for discovery.
-    pub(crate) fn listens_on(&self, address: String) {
-        // It listens once; a second address would be a second server.
-        let _ = self.address.set(address);
+    /// What goes wrong on demand.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
     }
 
-    /// Ends every open watch, now and from now on.
-    pub(crate) fn stop(&self) {
-        self.stopping.send_replace(true);
+    /// Takes requests, at this address, which discovery tells.
+    pub(crate) fn begin(&self, address: String) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        self.serving.begin();
     }
 
-    /// Answers one request.
+    /// Takes no more requests and ends every open watch.
+    pub(crate) fn cease(&self, how: Over) {
+        self.serving.cease(how);
+    }
+
+    /// Answers one request. An answer with a [`ConnectionLost`] among its extensions is to be kept from the client.
     pub async fn answer(self: &Arc<Self>, request: Request<Bytes>) -> Response<Body> {
+        let life = self.serving.life();
+        if !self.serving.is_up() {
+            return answer::lost();
+        }
+        let mut mine = life.clone();
+        tokio::select! {
+            biased;
+            () = mine.killed() => answer::lost(),
+            response = self.answer_alive(request, life) => response,
+        }
+    }
+
+    async fn answer_alive(self: &Arc<Self>, request: Request<Bytes>, life: Subscription) -> Response<Body> {
         let began = Instant::now();
         let at = self.cluster.clock.now();
         let (head, body) = request.into_parts();
@@ -122,39 +146,40 @@ impl Api {
         };
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let path = path::parse(head.uri.path());
+        let mut allowance = None;
         let answer = match self.access.authenticate(&head.headers) {
             Err(refusal) => Err(refusal),
             Ok(user) => {
                 user.name.clone_into(&mut entry.user);
-                match path {
-                    Path::Resource(path) => {
-                        let asked =
-                            Asked { path, query, method: &head.method, headers: &head.headers, body, user };
-                        self.resource(asked, &mut entry).await
+                describe(&mut entry, &path, &query, &head.method);
+                let plan = self.faults.meet(&entry);
+                allowance = plan.allowance;
+                faulty::play(plan, async {
+                    match path {
+                        Path::Resource(path) => {
+                            let (method, headers) = (&head.method, &head.headers);
+                            self.resource(Asked { path, query, method, headers, body, user }).await
+                        }
+                        other => self.page(&other, &head.method, &head.headers, head.uri.path(), &user),
                     }
-                    other => {
-                        self.page(&other, &head.method, &head.headers, head.uri.path(), &user, &mut entry)
-                    }
-                }
+                })
+                .await
             }
         };
-        let response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal));
-        entry.code = response.status().as_u16();
+        let mut response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal));
+        if response.extensions().get::<ConnectionLost>().is_none() {
+            entry.code = response.status().as_u16();
+        }
         entry.took = began.elapsed();
+        if entry.verb == "watch" && entry.code == 200 {
+            let leash = self.faults.watch(&entry, allowance);
+            response = response.map(|body| hold::hold(body, leash, life));
+        }
         self.log.record(entry);
         response
     }
 
-    fn page(
-        &self,
-        path: &Path,
-        method: &Method,
-        headers: &HeaderMap,
-        raw: &str,
-        user: &User,
-        entry: &mut Entry,
-    ) -> Answer {
-        entry.verb = "get";
+    fn page(&self, path: &Path, method: &Method, headers: &HeaderMap, raw: &str, user: &User) -> Answer {
         let verb = method.as_str().to_lowercase();
         self.access.authorize(user, Attributes::Path { verb: &verb, path: raw })?;
         let aggregated = negotiate::wants_aggregated(Some(text(headers, "accept")));
@@ -162,7 +187,9 @@ impl Api {
         let found = match path {
             Path::CoreVersions if aggregated => return Ok(aggregate(&discovery::aggregated_core(catalog))),
             Path::Groups if aggregated => return Ok(aggregate(&discovery::aggregated_groups(catalog))),
-            Path::CoreVersions => Some(discovery::core(self.address.get().map_or("", String::as_str))),
+            Path::CoreVersions => {
+                Some(discovery::core(&self.address.lock().unwrap_or_else(PoisonError::into_inner)))
+            }
             Path::Groups => Some(discovery::groups(catalog)),
             Path::Group(group) => discovery::group(catalog, group),
             Path::GroupVersion { group, version } => discovery::version(catalog, group, version),
@@ -176,11 +203,9 @@ impl Api {
         Ok(found.map_or_else(answer::page_not_found, |value| answer::json(200, &value)))
     }
 
-    async fn resource(self: &Arc<Self>, asked: Asked<'_>, entry: &mut Entry) -> Answer {
+    async fn resource(self: &Arc<Self>, asked: Asked<'_>) -> Answer {
         let Asked { path, query, method, headers, body, user } = asked;
         let right = Right::of(&path, &query, method);
-        entry.verb = right.verb;
-        describe(entry, &path);
         self.access.authorize(&user, right.attributes(&path))?;
         if let Some(review) = reviews::Review::at(&path) {
             return review.answer(self, method, text(headers, "content-type"), &path, &body, &user);
@@ -237,7 +262,13 @@ struct Asked<'a> {
     user: User,
 }
 
-fn describe(entry: &mut Entry, path: &ResourcePath) {
+/// Says what a request is about.
+fn describe(entry: &mut Entry, path: &Path, query: &Query, method: &Method) {
+    let Path::Resource(path) = path else {
+        entry.verb = "get";
+        return;
+    };
+    entry.verb = Right::of(path, query, method).verb;
     path.group.clone_into(&mut entry.group);
     path.plural.clone_into(&mut entry.resource);
     entry.subresource = path.subresource.clone().unwrap_or_default();

@@ -48,7 +48,6 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
     let mut watch = Watch {
         // Subscribed before the first look, so that nothing falls between.
         grown: cluster.store.subscribe(),
-        stopping: api.stopping.subscribe(),
         api: api.clone(),
         collection: call.resource.storage().clone(),
         selection,
@@ -82,7 +81,6 @@ struct Watch {
     /// Everything up to this revision is said.
     since: u64,
     grown: signal::Receiver<u64>,
-    stopping: signal::Receiver<bool>,
     ends_at: Instant,
     bookmark_every: Option<Duration>,
     bookmark_at: Instant,
@@ -109,12 +107,8 @@ impl Watch {
             if !said.is_empty() {
                 return Some(said);
             }
-            if *self.stopping.borrow() {
-                return None;
-            }
             tokio::select! {
                 biased;
-                _ = self.stopping.changed() => return None,
                 changed = self.grown.changed() => if changed.is_err() { return None },
                 () = sleep_until(self.ends_at) => return None,
                 () = sleep_until(self.bookmark_at), if self.bookmark_every.is_some() => return Some(self.bookmark()),

@@ -1,0 +1,86 @@
+//! The failures that a busy or broken API server answers with, worded as it words them.
+
+use serde_json::json;
+
+use crate::refusal::Refusal;
+use crate::request_log::Entry;
+
+/// A failure that is not the client's fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// 409: somebody else has written the object meanwhile.
+    Conflict,
+    /// 429 with a `Retry-After` header: the server throttles.
+    TooManyRequests {
+        /// Seconds.
+        retry_after: u32,
+    },
+    /// 500.
+    Internal,
+    /// 503.
+    Unavailable,
+    /// 504: the server gave up waiting.
+    Timeout,
+}
+
+impl Failure {
+    /// The answer to a request.
+    pub(crate) fn refusal(&self, entry: &Entry) -> Refusal {
+        match self {
+            Self::Conflict => Refusal::conflict(
+                &entry.group,
+                &entry.resource,
+                &entry.name,
+                "the object has been modified; please apply your changes to the latest version and try again",
+            ),
+            Self::TooManyRequests { retry_after } => {
+                let message = "Too many requests, please try again later.";
+                let mut refusal = Refusal::new(429, "TooManyRequests", message)
+                    .with_details(json!({"retryAfterSeconds": retry_after}));
+                refusal.retry_after = Some(*retry_after);
+                refusal
+            }
+            Self::Internal => {
+                let cause = "etcdserver: leader changed";
+                Refusal::new(500, "InternalError", format!("Internal error occurred: {cause}"))
+                    .with_details(json!({"causes": [{"message": cause}]}))
+            }
+            Self::Unavailable => {
+                let message = "the server is currently unable to handle the request";
+                Refusal::new(503, "ServiceUnavailable", message)
+            }
+            Self::Timeout => {
+                let message = "Timeout: request did not complete within the allotted timeout";
+                Refusal::new(504, "Timeout", message).with_details(json!({}))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_the_code_and_the_reason_that_clients_look_at() {
+        let entry = Entry { resource: "nodes".into(), name: "n1".into(), ..Entry::default() };
+        for (failure, code, reason, retry_after) in [
+            (Failure::Conflict, 409, "Conflict", None),
+            (Failure::TooManyRequests { retry_after: 3 }, 429, "TooManyRequests", Some(3)),
+            (Failure::Internal, 500, "InternalError", None),
+            (Failure::Unavailable, 503, "ServiceUnavailable", None),
+            (Failure::Timeout, 504, "Timeout", None),
+        ] {
+            let refusal = failure.refusal(&entry);
+            assert_eq!((refusal.code, refusal.retry_after), (code, retry_after));
+            assert_eq!(refusal.to_status()["reason"], reason);
+            let seconds = refusal.to_status()["details"]["retryAfterSeconds"].as_u64();
+            assert_eq!(seconds, retry_after.map(u64::from), "{failure:?}");
+        }
+        let conflict = Failure::Conflict.refusal(&entry).message;
+        assert!(
+            conflict
+                .starts_with("Operation cannot be fulfilled on nodes \"n1\": the object has been modified")
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! A request that meets its faults.
+
+use std::future::Future;
+
+use super::{Answer, answer};
+use crate::faults::{End, Moment, Plan};
+
+/// Carries a request out as is planned for it: late, not at all, or without telling.
+pub(super) async fn play(plan: Plan, carry_out: impl Future<Output = Answer>) -> Answer {
+    if !plan.delay.is_zero() {
+        tokio::time::sleep(plan.delay).await;
+    }
+    let Some((end, moment)) = plan.end else {
+        return carry_out.await;
+    };
+    if moment == Moment::AfterEffect {
+        // Whatever it was, nobody will know.
+        drop(carry_out.await);
+    }
+    match end {
+        End::Refused(refusal) => Err(refusal),
+        End::Disconnected => Ok(answer::lost()),
+    }
+}

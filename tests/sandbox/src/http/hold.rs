@@ -1,0 +1,70 @@
+//! What holds an open watch: it ends with the server's life, or when somebody says that it has said enough.
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+
+use super::answer::{Body, ConnectionLost};
+use super::serving::{Over, Subscription};
+use crate::faults::open_watches::Leash;
+
+/// The events of a watch, for as long as it is let.
+pub(super) fn hold(body: Body, leash: Leash, life: Subscription) -> Body {
+    let left = *leash.allowance.borrow();
+    let held = Held { body, leash, life, left };
+    let events = stream::unfold(Some(held), async |held| {
+        let mut held = held?;
+        match held.next().await? {
+            Ok(bytes) => Some((Ok(Frame::data(bytes)), Some(held))),
+            Err(lost) => Some((Err(lost), None)),
+        }
+    });
+    StreamBody::new(events).boxed_unsync()
+}
+
+struct Held {
+    body: Body,
+    leash: Leash,
+    life: Subscription,
+    /// How many events more; none where there is no bound.
+    left: Option<usize>,
+}
+
+impl Held {
+    async fn next(&mut self) -> Option<Result<Bytes, ConnectionLost>> {
+        loop {
+            if self.left == Some(0) {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                over = self.life.over() => return match over {
+                    Over::Ended => None,
+                    Over::Killed => Some(Err(ConnectionLost)),
+                },
+                // The other end is in the leash's own register.
+                Ok(()) = self.leash.allowance.changed() => {
+                    self.left = *self.leash.allowance.borrow_and_update();
+                }
+                frame = self.body.frame() => {
+                    return match frame? {
+                        Ok(frame) => frame.into_data().ok().map(|bytes| Ok(self.cut(bytes))),
+                        Err(lost) => Some(Err(lost)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// As many of the events as are let through; each is a line.
+    fn cut(&mut self, bytes: Bytes) -> Bytes {
+        let Some(left) = &mut self.left else {
+            return bytes;
+        };
+        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let let_through: Vec<usize> = ends.take(*left).collect();
+        *left -= let_through.len();
+        bytes.slice(..let_through.last().copied().unwrap_or_default())
+    }
+}
