@@ -53,7 +53,6 @@ impl Announcer {
     }
 }
 
-/// `kubectl describe node` finds a node's events by its name as uid, which is what kubelets write there.
 fn node_reference(maintenance: &NodeMaintenance, node: Option<&Node>) -> ObjectReference {
     let name = maintenance.spec.node_name.clone();
     ObjectReference {

@@ -1,11 +1,13 @@
 //! Writing: a decision, step by step, in the order that keeps it safe to be killed between any two steps.
 //!
-//! The finalizer comes before the node is touched, and goes after it was given back. The status is written before the
+//! What is under way for a node that nobody has any more stops first. The finalizer comes before the node is touched,
+//! and goes after it was given back. The status is written before the
 //! first eviction, because it says how many pods there were.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use nm_shared::decision::Decision;
 use nm_shared::names::FIELD_MANAGER;
@@ -13,6 +15,7 @@ use nm_shared::observed::Observed;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 
+use crate::cluster_watches::slim_node;
 use crate::context::Context;
 
 /// A step that failed. The steps before it are done, those after it are not; the next decision goes on from there.
@@ -29,15 +32,33 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether someone else wrote in between, so that a fresh look is all it takes.
-    pub(crate) fn is_conflict(&self) -> bool {
-        let (Self::Adopt { source, .. }
-        | Self::Node { source, .. }
-        | Self::Status { source, .. }
-        | Self::Release { source, .. }) = self;
-        matches!(source, kube::Error::Api(status) if status.code == 409)
+    /// Whether the world has moved on: someone else wrote, or the object is gone. A fresh look is all it takes.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        matches!(self.cause(), kube::Error::Api(status) if matches!(status.code, 404 | 409))
+    }
+
+    /// The API server's sentence, if it refuses to let us patch the node.
+    pub(crate) fn missing_right(&self) -> Option<&str> {
+        match self {
+            Self::Node { source: kube::Error::Api(status), .. } if status.code == 403 => {
+                Some(&status.message)
+            }
+            _ => None,
+        }
+    }
+
+    fn cause(&self) -> &kube::Error {
+        match self {
+            Self::Adopt { source, .. }
+            | Self::Node { source, .. }
+            | Self::Status { source, .. }
+            | Self::Release { source, .. } => source,
+        }
     }
 }
+
+/// A write that takes longer than this is given up and tried anew.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Carries out `decision`.
 pub(crate) async fn apply(
@@ -48,10 +69,9 @@ pub(crate) async fn apply(
 ) -> Result<(), ApplyError> {
     let name = maintenance.name_any();
     let node = &maintenance.spec.node_name;
-    if decision.release.is_some() && observed.rivals.is_empty() {
-        // Before anything else: a node that is given back loses no further pod.
-        context.evictor.stop(node);
-        context.pods.stop(node);
+    let uid = maintenance.uid().unwrap_or_default();
+    if decision.leave {
+        context.leave(|other| other != node);
     }
     if let Some(patch) = &decision.adopt {
         let adopted = patch_metadata(context, &name, patch).await;
@@ -59,50 +79,61 @@ pub(crate) async fn apply(
         context.own_maintenances.remember(adopted);
     }
     if let Some(patch) = &decision.node {
-        let patched = context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)).await;
-        let patched = patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
+        let patched = bounded(context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
+        let mut patched = patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
+        slim_node(&mut patched);
         context.own_nodes.remember(patched);
     }
     if let Some(status) = &decision.status {
-        let written = write_status(context, &name, status).await;
+        let written = write_status(context, maintenance, status).await;
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
-        let uid = written.uid().unwrap_or_default();
         context.memories.update(&uid, |memory| memory.status_written = Some(Timestamp::now()));
         context.own_maintenances.remember(written);
     }
-    let reference = ObjectRef::from_obj(maintenance);
+    if let Some(wanted) = &decision.wanted {
+        context.evictor.ledger().take_back(node, wanted);
+    }
+    context.evictor.hold(node, &decision.held);
     for eviction in decision.evictions {
-        context.evictor.submit(&reference, node, eviction);
+        context.evictor.submit(node, eviction);
+    }
+    if let Some(patch) = &decision.release {
+        let released = patch_metadata(context, &name, patch).await;
+        let released = released.map_err(|source| ApplyError::Release { name, source })?;
+        context.memories.update(&uid, |memory| memory.released = true);
+        context.own_maintenances.remember(released);
+        // Whoever inherits the node may begin.
+        context.triggers.wake_node(node);
     }
     for announcement in &decision.events {
         context.announcer.publish(maintenance, observed.node.as_deref(), announcement).await;
-    }
-    if let Some(patch) = &decision.release {
-        match patch_metadata(context, &name, patch).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(source) => return Err(ApplyError::Release { name, source }),
-            Ok(_) => {}
-        }
-        let uid = maintenance.uid().unwrap_or_default();
-        context.memories.forget(&uid);
-        context.own_maintenances.forget(&uid);
     }
     Ok(())
 }
 
 async fn patch_metadata(context: &Context, name: &str, patch: &Value) -> kube::Result<NodeMaintenance> {
-    context.maintenance_api().patch(name, &patch_params(), &Patch::Merge(patch)).await
+    bounded(context.maintenance_api().patch(name, &patch_params(), &Patch::Merge(patch))).await
 }
 
+/// The uid makes sure that the status of an object is not written to another of the same name.
 async fn write_status(
     context: &Context,
-    name: &str,
+    maintenance: &NodeMaintenance,
     status: &NodeMaintenanceStatus,
 ) -> kube::Result<NodeMaintenance> {
     let patch = json!({
-        "apiVersion": NodeMaintenance::api_version(&()), "kind": NodeMaintenance::kind(&()), "status": status,
+        "apiVersion": NodeMaintenance::api_version(&()), "kind": NodeMaintenance::kind(&()),
+        "metadata": {"uid": maintenance.metadata.uid}, "status": status,
     });
-    context.maintenance_api().patch_status(name, &patch_params(), &Patch::Merge(&patch)).await
+    let api = context.maintenance_api();
+    bounded(api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch))).await
+}
+
+async fn bounded<T>(write: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    match tokio::time::timeout(PATIENCE, write).await {
+        Ok(answered) => answered,
+        Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
+    }
 }
 
 fn patch_params() -> PatchParams {

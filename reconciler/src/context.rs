@@ -1,24 +1,26 @@
 //! What a reconcile has at hand.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
-use kube::{Api, Client};
-use nm_shared::NodeMaintenance;
+use kube::{Api, Client, ResourceExt};
+use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::evictor::Evictor;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
+use crate::triggers::Triggers;
 
 /// Everything that reconciles share. What is remembered here is only ever a cache.
 pub(crate) struct Context {
     pub(crate) client: Client,
+    pub(crate) triggers: Triggers,
     pub(crate) maintenances: Store<NodeMaintenance>,
     pub(crate) cluster: ClusterWatches,
     pub(crate) pods: PodWatches,
@@ -27,9 +29,28 @@ pub(crate) struct Context {
     pub(crate) own_maintenances: OwnWrites<NodeMaintenance>,
     pub(crate) own_nodes: OwnWrites<Node>,
     pub(crate) memories: Memories,
+    /// The pod that this program runs in, if it knows.
+    pub(crate) own_pod: Option<PodReference>,
 }
 
 impl Context {
+    /// Forgets and stops whatever belongs to maintenances that are gone, however they went.
+    pub(crate) fn sweep(&self) {
+        let maintenances = self.maintenances.state();
+        let uids: HashSet<&str> = maintenances.iter().filter_map(|m| m.metadata.uid.as_deref()).collect();
+        let nodes: HashSet<&str> = maintenances.iter().map(|m| m.spec.node_name.as_str()).collect();
+        self.memories.retain(|uid| uids.contains(uid));
+        self.own_maintenances.retain(|m| m.metadata.uid.as_deref().is_some_and(|uid| uids.contains(uid)));
+        self.own_nodes.retain(|node| nodes.contains(&*node.name_any()));
+        self.leave(|node| nodes.contains(node));
+    }
+
+    /// Stops all that is under way for nodes but those that `in_maintenance` names.
+    pub(crate) fn leave(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.evictor.retain(&in_maintenance);
+        self.pods.retain(&in_maintenance);
+    }
+
     /// The API of maintenances.
     pub(crate) fn maintenance_api(&self) -> Api<NodeMaintenance> {
         Api::all(self.client.clone())
@@ -56,21 +77,23 @@ pub(crate) struct Memory {
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
     pub(crate) failures: u32,
+    /// The node was given back and our finalizer taken off, though the watch may not have told yet.
+    pub(crate) released: bool,
 }
 
 impl Memories {
     /// Changes what is remembered of a maintenance and returns it.
     pub(crate) fn update(&self, uid: &str, change: impl FnOnce(&mut Memory)) -> Memory {
         let mut memories = self.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = Memory { first_seen: Instant::now(), status_written: None, failures: 0 };
+        let fresh = Memory { first_seen: Instant::now(), status_written: None, failures: 0, released: false };
         let memory = memories.entry(uid.to_owned()).or_insert(fresh);
         change(memory);
         *memory
     }
 
-    /// Forgets a maintenance that is over.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.by_uid.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    /// Forgets all maintenances but those that `exists` names.
+    pub(crate) fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.by_uid.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| exists(uid));
     }
 
     /// For how long no new maintenance has been seen.

@@ -1,8 +1,8 @@
-//! Sends evictions, many at once, and remembers what came of them. It decides nothing.
+//! Sends evictions and deletions, many at once, and notes what came of them. It decides nothing.
 //!
-//! A pod is known by its uid, which is also the precondition of its eviction: a replacement of the same name is
-//! another pod. One bound holds for the cluster and one for each node, so that a node with thousands of pods leaves
-//! room for the others.
+//! A pod is known by its uid, which is also the precondition of the request: a replacement of the same name is another
+//! pod. One bound holds for the cluster and one for each node, so that a node with thousands of pods leaves room for
+//! the others.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -10,24 +10,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::core::Status;
-use kube::runtime::reflector::ObjectRef;
 use nm_shared::attempt::Attempt;
-use nm_shared::decision::Eviction;
+use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
-use nm_shared::{NodeMaintenance, pod};
-use serde_json::json;
+use nm_shared::pod;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
+use crate::ledger::Ledger;
 use crate::triggers::Triggers;
 
 /// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Evictions under way on one node, of those allowed in all.
+/// A node may have this share of all that is under way: a half.
 const SHARE_OF_A_NODE: usize = 2;
 
 /// Sends evictions and remembers the answers.
@@ -36,155 +36,157 @@ pub(crate) struct Evictor {
     triggers: Triggers,
     cluster: Arc<Semaphore>,
     a_node: usize,
-    nodes: Mutex<HashMap<String, Ledger>>,
-}
-
-/// The evictions of one node.
-struct Ledger {
-    slots: Arc<Semaphore>,
-    pods: HashMap<String, Entry>,
-}
-
-struct Entry {
-    attempt: Attempt,
-    namespace: String,
-    maintenance: ObjectRef<NodeMaintenance>,
-    request: Option<AbortHandle>,
+    nodes: Mutex<HashMap<String, Arc<Semaphore>>>,
+    ledger: Mutex<Ledger>,
 }
 
 impl Evictor {
-    /// At most `limit` evictions are under way at once.
+    /// At most `limit` requests are under way at once.
     pub(crate) fn new(client: Client, triggers: Triggers, limit: NonZeroUsize) -> Self {
-        let a_node = limit.get().div_ceil(SHARE_OF_A_NODE);
         Self {
             client,
             triggers,
             cluster: Arc::new(Semaphore::new(limit.get())),
-            a_node,
+            a_node: limit.get().div_ceil(SHARE_OF_A_NODE),
             nodes: Mutex::default(),
+            ledger: Mutex::default(),
         }
     }
 
-    /// Evicts a pod of `node`, unless its eviction is under way already.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        maintenance: &ObjectRef<NodeMaintenance>,
-        node: &str,
-        eviction: Eviction,
-    ) {
-        let uid = pod::uid(&eviction.pod).to_owned();
-        let mut nodes = self.lock();
-        let ledger = nodes.entry(node.to_owned()).or_insert_with(|| Ledger::new(self.a_node));
-        let entry = ledger.pods.entry(uid.clone()).or_insert_with(|| Entry {
-            attempt: Attempt::default(),
-            namespace: eviction.pod.metadata.namespace.clone().unwrap_or_default(),
-            maintenance: maintenance.clone(),
-            request: None,
-        });
+    /// Asks a pod of `node` to go, unless it is being asked already.
+    pub(crate) fn submit(self: &Arc<Self>, node: &str, eviction: Eviction) {
+        let slots = self.slots(node);
+        let mut ledger = self.ledger();
+        let entry = ledger.entry(node, &eviction.pod);
         if entry.attempt.in_flight {
             return;
         }
-        entry.attempt.begin();
-        let task = self.clone().send(node.to_owned(), uid, ledger.slots.clone(), eviction);
-        entry.request = Some(tokio::spawn(task).abort_handle());
+        let guards = eviction.guards.clone();
+        let request = tokio::spawn(self.clone().send(node.to_owned(), slots, eviction));
+        entry.begin(guards, request.abort_handle());
     }
 
-    /// What is known of the evictions on `node`, by the pod's uid. Those of pods that `exists` denies are forgotten.
-    pub(crate) fn attempts(&self, node: &str, exists: impl Fn(&str) -> bool) -> HashMap<String, Attempt> {
-        let mut nodes = self.lock();
-        let Some(ledger) = nodes.get_mut(node) else { return HashMap::new() };
-        ledger.pods.retain(|uid, entry| entry.attempt.in_flight || exists(uid));
-        ledger.pods.iter().map(|(uid, entry)| (uid.clone(), entry.attempt.clone())).collect()
-    }
-
-    /// Stops at once: what is not sent yet never is.
-    pub(crate) fn stop(&self, node: &str) {
-        if let Some(ledger) = self.lock().remove(node) {
-            for request in ledger.pods.into_values().filter_map(|entry| entry.request) {
-                request.abort();
-            }
+    /// Notes that pods of `node` are not asked, because a budget would refuse.
+    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>]) {
+        let (mut ledger, now) = (self.ledger(), Timestamp::now());
+        for pod in pods {
+            ledger.entry(node, pod).attempt.hold(now);
         }
+    }
+
+    /// Forgets all nodes but those in maintenance. What is not sent yet never is.
+    pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.ledger().retain(&in_maintenance);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| in_maintenance(node));
     }
 
     /// Wakes the maintenances whose pods wait for a budget in `namespace`.
     pub(crate) fn wake_for_budget(&self, namespace: &str) {
-        let nodes = self.lock();
-        let waits = |entry: &&Entry| {
-            entry.namespace == namespace
-                && matches!(
-                    entry.attempt.last,
-                    Some((_, EvictionOutcome::RefusedByBudget(_) | EvictionOutcome::MultipleBudgets(_)))
-                )
-        };
-        for ledger in nodes.values() {
-            if let Some(entry) = ledger.pods.values().find(waits) {
-                self.triggers.wake(entry.maintenance.clone());
-            }
+        let waiting = self.ledger().waiting_in(namespace);
+        for node in waiting {
+            self.triggers.wake_node(&node);
         }
     }
 
-    async fn send(self: Arc<Self>, node: String, uid: String, slots: Arc<Semaphore>, eviction: Eviction) {
+    /// What is known so far.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slots(&self, node: &str) -> Arc<Semaphore> {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.a_node))).clone()
+    }
+
+    async fn send(self: Arc<Self>, node: String, slots: Arc<Semaphore>, eviction: Eviction) {
         // Semaphores are never closed.
         let Ok(_node_slot) = slots.acquire().await else { return };
         let Ok(_cluster_slot) = self.cluster.acquire().await else { return };
-        let outcome = self.evict(&eviction).await;
-        let pod = pod::reference(&eviction.pod);
-        let now = Timestamp::now();
-        let mut nodes = self.lock();
-        let entry = nodes.get_mut(&node).and_then(|ledger| ledger.pods.get_mut(&uid));
-        let Some(entry) = entry else { return };
-        log(&node, &pod.to_string(), &entry.attempt, &outcome);
-        entry.attempt.end(outcome, now);
-        entry.request = None;
-        self.triggers.wake(entry.maintenance.clone());
+        let outcome = self.ask(&eviction).await;
+        let uid = pod::uid(&eviction.pod);
+        let before = self.ledger().end(&node, uid, outcome.clone(), Timestamp::now());
+        if let Some(before) = before {
+            log(&node, &eviction, &before, &outcome);
+            self.triggers.wake_node(&node);
+        }
     }
 
-    /// Posts the eviction. kube's own helper writes the key `delete_options`, which the API server ignores, and with
-    /// it the precondition; so the body is made here.
-    async fn evict(&self, eviction: &Eviction) -> EvictionOutcome {
-        let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
-        let mut options = json!({"preconditions": {"uid": uid}});
-        if let Some(seconds) = eviction.grace_period_seconds {
-            options["gracePeriodSeconds"] = json!(seconds);
-        }
-        let body = json!({
-            "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"namespace": namespace, "name": name},
-            "deleteOptions": options,
-        });
-        let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"))
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(body.to_string().into_bytes());
-        let request = match request {
+    async fn ask(&self, eviction: &Eviction) -> EvictionOutcome {
+        let request = match request(eviction) {
             Ok(request) => request,
             Err(error) => return EvictionOutcome::Unknown(error.to_string()),
         };
-        match tokio::time::timeout(PATIENCE, self.client.request::<Status>(request)).await {
-            Ok(Ok(status)) => EvictionOutcome::from(&Status { code: 201, ..status }),
+        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
+            Ok(Ok(_)) => EvictionOutcome::from(&Status { code: 201, ..Status::default() }),
             Ok(Err(kube::Error::Api(status))) => EvictionOutcome::from(status.as_ref()),
             Ok(Err(error)) => EvictionOutcome::Unknown(error.to_string()),
             Err(_) => EvictionOutcome::Unknown(format!("no answer within {} s", PATIENCE.as_secs())),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Ledger>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Ledger {
-    fn new(slots: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(slots)), pods: HashMap::new() }
+/// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
+/// with it the precondition.
+fn request(eviction: &Eviction) -> http::Result<http::Request<Vec<u8>>> {
+    let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
+    let mut options = json!({"preconditions": {"uid": uid}});
+    if let Some(seconds) = eviction.grace_period_seconds {
+        options["gracePeriodSeconds"] = json!(seconds);
     }
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let (request, body) = match eviction.request {
+        Request::Evict => {
+            let metadata = json!({"namespace": namespace, "name": name});
+            let body = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options,
+            });
+            (http::Request::post(format!("{path}/eviction")), body)
+        }
+        Request::Delete => (http::Request::delete(path), options),
+    };
+    request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes())
 }
 
 /// One line for each thing that a person would want to know, none for a retry that was refused the same way.
-fn log(node: &str, pod: &str, before: &Attempt, outcome: &EvictionOutcome) {
+fn log(node: &str, eviction: &Eviction, before: &Attempt, outcome: &EvictionOutcome) {
+    let pod = pod::reference(&eviction.pod).to_string();
     let again = before.last.as_ref().is_some_and(|(_, last)| last == outcome);
-    match outcome {
-        EvictionOutcome::Accepted => info!(node, pod, "eviction accepted"),
-        EvictionOutcome::Gone => debug!(node, pod, "pod was gone before its eviction"),
-        refusal if again => debug!(node, pod, ?refusal, "eviction refused again"),
-        refusal => warn!(node, pod, ?refusal, "eviction refused"),
+    match (outcome, eviction.request) {
+        (EvictionOutcome::Accepted, Request::Evict) => info!(node, pod, "eviction accepted"),
+        (EvictionOutcome::Accepted, Request::Delete) => {
+            info!(node, pod, "refused for longer than deleteAfterSeconds: deleted");
+        }
+        (EvictionOutcome::Gone, _) => debug!(node, pod, "pod was gone before its eviction"),
+        (refusal, _) if again => debug!(node, pod, ?refusal, "eviction refused again"),
+        (refusal, _) => warn!(node, pod, ?refusal, "eviction refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eviction(request: Request) -> Eviction {
+        let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new() }
+    }
+
+    #[test]
+    fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
+        let evict = request(&eviction(Request::Evict)).unwrap();
+        assert_eq!(
+            (evict.method().as_str(), evict.uri().path()),
+            ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
+        );
+        let body: Value = serde_json::from_slice(evict.body()).unwrap();
+        let options = json!({"preconditions": {"uid": "u"}, "gracePeriodSeconds": 7});
+        assert_eq!(body["deleteOptions"], options);
+        let delete = request(&eviction(Request::Delete)).unwrap();
+        assert_eq!(
+            (delete.method().as_str(), delete.uri().path()),
+            ("DELETE", "/api/v1/namespaces/ns/pods/p")
+        );
+        assert_eq!(serde_json::from_slice::<Value>(delete.body()).unwrap(), options);
     }
 }

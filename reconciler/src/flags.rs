@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use clap::{Parser, ValueEnum};
+use nm_shared::PodReference;
 use tracing::level_filters::LevelFilter;
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
@@ -16,6 +17,10 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
 
+    /// The pod that this program runs in, as NAMESPACE/NAME: on a node that is drained it goes last
+    #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
+    pub(crate) own_pod: Option<PodReference>,
+
     /// How log lines are written, to stderr
     #[arg(long, value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
@@ -23,6 +28,15 @@ pub(crate) struct Flags {
     /// Which log lines are written: error, warn, info, debug, trace or off
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
+}
+
+fn parse_pod(text: &str) -> Result<PodReference, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(PodReference { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("must be NAMESPACE/NAME".to_owned()),
+    }
 }
 
 /// How log lines are written.
@@ -49,7 +63,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in [["--max-concurrent-evictions", "0"], ["--log-format", "xml"], ["--log-level", "loud"]] {
+        for bad in [
+            ["--max-concurrent-evictions", "0"],
+            ["--log-format", "xml"],
+            ["--log-level", "loud"],
+            ["--own-pod", "a/b/c"],
+        ] {
             assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! For every `NodeMaintenance`: [`observe`](observe) what is there, ask `nm-shared` what to do, [`apply`](apply) it.
 //! Evictions run apart from that, in the [`evictor`](evictor), so that no reconcile waits for a pod and no node for
-//! another. Files use only files named before them here.
+//! another. Files use only files below them; [`program`](program) puts
+//! them together.
 
 mod announcer;
 mod apply;
@@ -10,6 +11,8 @@ mod cluster_watches;
 mod context;
 mod evictor;
 mod flags;
+mod follow;
+mod ledger;
 mod logging;
 mod observe;
 mod own_writes;

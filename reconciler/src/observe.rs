@@ -6,26 +6,40 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
-use nm_shared::budget::Budgets;
-use nm_shared::drain_plan::DaemonSets;
+use nm_shared::budget::{Budgets, Charges};
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::observed::{Gathering, Observed};
 use nm_shared::{NodeMaintenance, Phase, pod};
 
 use crate::context::{Context, Memory};
+use crate::pod_watches::Pods;
 
 /// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none.
 pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Observed {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let ending = maintenance.metadata.deletion_timestamp.is_some();
-    let pods = if ending || node.is_none() { None } else { context.pods.on_node(name) };
-    let uids: HashSet<&str> = pods.iter().flatten().map(|pod| pod::uid(pod)).collect();
-    let attempts = context.evictor.attempts(name, |uid| uids.contains(uid));
+    let known = if ending || node.is_none() { Pods::Unknown } else { context.pods.on_node(name) };
+    let (pods, forbidden) = match known {
+        Pods::Unknown => (None, None),
+        Pods::Known(pods) => (Some(pods), None),
+        Pods::Forbidden(sentence) => (None, Some(sentence)),
+    };
+    let mut ledger = context.evictor.ledger();
+    if let Some(pods) = &pods {
+        let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
+        ledger.forget_gone(name, |uid| uids.contains(uid));
+    }
+    let (attempts, charges, budgets_asked) =
+        (ledger.attempts(name), ledger.charges(), ledger.budgets_asked());
+    drop(ledger);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
     Observed {
-        daemon_sets: Arc::new(daemon_sets(context)),
-        budgets: budgets(context, pods.as_deref().unwrap_or_default()),
+        daemon_sets: Arc::new(context.cluster.daemon_sets()),
+        forbidden,
+        budgets: budgets(context, pods.as_deref().unwrap_or_default(), &charges),
+        budgets_asked,
+        own_pod: context.own_pod.clone(),
         rivals: rivals(context, maintenance),
         gathering: gathering(context, maintenance, memory),
         status_written: memory.status_written,
@@ -40,16 +54,12 @@ fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
     Some(context.own_nodes.freshest(seen))
 }
 
-fn daemon_sets(context: &Context) -> DaemonSets {
-    let sets = context.cluster.daemon_sets.state();
-    sets.iter().map(|set| (set.namespace().unwrap_or_default(), set.name_any())).collect()
-}
-
-fn budgets(context: &Context, pods: &[Arc<Pod>]) -> Budgets {
+fn budgets(context: &Context, pods: &[Arc<Pod>], charges: &Charges) -> Budgets {
     let namespaces: HashSet<Option<&str>> =
         pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
     let all = context.cluster.budgets.state();
-    Budgets::new(all.into_iter().filter(|budget| namespaces.contains(&budget.metadata.namespace.as_deref())))
+    let near = all.into_iter().filter(|budget| namespaces.contains(&budget.metadata.namespace.as_deref()));
+    Budgets::new(near, charges)
 }
 
 fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {

@@ -42,9 +42,9 @@ impl<K: Resource> OwnWrites<K> {
         }
     }
 
-    /// Forgets an object that is gone.
-    pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+    /// Forgets all objects but those that `matters` names.
+    pub(crate) fn retain(&self, matters: impl Fn(&K) -> bool) {
+        self.lock().retain(|_, object| matters(object));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<K>>> {

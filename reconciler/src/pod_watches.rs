@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::Store;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use tokio::task::AbortHandle;
-use tracing::warn;
 
-use crate::cluster_watches::without_managed_fields;
+use crate::follow::{News, follow, without_managed_fields};
 use crate::triggers::Triggers;
 
 /// The pods of the nodes in maintenance.
@@ -21,10 +19,28 @@ pub(crate) struct PodWatches {
     watches: Mutex<HashMap<String, PodWatch>>,
 }
 
+/// What is known of a node's pods.
+#[derive(Debug, Clone)]
+pub(crate) enum Pods {
+    /// They have not been listed yet.
+    Unknown,
+    /// All of them.
+    Known(Vec<Arc<Pod>>),
+    /// The API server refuses to list them, with this sentence.
+    Forbidden(String),
+}
+
 struct PodWatch {
     pods: Store<Pod>,
-    listed: Arc<std::sync::atomic::AtomicBool>,
+    state: Arc<Mutex<State>>,
     task: AbortHandle,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Unlisted,
+    Listed,
+    Forbidden(String),
 }
 
 impl Drop for PodWatch {
@@ -39,16 +55,21 @@ impl PodWatches {
         Self { client, triggers, watches: Mutex::default() }
     }
 
-    /// The pods on `node`, which is watched from the first call on; none until they have been listed once.
-    pub(crate) fn on_node(&self, node: &str) -> Option<Vec<Arc<Pod>>> {
+    /// The pods on `node`, which is watched from the first call on.
+    pub(crate) fn on_node(&self, node: &str) -> Pods {
         let mut watches = self.lock();
         let watch = watches.entry(node.to_owned()).or_insert_with(|| self.start(node));
-        watch.listed.load(std::sync::atomic::Ordering::Acquire).then(|| watch.pods.state())
+        let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match state {
+            State::Unlisted => Pods::Unknown,
+            State::Listed => Pods::Known(watch.pods.state()),
+            State::Forbidden(sentence) => Pods::Forbidden(sentence),
+        }
     }
 
-    /// Stops watching a node.
-    pub(crate) fn stop(&self, node: &str) {
-        self.lock().remove(node);
+    /// Stops watching all nodes but those in maintenance.
+    pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.lock().retain(|node, _| in_maintenance(node));
     }
 
     fn start(&self, node: &str) -> PodWatch {
@@ -58,42 +79,30 @@ impl PodWatches {
             .modify(without_managed_fields)
             .default_backoff()
             .reflect(writer);
-        let listed = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let task =
-            tokio::spawn(follow(stream.boxed(), listed.clone(), self.triggers.clone(), node.to_owned()));
-        PodWatch { pods, listed, task: task.abort_handle() }
+        let state = Arc::new(Mutex::new(State::Unlisted));
+        let (known, triggers, node) = (state.clone(), self.triggers.clone(), node.to_owned());
+        let task = tokio::spawn(async move {
+            let what = format!("pods on {node}");
+            follow(&what, stream, |news| {
+                let next = match news {
+                    News::Changed(_) | News::Listed => State::Listed,
+                    News::Forbidden(sentence) => State::Forbidden(sentence),
+                };
+                let told_before = matches!(next, State::Forbidden(_));
+                let before = std::mem::replace(
+                    &mut *known.lock().unwrap_or_else(PoisonError::into_inner),
+                    next.clone(),
+                );
+                if !(told_before && before == next) {
+                    triggers.wake_node(&node);
+                }
+            })
+            .await;
+        });
+        PodWatch { pods, state, task: task.abort_handle() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PodWatch>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn follow(
-    mut stream: futures::stream::BoxStream<'static, watcher::Result<watcher::Event<Pod>>>,
-    listed: Arc<std::sync::atomic::AtomicBool>,
-    triggers: Triggers,
-    node: String,
-) {
-    let mut interrupted = false;
-    while let Some(event) = stream.next().await {
-        match event {
-            // A list is told once it is whole.
-            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
-            Ok(watcher::Event::InitDone) => listed.store(true, std::sync::atomic::Ordering::Release),
-            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
-            Err(error) => {
-                if !interrupted {
-                    warn!(%node, %error, "watch on the node's pods interrupted; it will be resumed");
-                }
-                interrupted = true;
-                continue;
-            }
-        }
-        interrupted = false;
-        if !triggers.wake_node(&node) {
-            // Someone removed the maintenance together with its finalizer: nobody asks for this node any more.
-            return;
-        }
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::{Stream, StreamExt};
 use kube::config::Config;
-use kube::runtime::{Controller, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
+use kube::{Api, Client};
 use nm_shared::NodeMaintenance;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -20,6 +22,7 @@ use crate::cluster_watches::ClusterWatches;
 use crate::context::{Context, Memories};
 use crate::evictor::Evictor;
 use crate::flags::Flags;
+use crate::follow::{Interruption, without_managed_fields};
 use crate::logging;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
@@ -27,7 +30,7 @@ use crate::reconcile::{after_failure, reconcile};
 use crate::triggers::Triggers;
 
 /// What is under way when a signal comes may finish within this time.
-const LAST_WORDS: Duration = Duration::from_secs(4);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +75,10 @@ fn start(flags: &Flags) -> Result<(), StartError> {
 
 async fn serve(flags: &Flags) -> Result<(), StartError> {
     let stop = stop_signal().map_err(StartError::Signals)?;
-    let client = connect().await?;
+    let client = tokio::select! {
+        client = connect() => client?,
+        () = stopped(stop.clone()) => return Ok(()),
+    };
     info!(version = env!("CARGO_PKG_VERSION"), ?flags, "started");
     tokio::select! {
         () = control(client, flags, stop.clone()) => {}
@@ -94,35 +100,32 @@ async fn connect() -> Result<Client, StartError> {
 
 /// Reconciles until `stop`, then lets the reconciles under way finish.
 async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
-    let controller = Controller::new(Api::<NodeMaintenance>::all(client.clone()), watcher::Config::default());
-    let maintenances = controller.store();
+    let (maintenances, writer) = reflector::store();
     let (triggers, wake_ups) = Triggers::new(maintenances.clone());
+    let (departures, departed) = unbounded();
+    let objects = maintenance_watch(&client, writer, departures);
     let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), flags.max_concurrent_evictions));
-
-    let (node_triggers, budget_evictor) = (triggers.clone(), evictor.clone());
-    let (cluster, watches) = ClusterWatches::start(
-        &client,
-        move |node| {
-            node_triggers.wake_node(&node.name_any());
-        },
-        move |budget| budget_evictor.wake_for_budget(&budget.namespace().unwrap_or_default()),
-    );
+    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor);
     tokio::spawn(watches);
-    cluster.ready().await;
-    debug!("watches in sync");
-
+    tokio::select! {
+        () = cluster.ready() => debug!("nodes are known"),
+        () = stopped(stop.clone()) => return,
+    }
     let context = Arc::new(Context {
-        pods: PodWatches::new(client.clone(), triggers),
+        pods: PodWatches::new(client.clone(), triggers.clone()),
         announcer: Announcer::new(client.clone()),
         own_maintenances: OwnWrites::default(),
         own_nodes: OwnWrites::default(),
         memories: Memories::default(),
+        own_pod: flags.own_pod.clone(),
         client,
-        maintenances,
+        triggers,
+        maintenances: maintenances.clone(),
         cluster,
         evictor,
     });
-    controller
+    tokio::spawn(clean_up(context.clone(), departed));
+    Controller::for_stream(objects, maintenances)
         .reconcile_on(wake_ups)
         .graceful_shutdown_on(stopped(stop))
         .run(reconcile, after_failure, context)
@@ -132,6 +135,45 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
             }
         })
         .await;
+}
+
+/// A maintenance that is gone, or, as none, the news that all are known anew and some may have gone meanwhile.
+type Departure = Option<NodeMaintenance>;
+
+/// The watch on maintenances, which also tells of those that are gone.
+fn maintenance_watch(
+    client: &Client,
+    writer: Writer<NodeMaintenance>,
+    departures: UnboundedSender<Departure>,
+) -> impl Stream<Item = watcher::Result<NodeMaintenance>> + Send + use<> {
+    let api = Api::<NodeMaintenance>::all(client.clone());
+    let mut interruption = Interruption::default();
+    watcher(api, watcher::Config::default())
+        .modify(without_managed_fields)
+        .default_backoff()
+        .reflect(writer)
+        .inspect(move |event| {
+            interruption.note("nodemaintenances", event);
+            let departure = match event {
+                Ok(watcher::Event::Delete(maintenance)) => Some(maintenance.clone()),
+                Ok(watcher::Event::InitDone) => None,
+                _ => return,
+            };
+            // The receiver is gone only when the program ends.
+            let _ = departures.unbounded_send(departure);
+        })
+        .applied_objects()
+}
+
+/// Lets go of what belonged to maintenances that are gone, and lets others have their nodes.
+async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>) {
+    while let Some(departure) = departed.next().await {
+        context.sweep();
+        match departure {
+            Some(maintenance) => context.triggers.wake_node(&maintenance.spec.node_name),
+            None => context.triggers.wake_all(),
+        }
+    }
 }
 
 /// Resolves once a signal has come and what is under way has had its time.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::NodeMaintenance;
-use nm_shared::decide::decide;
+use nm_shared::decide::{decide, lacking};
 use tracing::{debug, warn};
 
 use crate::apply::{ApplyError, apply};
@@ -29,11 +29,21 @@ pub(crate) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, ApplyError> {
     let maintenance = context.own_maintenances.freshest(maintenance);
+    let uid = maintenance.uid().unwrap_or_default();
+    if context.memories.update(&uid, |_| ()).released {
+        return Ok(Action::await_change());
+    }
     let observed = observe(&context, &maintenance);
     let decision = decide(&maintenance, &observed, Timestamp::now());
     let look_again = decision.look_again;
-    apply(&context, &maintenance, &observed, decision).await?;
-    context.memories.update(&maintenance.uid().unwrap_or_default(), |memory| memory.failures = 0);
+    if let Err(error) = apply(&context, &maintenance, &observed, decision).await {
+        if let Some(right) = error.missing_right() {
+            let report = lacking(&maintenance, right.to_owned(), Timestamp::now());
+            apply(&context, &maintenance, &observed, report).await?;
+        }
+        return Err(error);
+    }
+    context.memories.update(&uid, |memory| memory.failures = 0);
     Ok(look_again.map_or_else(Action::await_change, Action::requeue))
 }
 
@@ -48,7 +58,7 @@ pub(crate) fn after_failure(
     let failures = context.memories.update(&uid, |memory| memory.failures += 1).failures;
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
-    if failures == 1 && !error.is_conflict() {
+    if failures == 1 && !error.is_overtaken() {
         warn!(maintenance = name, node, cause, "{error}; it will be tried again");
     } else {
         debug!(maintenance = name, node, cause, failures, "{error}");

@@ -1,5 +1,7 @@
 //! How a watch or an eviction wakes the maintenance it concerns.
 
+use std::sync::Arc;
+
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::reflector::{ObjectRef, Store};
 use nm_shared::NodeMaintenance;
@@ -20,18 +22,20 @@ impl Triggers {
         (Self { maintenances, sender }, receiver)
     }
 
-    /// Wakes one maintenance.
-    pub(crate) fn wake(&self, maintenance: ObjectRef<NodeMaintenance>) {
-        // The receiver is gone only when the program ends.
-        let _ = self.sender.unbounded_send(maintenance);
+    /// Wakes every maintenance of a node.
+    pub(crate) fn wake_node(&self, node: &str) {
+        self.wake(self.maintenances.state_filter(|maintenance| maintenance.spec.node_name == node));
     }
 
-    /// Wakes every maintenance of a node; false if there is none.
-    pub(crate) fn wake_node(&self, node: &str) -> bool {
-        let maintenances = self.maintenances.state_filter(|maintenance| maintenance.spec.node_name == node);
-        for maintenance in &maintenances {
-            self.wake(ObjectRef::from_obj(maintenance.as_ref()));
+    /// Wakes every maintenance: after a watch was interrupted nobody knows what was missed.
+    pub(crate) fn wake_all(&self) {
+        self.wake(self.maintenances.state());
+    }
+
+    fn wake(&self, maintenances: Vec<Arc<NodeMaintenance>>) {
+        for maintenance in maintenances {
+            // The receiver is gone only when the program ends.
+            let _ = self.sender.unbounded_send(ObjectRef::from_obj(maintenance.as_ref()));
         }
-        !maintenances.is_empty()
     }
 }

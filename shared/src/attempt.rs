@@ -20,7 +20,7 @@ pub struct Attempt {
     pub in_flight: bool,
     /// How many answers were refusals.
     pub refusals: u32,
-    /// Since when they have been, without a break.
+    /// Since when the pod has been refused, or held back because it would be, without a break.
     pub refused_since: Option<Timestamp>,
     /// The last answer and when it came.
     pub last: Option<(Timestamp, EvictionOutcome)>,
@@ -32,14 +32,23 @@ impl Attempt {
         self.in_flight = true;
     }
 
+    /// Notes that the pod is not asked to go, because a budget would refuse.
+    pub fn hold(&mut self, now: Timestamp) {
+        self.refused_since.get_or_insert(now);
+    }
+
     /// Notes an answer.
     pub fn end(&mut self, outcome: EvictionOutcome, now: Timestamp) {
         self.in_flight = false;
-        if matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Gone) {
-            self.refused_since = None;
-        } else {
-            self.refusals += 1;
-            self.refused_since.get_or_insert(now);
+        match outcome {
+            // A virtual machine on its way is not refused, however often it is asked.
+            EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
+                self.refused_since = None;
+            }
+            _ => {
+                self.refusals += 1;
+                self.refused_since.get_or_insert(now);
+            }
         }
         self.last = Some((now, outcome));
     }
@@ -54,6 +63,7 @@ impl Attempt {
         };
         let pause = match outcome {
             EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_IS_VISIBLE,
+            EvictionOutcome::Migrating(_) => LONGEST_PAUSE,
             EvictionOutcome::Throttled { retry_after: Some(wait), .. } => *wait,
             _ => {
                 SHORTEST_PAUSE.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(LONGEST_PAUSE)

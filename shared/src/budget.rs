@@ -1,14 +1,59 @@
-//! Which disruption budgets guard a pod, and whether they would let one more go.
+//! What disruption budgets would say, so that they are not asked in vain.
 //!
-//! The API server stays the judge: what is read here only says when asking it again is worth while.
+//! The API server stays the judge: what is read here is a moment old, and only decides whether asking is worth while.
+//! A stale view costs a refusal; a view that says no is tried anyway now and then (`queue`), so nothing waits on it
+//! for ever.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use kube::core::{Selector, SelectorExt};
 
-/// A budget with its selector ready to use.
+use crate::pod;
+use crate::status::PodReference;
+
+/// Which budget: its namespace and name.
+pub type BudgetKey = PodReference;
+
+/// A budget as it was at some resourceVersion.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct BudgetVersion {
+    /// Which budget.
+    pub key: BudgetKey,
+    /// Its resourceVersion.
+    pub version: String,
+}
+
+/// An eviction that a budget guards, and that the budget as it is seen may not reflect yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    /// It is under way.
+    InFlight,
+    /// It was accepted: one disruption is spent.
+    Accepted,
+    /// It was refused: whatever the budget's status says, it has none left.
+    Refused,
+}
+
+/// The evictions that budgets guard, with the versions that they were decided on.
+pub type Charges = Vec<(BudgetVersion, Charge)>;
+
+/// What the budgets say of one more eviction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opinion {
+    /// None stands in its way.
+    Free,
+    /// One allows no more disruptions now.
+    Exhausted {
+        /// Which one.
+        budget: BudgetKey,
+        /// Its numbers, as the API server words them.
+        message: String,
+    },
+}
+
 #[derive(Debug, Clone)]
 struct Budget {
     object: Arc<PodDisruptionBudget>,
@@ -25,32 +70,53 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Reads the budgets as they are now.
-    pub fn new(budgets: impl IntoIterator<Item = Arc<PodDisruptionBudget>>) -> Self {
-        let budgets = budgets.into_iter().map(|budget| {
-            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    /// Reads the budgets as they are seen, less what is spent already.
+    pub fn new(budgets: impl IntoIterator<Item = Arc<PodDisruptionBudget>>, charges: &Charges) -> Self {
+        let mut spent: HashMap<&BudgetKey, Vec<(&str, Charge)>> = HashMap::new();
+        for (guard, charge) in charges {
+            spent.entry(&guard.key).or_default().push((&guard.version, *charge));
+        }
+        let budgets = budgets.into_iter().map(|object| {
+            let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
             let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-            let allowed = budget.status.as_ref().map_or(0, |status| status.disruptions_allowed);
-            Budget { object: budget, selector, allowed }
+            let mut allowed = allowed_by(&object);
+            for (version, charge) in spent.get(&key(&object)).into_iter().flatten() {
+                match charge {
+                    Charge::InFlight => allowed -= 1,
+                    // A budget that has changed since tells the rest itself.
+                    _ if *version != resource_version(&object) => {}
+                    Charge::Accepted => allowed -= 1,
+                    Charge::Refused => allowed = 0,
+                }
+            }
+            Budget { object, selector, allowed }
         });
         Self { budgets: budgets.collect() }
     }
 
-    /// The names of the budgets that guard `pod`.
-    pub fn guarding(&self, pod: &Pod) -> Vec<String> {
-        let name = |budget: &Budget| budget.object.metadata.name.clone().unwrap_or_default();
-        self.budgets.iter().filter(|budget| budget.guards(pod)).map(name).collect()
+    /// The budgets that guard `pod`.
+    pub fn guarding(&self, pod: &Pod) -> Vec<BudgetVersion> {
+        let version = |budget: &Budget| BudgetVersion {
+            key: key(&budget.object),
+            version: resource_version(&budget.object).to_owned(),
+        };
+        self.budgets.iter().filter(|budget| budget.guards(pod)).map(version).collect()
     }
 
-    /// Takes one disruption for `pod` from each budget that guards it; false, and nothing taken, if one has none left.
-    pub fn charge(&mut self, pod: &Pod) -> bool {
-        if self.budgets.iter().any(|budget| budget.guards(pod) && budget.allowed <= 0) {
-            return false;
+    /// What the budgets say of `pod`; where they let it go, that is one disruption less for the next.
+    ///
+    /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.
+    pub fn charge(&mut self, pod: &Pod) -> Opinion {
+        let mut guards = self.budgets.iter_mut().filter(|budget| budget.guards(pod));
+        let (Some(budget), None) = (guards.next(), guards.next()) else { return Opinion::Free };
+        if budget.lets_pass(pod) {
+            return Opinion::Free;
         }
-        for budget in self.budgets.iter_mut().filter(|budget| budget.guards(pod)) {
-            budget.allowed -= 1;
+        if budget.allowed <= 0 {
+            return Opinion::Exhausted { budget: key(&budget.object), message: budget.numbers() };
         }
-        true
+        budget.allowed -= 1;
+        Opinion::Free
     }
 }
 
@@ -60,6 +126,56 @@ impl Budget {
         self.object.metadata.namespace == pod.metadata.namespace
             && self.selector.as_ref().is_some_and(|selector| selector.matches(&labels))
     }
+
+    /// Pods whose end is no disruption: those that do not run, and unhealthy ones where the policy says so.
+    fn lets_pass(&self, pod: &Pod) -> bool {
+        if pod::is_pending(pod) || pod::is_finished(pod) {
+            return true;
+        }
+        if pod::is_ready(pod) {
+            return false;
+        }
+        let policy = self.object.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+        let status = self.status();
+        policy == Some("AlwaysAllow")
+            || (status.current_healthy >= status.desired_healthy && status.desired_healthy > 0)
+    }
+
+    /// The sentence by which the API server refuses.
+    fn numbers(&self) -> String {
+        let status = self.status();
+        format!(
+            "The disruption budget {} needs {} healthy pods and has {} currently",
+            self.object.metadata.name.as_deref().unwrap_or_default(),
+            status.desired_healthy,
+            status.current_healthy
+        )
+    }
+
+    fn status(&self) -> PodDisruptionBudgetStatus {
+        self.object.status.clone().unwrap_or_default()
+    }
+}
+
+/// Disruptions that the budget allows; none while its controller has not seen its latest spec, as the API server has it.
+fn allowed_by(budget: &PodDisruptionBudget) -> i32 {
+    let status = budget.status.as_ref();
+    let observed = status.and_then(|status| status.observed_generation).unwrap_or(0);
+    if observed < budget.metadata.generation.unwrap_or(0) {
+        return 0;
+    }
+    status.map_or(0, |status| status.disruptions_allowed)
+}
+
+fn key(budget: &PodDisruptionBudget) -> BudgetKey {
+    BudgetKey {
+        namespace: budget.metadata.namespace.clone().unwrap_or_default(),
+        name: budget.metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+fn resource_version(budget: &PodDisruptionBudget) -> &str {
+    budget.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -69,38 +185,88 @@ mod tests {
 
     fn budget(name: &str, selector: &Value, allowed: i32) -> Arc<PodDisruptionBudget> {
         let budget = json!({
-            "metadata": {"namespace": "shop", "name": name},
+            "metadata": {"namespace": "shop", "name": name, "resourceVersion": "7"},
             "spec": {"selector": selector},
-            "status": {"currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": allowed, "expectedPods": 3},
+            "status": {"currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": allowed, "expectedPods": 3},
         });
         Arc::new(serde_json::from_value(budget).unwrap())
     }
 
+    fn cart() -> Value {
+        json!({"matchLabels": {"app": "cart"}})
+    }
+
+    fn pod_in(namespace: &str, app: &str, status: &Value) -> Pod {
+        let metadata = json!({"namespace": namespace, "name": "p", "labels": {"app": app}});
+        serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
     fn pod(namespace: &str, app: &str) -> Pod {
-        serde_json::from_value(
-            json!({"metadata": {"namespace": namespace, "name": "p", "labels": {"app": app}}}),
+        pod_in(
+            namespace,
+            app,
+            &json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}),
         )
-        .unwrap()
+    }
+
+    fn is_free(budgets: &mut Budgets, pod: &Pod) -> bool {
+        budgets.charge(pod) == Opinion::Free
     }
 
     #[test]
     fn a_budget_guards_by_selector_within_its_namespace() {
-        let cart = json!({"matchLabels": {"app": "cart"}});
-        let budgets = Budgets::new([
-            budget("cart", &cart, 1),
-            budget("all", &json!({}), 1),
-            budget("none", &Value::Null, 0),
-        ]);
-        assert_eq!(budgets.guarding(&pod("shop", "cart")), ["cart", "all"]);
-        assert_eq!(budgets.guarding(&pod("shop", "web")), ["all"]);
-        assert!(budgets.guarding(&pod("elsewhere", "cart")).is_empty());
+        let all = [budget("cart", &cart(), 1), budget("all", &json!({}), 1), budget("none", &Value::Null, 0)];
+        let budgets = Budgets::new(all, &Charges::new());
+        let guards = |pod: &Pod| -> Vec<String> {
+            budgets.guarding(pod).into_iter().map(|guard| guard.key.name).collect()
+        };
+        assert_eq!(guards(&pod("shop", "cart")), ["cart", "all"]);
+        assert_eq!(guards(&pod("shop", "web")), ["all"]);
+        assert!(guards(&pod("elsewhere", "cart")).is_empty());
     }
 
     #[test]
     fn no_more_is_asked_for_than_a_budget_allows() {
-        let mut budgets = Budgets::new([budget("cart", &json!({"matchLabels": {"app": "cart"}}), 2)]);
-        let asked: Vec<bool> = (0..3).map(|_| budgets.charge(&pod("shop", "cart"))).collect();
+        let mut budgets = Budgets::new([budget("cart", &cart(), 2)], &Charges::new());
+        let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
-        assert!(budgets.charge(&pod("shop", "web")), "nothing guards it");
+        assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
+        let Opinion::Exhausted { budget, message } = budgets.charge(&pod("shop", "cart")) else { panic!() };
+        assert_eq!(budget.to_string(), "shop/cart");
+        assert_eq!(message, "The disruption budget cart needs 2 healthy pods and has 3 currently");
+    }
+
+    #[test]
+    fn what_is_under_way_or_answered_since_is_taken_off() {
+        let check = |allowed: i32, version: &str, charge: Charge, free: bool| {
+            let key = BudgetKey { namespace: "shop".to_owned(), name: "cart".to_owned() };
+            let charges = vec![(BudgetVersion { key, version: version.to_owned() }, charge)];
+            let mut budgets = Budgets::new([budget("cart", &cart(), allowed)], &charges);
+            assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {charge:?}");
+        };
+        check(1, "6", Charge::InFlight, false);
+        check(2, "6", Charge::InFlight, true);
+        check(1, "7", Charge::Accepted, false);
+        check(1, "6", Charge::Accepted, true);
+        check(5, "7", Charge::Refused, false);
+        check(5, "6", Charge::Refused, true);
+    }
+
+    #[test]
+    fn a_budget_whose_spec_is_still_being_processed_allows_nothing() {
+        let mut stale = PodDisruptionBudget::clone(&budget("cart", &cart(), 5));
+        stale.metadata.generation = Some(2);
+        assert!(!is_free(&mut Budgets::new([Arc::new(stale)], &Charges::new()), &pod("shop", "cart")));
+    }
+
+    #[test]
+    fn pods_whose_end_is_no_disruption_pass_an_exhausted_budget() {
+        let mut budgets = Budgets::new([budget("cart", &cart(), 0)], &Charges::new());
+        for status in
+            [json!({"phase": "Pending"}), json!({"phase": "Succeeded"}), json!({"phase": "Running"})]
+        {
+            assert!(is_free(&mut budgets, &pod_in("shop", "cart", &status)), "{status}");
+        }
+        assert!(!is_free(&mut budgets, &pod("shop", "cart")));
     }
 }

@@ -3,26 +3,24 @@
 //! Level-triggered: nothing here remembers an earlier call, so a reconciler that was killed anywhere goes on from what
 //! the API says. A decision is made for the object as it is, never for the event that led to it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::condition::ConditionReason;
-use crate::decision::{Announcement, Decision, EventReason, Eviction, Subject};
+use crate::decision::{Announcement, Decision, EventReason, Subject};
 use crate::drain_plan::{DrainPlan, Verdict};
-use crate::eviction_outcome::EvictionOutcome;
-use crate::maintenance::{DrainSpec, NodeMaintenance};
+use crate::maintenance::NodeMaintenance;
 use crate::observed::Observed;
 use crate::progress::{Survey, if_changed};
+use crate::queue::{Queue, wait_until};
 use crate::status::{NodeMaintenanceStatus, Phase};
 use crate::{drain_status, node_patch, ownership, pod, pod_state};
 
 /// Two status writes of one object are at least this far apart, unless the phase changes.
 const STATUS_PACE: Duration = Duration::from_millis(500);
-
-/// A budget that has freed up is asked again after this, however long its pods' pause would be.
-const BUDGET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
 
 /// What `maintenance` needs next.
 pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -> Decision {
@@ -43,7 +41,19 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp
         return decision;
     };
     decision.node = node_patch::cordon(node, ownership::unrecorded(maintenance));
+    if let Some(error) = observed.forbidden.clone() {
+        decision.wanted = Some(HashSet::new());
+        give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
+        return decision;
+    }
     drain(&mut decision, maintenance, observed, node, now);
+    decision
+}
+
+/// What is to be said when the API server refuses `maintenance` a right that it cannot do without.
+pub fn lacking(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> Decision {
+    let mut decision = Decision::default();
+    give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
     decision
 }
 
@@ -60,64 +70,54 @@ fn drain(
     let plan = match DrainPlan::new(pods.iter().cloned(), &spec, &observed.daemon_sets, now) {
         Ok(plan) => plan,
         Err(error) => {
+            decision.wanted = Some(HashSet::new());
             return give_up(decision, maintenance, ConditionReason::InvalidDrain, error.to_string(), now);
         }
     };
-    let survey = Survey::new(&plan, &observed.attempts, is_ready(node), now);
+    let queue = Queue::new(&plan, &spec, observed, now);
+    let survey = Survey::new(&plan, observed, &queue.held, is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
     let next = drain_status::of_drain(maintenance, &survey, deadline, now);
     let timed_out = next.phase == Some(Phase::Failed);
     settle_status(decision, maintenance, next, observed.status_written, now);
 
-    if let Some(deadline) = deadline.filter(|deadline| *deadline > now) {
-        look_again_at(decision, deadline, now);
+    if let Some(at) = plan.next_change(&spec, now) {
+        decision.look_again_in(wait_until(at, now));
     }
-    for at in plan.pending().filter_map(|judged| pod_state::next_change(judged, now)) {
-        look_again_at(decision, at, now);
+    let changes = plan.pending().filter_map(|judged| pod_state::next_change(judged, now));
+    for at in changes.chain(deadline).filter(|at| *at > now) {
+        decision.look_again_in(wait_until(at, now));
     }
-    if !timed_out {
-        match observed.gathering.hold() {
-            Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),
-            _ => evict(decision, &plan, &spec, observed, now),
-        }
+    if timed_out {
+        decision.wanted = Some(HashSet::new());
+        return;
     }
-}
-
-/// Chooses the pods to be asked now and says when the others are due.
-fn evict(decision: &mut Decision, plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: Timestamp) {
-    let mut budgets = observed.budgets.clone();
-    let candidates = plan
-        .pods
-        .iter()
-        .filter(|judged| judged.verdict == Verdict::Evict && pod::deadline(&judged.pod).is_none());
-    for judged in candidates {
-        let attempt = observed.attempts.get(pod::uid(&judged.pod)).cloned().unwrap_or_default();
-        let free = budgets.charge(&judged.pod);
-        let Some(mut due) = attempt.next_try() else {
-            continue;
-        };
-        if let (true, Some((at, EvictionOutcome::RefusedByBudget(_)))) = (free, &attempt.last) {
-            due = due.min(at.saturating_add(BUDGET_PAUSE).unwrap_or(due));
+    let wanted = plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict);
+    decision.wanted = Some(wanted.map(|judged| pod::uid(&judged.pod).to_owned()).collect());
+    match observed.gathering.hold() {
+        Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),
+        _ => {
+            decision.evictions = queue.evictions;
+            let held = plan.pods.iter().filter(|judged| queue.held.contains_key(pod::uid(&judged.pod)));
+            decision.held = held.map(|judged| judged.pod.clone()).collect();
+            if let Some(next) = queue.next {
+                decision.look_again_in(wait_until(next, now));
+            }
         }
-        if due > now {
-            look_again_at(decision, due, now);
-            continue;
-        }
-        decision.evictions.push(Eviction {
-            pod: judged.pod.clone(),
-            grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
-        });
     }
 }
 
 /// Undoes what was done to the node, then lets the object go.
 fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
+    // Another maintenance of the node inherits the cordon, and the record of what the node was before. One that does
+    // not carry our finalizer yet cannot be relied on to give the node back; if it stays, it cordons for itself.
+    let inherited = observed.rivals.iter().any(|rival| ownership::is_adopted(rival));
+    let mut decision = Decision { leave: !inherited, ..Decision::default() };
     if !ownership::is_adopted(maintenance) {
-        return Decision::default();
+        return decision;
     }
-    let mut decision = Decision { release: Some(ownership::release(maintenance)), ..Decision::default() };
-    // Another maintenance of the node inherits the cordon, and the record of what the node was before.
-    if let (Some(node), true) = (&observed.node, observed.rivals.is_empty()) {
+    decision.release = Some(ownership::release(maintenance));
+    if let (Some(node), false) = (&observed.node, inherited) {
         decision.node = node_patch::uncordon(node, ownership::unrecorded(maintenance));
     }
     let node = &maintenance.spec.node_name;
@@ -157,9 +157,10 @@ fn settle_status(
     let Some(next) = if_changed(&before, next, now) else {
         return;
     };
-    let due = written.map(|at| at.saturating_add(STATUS_PACE).unwrap_or(at));
+    // A clock that was set back must not hold the last word.
+    let due = written.map(|at| at.min(now).saturating_add(STATUS_PACE).unwrap_or(now));
     if let (Some(due), true) = (due.filter(|due| *due > now), before.phase == next.phase) {
-        return look_again_at(decision, due, now);
+        return decision.look_again_in(wait_until(due, now));
     }
     announce_phase(decision, maintenance, &before, &next);
     decision.status = Some(next);
@@ -186,11 +187,6 @@ fn announce_phase(
 
 fn announce(subject: Subject, reason: EventReason, note: String) -> Announcement {
     Announcement { subject, reason, note }
-}
-
-fn look_again_at(decision: &mut Decision, at: Timestamp, now: Timestamp) {
-    let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-    decision.look_again_in(wait);
 }
 
 fn is_ready(node: &Node) -> bool {

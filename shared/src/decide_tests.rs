@@ -2,11 +2,15 @@
 
 use super::*;
 use crate::attempt::Attempt;
+use crate::eviction_outcome::EvictionOutcome;
 use crate::names::FINALIZER;
 use crate::observed::Gathering;
+use crate::pod;
 use crate::status::BlockReason;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -35,7 +39,7 @@ fn json_patch_merge(target: &mut Value, patch: &Value) {
     }
 }
 
-fn pod(name: &str, metadata: &Value) -> Arc<k8s_openapi::api::core::v1::Pod> {
+fn pod_named(name: &str, metadata: &Value) -> Arc<k8s_openapi::api::core::v1::Pod> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
     let mut pod =
@@ -49,7 +53,7 @@ fn observed() -> Observed {
     let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
     Observed {
         node: Some(Arc::new(serde_json::from_value(node).unwrap())),
-        pods: Some(vec![pod("b", &json!({})), pod("a", &json!({}))]),
+        pods: Some(vec![pod_named("b", &json!({})), pod_named("a", &json!({}))]),
         gathering: Gathering { age: Gathering::LONGEST, ..Gathering::default() },
         ..Observed::default()
     }
@@ -208,26 +212,11 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
 }
 
 #[test]
-fn a_budget_that_frees_up_is_asked_for_as_many_pods_as_it_allows() {
-    let refused_at = now().checked_sub(SignedDuration::from_millis(500)).unwrap();
-    let mut attempt = Attempt::default();
-    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), refused_at);
-    let attempts = [("a".to_owned(), attempt.clone()), ("b".to_owned(), attempt)].into();
-    let budget = json!({
-        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
-        "status": {"currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 1, "expectedPods": 2},
-    });
-    let budgets = crate::budget::Budgets::new([Arc::new(serde_json::from_value(budget).unwrap())]);
-    let decision = decide(&maintenance(&json!({})), &Observed { budgets, attempts, ..observed() }, now());
-    assert_eq!(asked(&decision), ["a"]);
-}
-
-#[test]
 fn terminating_pods_and_those_already_asked_are_left_in_peace() {
     let attempt = Attempt { in_flight: true, ..Attempt::default() };
-    let ending = pod("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
+    let ending = pod_named("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
     let seen = Observed {
-        pods: Some(vec![pod("a", &json!({})), ending]),
+        pods: Some(vec![pod_named("a", &json!({})), ending]),
         attempts: [("a".to_owned(), attempt)].into(),
         ..observed()
     };
@@ -266,8 +255,11 @@ fn the_status_is_written_at_most_twice_a_second_unless_the_phase_changes() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
-    let one_gone =
-        Observed { pods: Some(vec![pod("a", &json!({}))]), status_written: Some(written), ..observed() };
+    let one_gone = Observed {
+        pods: Some(vec![pod_named("a", &json!({}))]),
+        status_written: Some(written),
+        ..observed()
+    };
     let early = decide(&begun, &one_gone, now());
     assert!(early.status.is_none());
     assert_eq!(early.look_again, Some(Duration::from_millis(400)));

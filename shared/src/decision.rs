@@ -1,11 +1,13 @@
 //! What is to be done for one maintenance, in the order in which it is done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
+use crate::budget::BudgetVersion;
 use crate::node_patch::NodePatch;
 use crate::status::NodeMaintenanceStatus;
 
@@ -18,12 +20,18 @@ pub struct Decision {
     pub node: Option<NodePatch>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
-    /// What to tell people.
-    pub events: Vec<Announcement>,
     /// Pods to evict.
     pub evictions: Vec<Eviction>,
-    /// Last: a merge patch that takes our finalizer off the object.
+    /// Pods that are not asked to go, because a budget would refuse.
+    pub held: Vec<Arc<Pod>>,
+    /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are.
+    pub wanted: Option<HashSet<String>>,
+    /// Whether nobody has the node any more: all that is under way for it stops before anything else is done.
+    pub leave: bool,
+    /// After all else: a merge patch that takes our finalizer off the object.
     pub release: Option<Value>,
+    /// What to tell people, once it is true.
+    pub events: Vec<Announcement>,
     /// When to look again if nothing happens before.
     pub look_again: Option<Duration>,
 }
@@ -35,13 +43,26 @@ impl Decision {
     }
 }
 
-/// A pod to evict.
+/// A pod to be removed from the node.
 #[derive(Debug, Clone)]
 pub struct Eviction {
     /// The pod; its uid is the precondition.
     pub pod: Arc<Pod>,
+    /// By which request.
+    pub request: Request,
     /// Seconds that it may take; none means its own grace.
     pub grace_period_seconds: Option<i64>,
+    /// The budgets that guard it, as they were when this was decided.
+    pub guards: Vec<BudgetVersion>,
+}
+
+/// The request that removes a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// An eviction, which budgets and webhooks may refuse.
+    Evict,
+    /// A deletion with the pod's grace, which passes them.
+    Delete,
 }
 
 /// An event to publish.

@@ -74,8 +74,20 @@ pub struct Judged {
     pub warnings: Vec<Warning>,
 }
 
-/// The `DaemonSet`s of the cluster by namespace and name.
-pub type DaemonSets = HashSet<(String, String)>;
+/// The `DaemonSet`s of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct DaemonSets {
+    /// By namespace and name.
+    pub names: HashSet<(String, String)>,
+    /// Whether more may exist than are known. Then none counts as gone, for its pods would come back at once.
+    pub incomplete: bool,
+}
+
+impl DaemonSets {
+    fn may_exist(&self, namespace: &str, name: &str) -> bool {
+        self.incomplete || self.names.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+}
 
 /// The verdicts on all pods of a node, sorted by namespace and name.
 #[derive(Debug, Clone, Default)]
@@ -110,6 +122,19 @@ impl DrainPlan {
         let mut pods: Vec<Judged> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
         pods.sort_by_cached_key(|judged| pod::reference(&judged.pod));
         Ok(Self { pods })
+    }
+
+    /// When a verdict changes by itself: a terminating pod is skipped in the end.
+    pub fn next_change(&self, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
+        let patience = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
+        if patience.is_zero() {
+            return None;
+        }
+        let skipped_at = |judged: &Judged| {
+            let past = patience.saturating_add(SignedDuration::from_millis(1));
+            pod::deadline(&judged.pod)?.saturating_add(past).ok()
+        };
+        self.pending().filter_map(skipped_at).filter(|at| *at > now).min()
     }
 
     /// The pods whose end the drain waits for.
@@ -158,8 +183,7 @@ impl Judge<'_> {
         if pod::is_finished(pod) {
             return None;
         }
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        if self.daemon_sets.contains(&(namespace, owner.name.clone())) {
+        if self.daemon_sets.may_exist(pod::names(pod).namespace, &owner.name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
@@ -220,7 +244,8 @@ mod tests {
 
     #[expect(clippy::needless_pass_by_value, reason = "one-line cases")]
     fn check(extra: Value, spec: &DrainSpec, verdict: Verdict, warnings: &[Warning]) {
-        let daemon_sets = DaemonSets::from([("ns".to_owned(), "ds".to_owned())]);
+        let names = [("ns".to_owned(), "ds".to_owned())].into();
+        let daemon_sets = DaemonSets { names, incomplete: false };
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
         let plan = DrainPlan::new([pod(extra.clone())], spec, &daemon_sets, now).unwrap();
         assert_eq!((plan.pods[0].verdict, plan.pods[0].warnings.as_slice()), (verdict, warnings), "{extra}");
@@ -294,6 +319,25 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_that_patience_is_known_beforehand() {
+        let spec = DrainSpec { skip_wait_for_delete_timeout_seconds: 300, ..DrainSpec::default() };
+        let stuck = pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:58:00Z"}}));
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let plan = DrainPlan::new([stuck], &spec, &DaemonSets::default(), now).unwrap();
+        let next = plan.next_change(&spec, now).unwrap();
+        assert_eq!(next.duration_since(now).as_millis(), 180_001);
+        assert_eq!(plan.next_change(&DrainSpec::default(), now), None);
+    }
+
+    #[test]
+    fn no_daemon_set_counts_as_gone_while_not_all_are_known() {
+        let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
+        let ds = pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", "new")}}));
+        let plan = DrainPlan::new([ds], &DrainSpec::default(), &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(plan.pods[0].verdict, Verdict::Skip(SkipReason::DaemonSet));
+    }
+
+    #[test]
     fn pods_outside_the_selector_stay_and_a_bad_selector_moves_nobody() {
         let spec = |selector: Value| -> DrainSpec {
             serde_json::from_value(json!({"podSelector": selector})).unwrap()
@@ -302,6 +346,8 @@ mod tests {
         let skip = Verdict::Skip(SkipReason::NotSelected);
         check(json!({}), &spec(json!({"matchLabels": {"app": "b"}})), skip, &[]);
         let bad = spec(json!({"matchExpressions": [{"key": "app", "operator": "Near"}]}));
-        assert!(DrainPlan::new([pod(json!({}))], &bad, &DaemonSets::new(), Timestamp::UNIX_EPOCH).is_err());
+        assert!(
+            DrainPlan::new([pod(json!({}))], &bad, &DaemonSets::default(), Timestamp::UNIX_EPOCH).is_err()
+        );
     }
 }

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::condition::{self, ConditionReason, ConditionType, Finding};
 use crate::maintenance::{DrainSpec, NodeMaintenance};
 use crate::progress::Survey;
-use crate::status::{NodeMaintenanceStatus, Phase};
+use crate::status::{NodeMaintenanceStatus, Phase, PodCounts};
 
 /// The status of a drain whose pods stand as the survey found them.
 pub fn of_drain(
@@ -61,29 +61,41 @@ pub fn given_up(
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
     let mut status = maintenance.status.clone().unwrap_or_default();
+    let was_cordoned = condition::holds(&status.conditions, ConditionType::Cordoned);
     status.phase = Some(Phase::Failed);
     status.last_error.clone_from(&error);
+    if !keeps_node(reason) {
+        status.pending_pods.clear();
+        status.pending_pods_refs.clear();
+        status.blocked_pods.clear();
+        status.pod_counts = PodCounts::default();
+    }
     let mut note = |type_, holds, reason, message| {
         record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
     };
-    match reason {
-        ConditionReason::InvalidDrain => {
-            note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
-        }
-        _ => note(ConditionType::Cordoned, false, reason, error.clone()),
+    if keeps_node(reason) && was_cordoned {
+        note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
+    } else {
+        note(ConditionType::Cordoned, false, reason, error.clone());
     }
     note(ConditionType::Drained, false, reason, error.clone());
     note(ConditionType::Degraded, true, reason, error);
     status
 }
 
-/// When an unfinished drain is given up, counted from the cordon; none without a `timeoutSeconds`.
+/// When an unfinished drain is given up, counted from the cordon; none without a `timeoutSeconds`, and none for pods
+/// that come after it has succeeded.
 pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec) -> Option<Timestamp> {
-    let status = maintenance.status.as_ref()?;
+    let status = maintenance.status.as_ref().filter(|status| status.phase != Some(Phase::Succeeded))?;
     let cordoned = condition::find(&status.conditions, ConditionType::Cordoned)
         .filter(|condition| condition.status == "True")?;
     let patience = SignedDuration::from_secs(spec.timeout_seconds);
     if patience.is_zero() { None } else { cordoned.last_transition_time.0.saturating_add(patience).ok() }
+}
+
+/// Whether the node stays as it is while the maintenance is given up for this reason.
+fn keeps_node(reason: ConditionReason) -> bool {
+    matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingRights)
 }
 
 fn cordoned(maintenance: &NodeMaintenance) -> String {

@@ -20,6 +20,7 @@ pub mod ownership;
 pub mod pod;
 pub mod pod_state;
 pub mod progress;
+pub mod queue;
 pub mod status;
 
 pub use maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};

@@ -60,8 +60,8 @@ pub fn cordon(node: &Node, unrecorded: Unrecorded) -> Option<NodePatch> {
     let missing: Vec<Taint> =
         marks().into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
     let undo = recorded(node).unwrap_or_else(|| match unrecorded {
-        Unrecorded::Ours => everything(),
-        Unrecorded::Foreign => Undo {
+        Unrecorded::Ours if bears_drain_taint(node) => everything(),
+        _ => Undo {
             made_unschedulable: !unschedulable(node),
             added_taints: missing.iter().map(id).collect(),
             labels_before: BTreeMap::from([(
@@ -278,6 +278,13 @@ mod tests {
         assert_eq!(tidy(direct), bare);
         let adopted = apply(&node, cordon(&parse(&node), Unrecorded::Ours));
         assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Unrecorded::Foreign))), bare);
+    }
+
+    #[test]
+    fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
+        let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+        let there = apply(&node, cordon(&parse(&node), Unrecorded::Ours));
+        assert_eq!(tidy(apply(&there, uncordon(&parse(&there), Unrecorded::Ours))), node);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::attempt::Attempt;
-use crate::budget::Budgets;
+use crate::budget::{BudgetKey, Budgets};
 use crate::drain_plan::DaemonSets;
 use crate::maintenance::NodeMaintenance;
+use crate::status::PodReference;
 
 /// The surroundings of one maintenance.
 #[derive(Debug, Clone, Default)]
@@ -19,12 +20,18 @@ pub struct Observed {
     pub node: Option<Arc<Node>>,
     /// The pods on the node; none until they have been listed once.
     pub pods: Option<Vec<Arc<Pod>>>,
+    /// The API server's sentence, if it refuses to list them.
+    pub forbidden: Option<String>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: Arc<DaemonSets>,
     /// The disruption budgets of the pods' namespaces.
     pub budgets: Budgets,
     /// The evictions so far, by the pod's uid.
     pub attempts: HashMap<String, Attempt>,
+    /// When an eviction that a budget guards was last answered, for each budget.
+    pub budgets_asked: HashMap<BudgetKey, Timestamp>,
+    /// The pod that the reconciler itself runs in, if it does.
+    pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.
     pub rivals: Vec<Arc<NodeMaintenance>>,
     /// The maintenances that began with this one, if the first eviction should wait for them.

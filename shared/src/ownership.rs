@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
+use crate::condition::{self, ConditionType};
 use crate::maintenance::NodeMaintenance;
 use crate::names::FINALIZER;
 use crate::node_patch::Unrecorded;
@@ -57,10 +58,13 @@ pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenanc
     (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// A maintenance that has a phase was begun; marks without a record are then those of the medik8s operator.
+/// Marks without a record are the medik8s operator's if it began this maintenance: then there is a phase, but none of
+/// our conditions, which that operator never writes.
 pub fn unrecorded(maintenance: &NodeMaintenance) -> Unrecorded {
-    let begun = maintenance.status.as_ref().is_some_and(|status| status.phase.is_some());
-    if begun { Unrecorded::Ours } else { Unrecorded::Foreign }
+    let begun_by_another = maintenance.status.as_ref().is_some_and(|status| {
+        status.phase.is_some() && condition::find(&status.conditions, ConditionType::Cordoned).is_none()
+    });
+    if begun_by_another { Unrecorded::Ours } else { Unrecorded::Foreign }
 }
 
 #[cfg(test)]

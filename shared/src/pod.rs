@@ -77,3 +77,19 @@ pub fn names(pod: &Pod) -> Names<'_> {
         uid: uid(pod),
     }
 }
+
+/// Whether it has not started yet.
+pub fn is_pending(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending")
+}
+
+/// Whether it is Ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The number that its priority class stands for; 0 without one.
+pub fn priority(pod: &Pod) -> i32 {
+    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+}

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::attempt::Attempt;
+use crate::budget::Budgets;
 use crate::drain_plan::{Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
 use crate::pod;
@@ -41,26 +42,42 @@ pub struct Obstacle {
     pub refusals: u32,
 }
 
-/// Where `judged` stands, given what is known of its evictions.
-pub fn state(judged: &Judged, attempt: Option<&Attempt>, node_ready: bool, now: Timestamp) -> PodState {
+/// What is known about a pod beside itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Its evictions so far.
+    pub attempt: Option<&'a Attempt>,
+    /// The numbers of the budget for which it is not asked.
+    pub held: Option<&'a str>,
+    /// The budgets around it.
+    pub budgets: &'a Budgets,
+    /// Whether its node is Ready.
+    pub node_ready: bool,
+}
+
+/// Where `judged` stands.
+pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     match judged.verdict {
         Verdict::Skip(_) => return PodState::Skipped,
         Verdict::Block(reason) => return PodState::Blocked(forbidden_by_spec(reason)),
         Verdict::Evict => {}
     }
     if let Some(overdue) = pod::overdue(&judged.pod, now) {
-        return terminating(judged, overdue, node_ready);
+        return terminating(judged, overdue, known.node_ready);
     }
-    let Some(attempt) = attempt else {
-        return PodState::Waiting;
-    };
+    let unasked = Attempt::default();
+    let attempt = known.attempt.unwrap_or(&unasked);
+    let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
+    if let (Some(numbers), true) = (known.held, budget_decides) {
+        return PodState::Blocked(obstacle(BlockReason::DisruptionBudget, numbers.to_owned(), attempt));
+    }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         None => PodState::Waiting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
         // A retry does not make a blocked pod any less blocked until it succeeds.
-        Some((_, refusal)) => PodState::Blocked(refused(refusal, attempt)),
+        Some((_, refusal)) => PodState::Blocked(refused(judged, refusal, attempt, known.budgets)),
     }
 }
 
@@ -96,12 +113,17 @@ fn forbidden_by_spec(reason: BlockReason) -> Obstacle {
     Obstacle { reason, message: message.to_owned(), since: None, refusals: 0 }
 }
 
-fn refused(refusal: &EvictionOutcome, attempt: &Attempt) -> Obstacle {
+fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budgets: &Budgets) -> Obstacle {
     let (reason, message) = match refusal {
         EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
         EvictionOutcome::MultipleBudgets(message) => {
-            (BlockReason::MultipleDisruptionBudgets, message.clone())
+            let names: Vec<String> =
+                budgets.guarding(&judged.pod).into_iter().map(|guard| guard.key.name).collect();
+            let message =
+                if names.is_empty() { message.clone() } else { format!("{message} ({})", names.join(", ")) };
+            (BlockReason::MultipleDisruptionBudgets, message)
         }
+
         EvictionOutcome::NotMigratable(message) => (BlockReason::NotMigratable, message.clone()),
         EvictionOutcome::RefusedByWebhook { message, .. } => (BlockReason::AdmissionWebhook, message.clone()),
         EvictionOutcome::Forbidden(message) => (BlockReason::Forbidden, message.clone()),
@@ -115,6 +137,10 @@ fn refused(refusal: &EvictionOutcome, attempt: &Attempt) -> Obstacle {
             (BlockReason::Unknown, String::new())
         }
     };
+    obstacle(reason, message, attempt)
+}
+
+fn obstacle(reason: BlockReason, message: String, attempt: &Attempt) -> Obstacle {
     Obstacle { reason, message, since: attempt.refused_since, refusals: attempt.refusals }
 }
 
@@ -139,6 +165,10 @@ mod tests {
         attempt
     }
 
+    fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
+        Known { attempt, held: None, budgets, node_ready }
+    }
+
     fn word(state: &PodState) -> String {
         match state {
             PodState::Blocked(obstacle) => obstacle.reason.as_str().to_owned(),
@@ -151,7 +181,10 @@ mod tests {
         use EvictionOutcome as Outcome;
         let pod = judged(&json!({}));
         let check = |attempt: Option<Attempt>, expected: &str| {
-            assert_eq!(word(&state(&pod, attempt.as_ref(), true, now())), expected);
+            assert_eq!(
+                word(&state(&pod, &known(attempt.as_ref(), true, &Budgets::default()), now())),
+                expected
+            );
         };
         check(None, "Waiting");
         check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
@@ -165,7 +198,11 @@ mod tests {
     #[test]
     fn a_terminating_pod_is_stuck_only_when_something_holds_it() {
         let check = |metadata: &Value, ready: bool, expected: &str| {
-            assert_eq!(word(&state(&judged(metadata), None, ready, now())), expected, "{metadata}");
+            assert_eq!(
+                word(&state(&judged(metadata), &known(None, ready, &Budgets::default()), now())),
+                expected,
+                "{metadata}"
+            );
         };
         let ending = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30});
         check(&ending, true, "Terminating");

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::attempt::Attempt;
 use crate::condition::whole_seconds;
 use crate::drain_plan::{DrainPlan, Judged};
+use crate::observed::Observed;
 use crate::pod;
-use crate::pod_state::{self, Obstacle, PodState};
+use crate::pod_state::{self, Known, Obstacle, PodState};
 use crate::status::{
     BlockReason, BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, PodCounts, PodReference,
 };
@@ -24,16 +24,23 @@ pub struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Looks at every pod of the plan.
+    /// Looks at every pod of the plan. `held` are those that are not asked because a budget would refuse.
     pub fn new(
         plan: &'a DrainPlan,
-        attempts: &HashMap<String, Attempt>,
+        observed: &Observed,
+        held: &HashMap<String, String>,
         node_ready: bool,
         now: Timestamp,
     ) -> Self {
         let pods = plan.pods.iter().map(|judged| {
-            let attempt = attempts.get(pod::uid(&judged.pod));
-            (judged, pod_state::state(judged, attempt, node_ready, now))
+            let uid = pod::uid(&judged.pod);
+            let known = Known {
+                attempt: observed.attempts.get(uid),
+                held: held.get(uid).map(String::as_str),
+                budgets: &observed.budgets,
+                node_ready,
+            };
+            (judged, pod_state::state(judged, &known, now))
         });
         Self { pods: pods.collect() }
     }

@@ -1,0 +1,130 @@
+//! What is known of the evictions of every pod that is still there: a cache, lost with the process.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use nm_shared::attempt::Attempt;
+use nm_shared::budget::{BudgetKey, BudgetVersion, Charge, Charges};
+use nm_shared::eviction_outcome::EvictionOutcome;
+use nm_shared::pod;
+use tokio::task::AbortHandle;
+
+/// The evictions of all nodes in maintenance.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    nodes: HashMap<String, HashMap<String, Entry>>,
+    budgets_asked: HashMap<BudgetKey, Timestamp>,
+}
+
+/// The evictions of one pod.
+pub(crate) struct Entry {
+    pub(crate) attempt: Attempt,
+    namespace: String,
+    guards: Vec<BudgetVersion>,
+    request: Option<AbortHandle>,
+}
+
+impl Entry {
+    /// Notes that a request is on its way.
+    pub(crate) fn begin(&mut self, guards: Vec<BudgetVersion>, request: AbortHandle) {
+        self.attempt.begin();
+        self.guards = guards;
+        self.request = Some(request);
+    }
+
+    fn abort(self) {
+        if let Some(request) = self.request {
+            request.abort();
+        }
+    }
+}
+
+impl Ledger {
+    /// The entry of a pod on `node`, which may be new.
+    pub(crate) fn entry(&mut self, node: &str, pod: &Pod) -> &mut Entry {
+        let pods = self.nodes.entry(node.to_owned()).or_default();
+        pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| Entry {
+            attempt: Attempt::default(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            guards: Vec::new(),
+            request: None,
+        })
+    }
+
+    /// Notes an answer, and returns how things stood before it; none if nobody asks any more.
+    pub(crate) fn end(
+        &mut self,
+        node: &str,
+        uid: &str,
+        outcome: EvictionOutcome,
+        now: Timestamp,
+    ) -> Option<Attempt> {
+        let entry = self.nodes.get_mut(node)?.get_mut(uid)?;
+        let before = entry.attempt.clone();
+        entry.attempt.end(outcome, now);
+        entry.request = None;
+        for guard in &entry.guards {
+            self.budgets_asked.insert(guard.key.clone(), now);
+        }
+        Some(before)
+    }
+
+    /// The attempts on `node`, by the pod's uid.
+    pub(crate) fn attempts(&self, node: &str) -> HashMap<String, Attempt> {
+        let pods = self.nodes.get(node).into_iter().flatten();
+        pods.map(|(uid, entry)| (uid.clone(), entry.attempt.clone())).collect()
+    }
+
+    /// Forgets the pods of `node` that are gone.
+    pub(crate) fn forget_gone(&mut self, node: &str, exists: impl Fn(&str) -> bool) {
+        if let Some(pods) = self.nodes.get_mut(node) {
+            pods.retain(|uid, entry| entry.attempt.in_flight || exists(uid));
+        }
+    }
+
+    /// Takes back the requests for pods of `node` that are not wanted any more.
+    pub(crate) fn take_back(&mut self, node: &str, wanted: &HashSet<String>) {
+        if let Some(pods) = self.nodes.get_mut(node) {
+            for (_, entry) in pods.extract_if(|uid, entry| entry.attempt.in_flight && !wanted.contains(uid)) {
+                entry.abort();
+            }
+        }
+    }
+
+    /// Forgets the nodes that `in_maintenance` denies. What is not sent yet never is.
+    pub(crate) fn retain(&mut self, in_maintenance: impl Fn(&str) -> bool) {
+        for (_, pods) in self.nodes.extract_if(|node, _| !in_maintenance(node)) {
+            pods.into_values().for_each(Entry::abort);
+        }
+        if self.nodes.is_empty() {
+            self.budgets_asked.clear();
+        }
+    }
+
+    /// What the budgets may not show yet.
+    pub(crate) fn charges(&self) -> Charges {
+        let charged = self.nodes.values().flat_map(HashMap::values).filter_map(|entry| {
+            let charge = match &entry.attempt.last {
+                _ if entry.attempt.in_flight => Charge::InFlight,
+                Some((_, EvictionOutcome::Accepted)) => Charge::Accepted,
+                Some((_, EvictionOutcome::RefusedByBudget(_))) => Charge::Refused,
+                _ => return None,
+            };
+            Some((&entry.guards, charge))
+        });
+        charged.flat_map(|(guards, charge)| guards.iter().map(move |guard| (guard.clone(), charge))).collect()
+    }
+
+    /// When each budget was last asked.
+    pub(crate) fn budgets_asked(&self) -> HashMap<BudgetKey, Timestamp> {
+        self.budgets_asked.clone()
+    }
+
+    /// The nodes that have refused pods in `namespace`.
+    pub(crate) fn waiting_in(&self, namespace: &str) -> Vec<String> {
+        let waits = |entry: &Entry| entry.namespace == namespace && entry.attempt.refused_since.is_some();
+        let waiting = self.nodes.iter().filter(|(_, pods)| pods.values().any(waits));
+        waiting.map(|(node, _)| node.clone()).collect()
+    }
+}

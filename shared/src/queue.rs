@@ -1,0 +1,164 @@
+//! Which pods are asked to go now, and which wait for what.
+//!
+//! The order of the drain, disruption budgets and the pauses after refusals all decide here, and nowhere else.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::attempt::Attempt;
+use crate::budget::{BudgetKey, Opinion};
+use crate::decision::{Eviction, Request};
+use crate::drain_plan::{DrainPlan, Judged, Verdict};
+use crate::eviction_outcome::EvictionOutcome;
+use crate::maintenance::{DrainOrder, DrainSpec};
+use crate::observed::Observed;
+use crate::pod;
+
+/// A budget that has freed up is asked again this long after a refusal, however long the pod's own pause would be.
+const BUDGET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
+
+/// A budget that seems exhausted is asked anyway this long after it was last asked: the view of it may be wrong.
+const SCOUT_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is to be done about the pods that are still to go.
+#[derive(Debug, Clone, Default)]
+pub struct Queue {
+    /// The pods to be asked now.
+    pub evictions: Vec<Eviction>,
+    /// The pods that a budget would refuse, by uid, with its numbers.
+    pub held: HashMap<String, String>,
+    /// When the next of the others is due, if nothing happens before.
+    pub next: Option<Timestamp>,
+}
+
+impl Queue {
+    /// Goes through the plan once.
+    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: Timestamp) -> Self {
+        let mut queue = Self::default();
+        let mut budgets = observed.budgets.clone();
+        let mut asked = observed.budgets_asked.clone();
+        let turn = Turn::new(plan, spec, observed);
+        for judged in plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict) {
+            let pod = &judged.pod;
+            if pod::deadline(pod).is_some() || !turn.has_come(pod) {
+                continue;
+            }
+            let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
+            if attempt.in_flight {
+                continue;
+            }
+            let delete_at = delete_at(&attempt, spec);
+            if delete_at.is_some_and(|at| at <= now) && !was_accepted(&attempt) {
+                queue.ask(judged, Request::Delete, spec, observed);
+                continue;
+            }
+            queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
+            let due = match budgets.charge(pod) {
+                Opinion::Free => due(&attempt),
+                Opinion::Exhausted { budget, message } => {
+                    queue.held.insert(pod::uid(pod).to_owned(), message);
+                    scout(&attempt, &budget, &mut asked, now)
+                }
+            };
+            match due {
+                Some(at) if at <= now => queue.ask(judged, Request::Evict, spec, observed),
+                later => queue.next = earliest(queue.next, later),
+            }
+        }
+        queue
+    }
+
+    fn ask(&mut self, judged: &Judged, request: Request, spec: &DrainSpec, observed: &Observed) {
+        self.evictions.push(Eviction {
+            pod: judged.pod.clone(),
+            request,
+            grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
+            guards: observed.budgets.guarding(&judged.pod),
+        });
+    }
+}
+
+/// Whose turn it is.
+struct Turn<'a> {
+    observed: &'a Observed,
+    /// The lowest priority that is still there, where the order matters.
+    lowest: Option<i32>,
+    /// Whether the reconciler's own pod is all that is left.
+    own_alone: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a Observed) -> Self {
+        let others = || plan.pending().filter(|judged| !is_own(&judged.pod, observed));
+        let lowest = match spec.order {
+            DrainOrder::None => None,
+            DrainOrder::PriorityAscending => others().map(|judged| pod::priority(&judged.pod)).min(),
+        };
+        Self { observed, lowest, own_alone: others().next().is_none() }
+    }
+
+    fn has_come(&self, pod: &Pod) -> bool {
+        if is_own(pod, self.observed) {
+            return self.own_alone;
+        }
+        self.lowest.is_none_or(|lowest| pod::priority(pod) <= lowest)
+    }
+}
+
+fn is_own(pod: &Pod, observed: &Observed) -> bool {
+    observed.own_pod.as_ref() == Some(&pod::reference(pod))
+}
+
+/// When a pod is due that no budget stands in the way of.
+fn due(attempt: &Attempt) -> Option<Timestamp> {
+    let due = attempt.next_try()?;
+    match &attempt.last {
+        Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(after(*at, BUDGET_PAUSE))),
+        _ => Some(due),
+    }
+}
+
+/// When a pod is due whose budget seems exhausted: one pod a budget, now and then.
+fn scout(
+    attempt: &Attempt,
+    budget: &BudgetKey,
+    asked: &mut HashMap<BudgetKey, Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let patience = asked.get(budget).map_or(Timestamp::MIN, |at| after(*at, SCOUT_PAUSE));
+    let due = attempt.next_try()?.max(patience);
+    if due <= now {
+        asked.insert(budget.clone(), now);
+    }
+    Some(due)
+}
+
+/// When a pod that is refused is deleted instead.
+fn delete_at(attempt: &Attempt, spec: &DrainSpec) -> Option<Timestamp> {
+    let since = attempt.refused_since.filter(|_| spec.delete_after_seconds > 0)?;
+    Some(after(since, SignedDuration::from_secs(spec.delete_after_seconds)))
+}
+
+fn was_accepted(attempt: &Attempt) -> bool {
+    matches!(attempt.last, Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)))
+}
+
+fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
+}
+
+fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
+    at.saturating_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+/// How long until `at`.
+pub fn wait_until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! Who is asked when, one situation at a time.
+
+use super::*;
+use crate::budget::{Budgets, Charges};
+use crate::drain_plan::DaemonSets;
+use crate::status::PodReference;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+fn ago(milliseconds: i64) -> Timestamp {
+    now().checked_sub(SignedDuration::from_millis(milliseconds)).unwrap()
+}
+
+fn pod(name: &str, priority: i32) -> Arc<Pod> {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
+    let pod = json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": [owner], "labels": {"app": "a"}},
+        "spec": {"containers": [], "priority": priority},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+fn budgets(allowed: i32) -> Budgets {
+    let budget = json!({
+        "metadata": {"namespace": "ns", "name": "guard", "resourceVersion": "1"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": allowed, "expectedPods": 3},
+    });
+    Budgets::new([Arc::new(serde_json::from_value(budget).unwrap())], &Charges::new())
+}
+
+fn guard() -> BudgetKey {
+    BudgetKey { namespace: "ns".to_owned(), name: "guard".to_owned() }
+}
+
+fn refused(milliseconds_ago: i64) -> Attempt {
+    let mut attempt = Attempt::default();
+    attempt.end(EvictionOutcome::RefusedByBudget("numbers".to_owned()), ago(milliseconds_ago));
+    attempt
+}
+
+fn queue(pods: &[Arc<Pod>], spec: &Value, observed: &Observed) -> Queue {
+    let spec: DrainSpec = serde_json::from_value(spec.clone()).unwrap();
+    let plan = DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), now()).unwrap();
+    Queue::new(&plan, &spec, observed, now())
+}
+
+fn asked(queue: &Queue) -> Vec<&str> {
+    queue.evictions.iter().map(|eviction| pod::uid(&eviction.pod)).collect()
+}
+
+#[test]
+fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
+    let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
+    let first = queue(&pods, &json!({}), &Observed { budgets: budgets(0), ..Observed::default() });
+    assert_eq!(asked(&first), ["a"]);
+    assert_eq!(first.held["c"], "The disruption budget guard needs 3 healthy pods and has 3 currently");
+    let observed = Observed {
+        budgets: budgets(0),
+        budgets_asked: [(guard(), ago(4_000))].into(),
+        attempts: [("a".to_owned(), refused(4_000))].into(),
+        ..Observed::default()
+    };
+    let then = queue(&pods, &json!({}), &observed);
+    assert!(asked(&then).is_empty());
+    assert_eq!(then.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(6)));
+    let late = Observed { budgets_asked: [(guard(), ago(10_000))].into(), ..observed };
+    assert_eq!(asked(&queue(&pods, &json!({}), &late)), ["a"]);
+}
+
+#[test]
+fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
+    let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
+    let observed = Observed {
+        budgets: budgets(2),
+        budgets_asked: [(guard(), ago(300))].into(),
+        attempts: [("a".to_owned(), refused(300))].into(),
+        ..Observed::default()
+    };
+    assert_eq!(asked(&queue(&pods, &json!({}), &observed)), ["a", "b"]);
+    let fresh = Observed { attempts: [("a".to_owned(), refused(50))].into(), ..observed };
+    let fresh = queue(&pods, &json!({}), &fresh);
+    assert_eq!(asked(&fresh), ["b"]);
+    assert_eq!(fresh.next.map(|at| wait_until(at, now())), Some(Duration::from_millis(150)));
+}
+
+#[test]
+fn a_class_of_lower_priority_is_gone_before_the_next_begins() {
+    let order = json!({"order": "PriorityAscending"});
+    let pods = [pod("a", 100), pod("b", 0), pod("c", 0)];
+    assert_eq!(asked(&queue(&pods, &order, &Observed::default())), ["b", "c"]);
+    assert_eq!(asked(&queue(&pods, &json!({}), &Observed::default())), ["a", "b", "c"]);
+    let attempts = [("b".to_owned(), refused(100)), ("c".to_owned(), refused(100))].into();
+    let stuck = Observed { attempts, ..Observed::default() };
+    assert!(asked(&queue(&pods, &order, &stuck)).is_empty(), "while one of a lower class is still there");
+    assert_eq!(asked(&queue(&pods[..1], &order, &Observed::default())), ["a"]);
+}
+
+#[test]
+fn the_reconcilers_own_pod_goes_last() {
+    let own_pod = Some(PodReference { namespace: "ns".to_owned(), name: "a".to_owned() });
+    let observed = Observed { own_pod, ..Observed::default() };
+    let pods = [pod("a", 0), pod("b", 0)];
+    for order in [json!({}), json!({"order": "PriorityAscending"})] {
+        assert_eq!(asked(&queue(&pods, &order, &observed)), ["b"], "{order}");
+        assert_eq!(asked(&queue(&pods[..1], &order, &observed)), ["a"], "{order}");
+    }
+}
+
+#[test]
+fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
+    let spec = json!({"deleteAfterSeconds": 60, "gracePeriodSeconds": 7});
+    let attempts = |milliseconds| [("a".to_owned(), refused(milliseconds))].into();
+    let early = Observed { budgets: budgets(0), attempts: attempts(59_000), ..Observed::default() };
+    let early = queue(&[pod("a", 0)], &spec, &early);
+    assert_eq!(early.evictions[0].request, Request::Evict);
+    assert_eq!(early.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(1)));
+    let late = Observed { budgets: budgets(0), attempts: attempts(60_000), ..Observed::default() };
+    let late = queue(&[pod("a", 0)], &spec, &late);
+    assert_eq!(
+        (late.evictions[0].request, late.evictions[0].grace_period_seconds),
+        (Request::Delete, Some(7))
+    );
+}
+
+#[test]
+fn a_pod_that_is_only_held_is_deleted_in_time_too() {
+    let mut held = Attempt::default();
+    held.hold(ago(60_000));
+    let observed =
+        Observed { budgets: budgets(0), attempts: [("a".to_owned(), held)].into(), ..Observed::default() };
+    let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);
+    assert_eq!(queue.evictions[0].request, Request::Delete);
+}
+
+#[test]
+fn a_migrating_machine_is_never_deleted_and_asked_slowly() {
+    let mut migrating = Attempt::default();
+    migrating.end(EvictionOutcome::RefusedByBudget(String::new()), ago(90_000));
+    migrating.end(EvictionOutcome::Migrating(String::new()), ago(4_000));
+    let observed = Observed { attempts: [("a".to_owned(), migrating)].into(), ..Observed::default() };
+    let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);
+    assert!(queue.evictions.is_empty());
+    assert_eq!(queue.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(6)));
+}
