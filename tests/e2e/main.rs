@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod kubectl;
 mod layout;
 mod lifecycle;
 mod manifests;

@@ -1,0 +1,271 @@
+//! kubectl as a person uses it, and what that person reads. Where there is no kubectl these cases are skipped.
+
+use std::process::Stdio;
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, has_kubectl, kubectl};
+use nm_tests::until::PATIENCE;
+use nm_tests::workload::{Workload, node_of};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+const IMAGE: &str = "registry.k8s.io/pause:3.10";
+
+/// Somebody at a shell, in a namespace.
+struct Shell<'a> {
+    cluster: &'a Cluster,
+    namespace: &'a str,
+}
+
+impl Shell<'_> {
+    /// Runs a line; what stands between blanks is one argument.
+    async fn run(&self, line: &str) -> Outcome {
+        self.run_with(line, &[]).await
+    }
+
+    /// The same with more arguments, in which blanks are just blanks.
+    async fn run_with(&self, line: &str, more: &[&str]) -> Outcome {
+        let args: Vec<&str> = line.split_whitespace().chain(["-n", self.namespace]).collect();
+        kubectl(self.cluster, &[&args, more].concat()).await.unwrap()
+    }
+
+    /// What a line says that works.
+    async fn says(&self, line: &str) -> String {
+        self.run(line).await.ok().stdout
+    }
+
+    /// Holds a line that works to all of these parts.
+    async fn shows(&self, line: &str, parts: &[&str]) {
+        let said = self.says(line).await;
+        for part in parts {
+            assert!(said.contains(part), "kubectl {line} does not say {part:?}:\n{said}");
+        }
+    }
+
+    /// Holds a line that fails to this part of what it complains of.
+    async fn fails(&self, line: &str, part: &str) {
+        let outcome = self.run(line).await;
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(part), "kubectl {line}: {outcome:?}");
+    }
+
+    /// The same for a manifest in a file, which `{}` stands for.
+    async fn with_file(&self, line: &str, manifest: &Value) -> Outcome {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), manifest.to_string()).unwrap();
+        self.run(&line.replace("{}", file.path().to_str().unwrap())).await
+    }
+}
+
+fn maintenance(node: &str, reason: &str) -> Value {
+    json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "e2e-kubectl"}, "spec": {"nodeName": node, "reason": reason}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_and_describe_show_objects_in_every_form() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "kubectl").await;
+    workload.deployment("web", 2).await;
+    let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
+    let pod = workload.until_running("web", 2).await.remove(0);
+    let (name, node) = (pod.metadata.name.clone().unwrap(), node_of(&pod));
+
+    shell.shows("get pods", &["NAME", "READY", "STATUS", "RESTARTS", "AGE", "Running"]).await;
+    shell.shows("get pods -o wide", &["IP", "NODE", "NOMINATED NODE", node]).await;
+    assert_eq!(shell.says(&format!("get pod {name} -o name")).await, format!("pod/{name}\n"));
+    shell.shows(&format!("get pod {name} -o yaml"), &["kind: Pod\n", &format!("  name: {name}\n")]).await;
+    let listed: Value = serde_json::from_str(&shell.says("get pods -l app=web -o json").await).unwrap();
+    assert_eq!((&listed["kind"], listed["items"].as_array().map(Vec::len)), (&json!("List"), Some(2)));
+    assert_eq!(shell.says(&format!("get pod {name} -o jsonpath={{.spec.nodeName}}")).await, node);
+    assert_eq!(shell.run("get pods -l app=other").await.stdout, "");
+    shell.shows(&format!("get pods -A --field-selector spec.nodeName={node} -o name"), &[&name]).await;
+    let by_name = shell.says("get nodes --sort-by=.metadata.name -o name").await;
+    assert!(by_name.lines().is_sorted(), "{by_name}");
+    shell.shows("get deploy,rs", &["deployment.apps/web", "replicaset.apps/web-"]).await;
+    shell.shows(&format!("get node {node}"), &["STATUS", "VERSION", "Ready"]).await;
+    shell.fails("get pod absent", "pods \"absent\" not found").await;
+    shell.fails("get nonsense", "the server doesn't have a resource type \"nonsense\"").await;
+
+    let node_line = format!("Name:               {node}");
+    let parts = [&*node_line, "Taints:", "Unschedulable:      false", "Non-terminated Pods:", &name];
+    shell.shows(&format!("describe node {node}"), &parts).await;
+    let parts = ["Status:", "Running", "Controlled By:", "ReplicaSet/web-", "QoS Class:", "BestEffort"];
+    shell.shows(&format!("describe pod {name}"), &parts).await;
+    assert!(
+        shell.with_file("create -f {}", &maintenance(node, "kernel")).await.ok().stdout.contains("created")
+    );
+    shell.shows("get nm", &["NAME", "NODE", "PHASE", "PROGRESS", "BLOCKED", "AGE", node]).await;
+    shell.shows("get nm -o wide", &["PENDING", "REASON", "kernel"]).await;
+    shell.shows("describe nm e2e-kubectl", &["NodeMaintenance", "Node Name:", node]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_shows_a_change_as_it_comes() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let shell = Shell { cluster: &cluster, namespace: "default" };
+    let node = &cluster.nodes().await[0];
+    let _ = shell.with_file("create -f {}", &maintenance(node, "kernel")).await.ok();
+    let mut watch = tokio::process::Command::new("kubectl")
+        .args(["get", "nm", "e2e-kubectl", "-w", "--no-headers", "-o", "custom-columns=R:.spec.reason"])
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut line =
+        async || tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    assert_eq!(line().await, "kernel");
+    let patch = r#"{"spec":{"reason":"firmware"}}"#;
+    let _ = shell.run_with("patch nm e2e-kubectl --type=merge", &["-p", patch]).await.ok();
+    assert_eq!(line().await, "firmware");
+    watch.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_created_applied_patched_and_deleted() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "kubectl").await;
+    let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
+    shell.shows(&format!("create deployment web --image={IMAGE} --replicas=1"), &["web created"]).await;
+    for (kind, patch, replicas) in [
+        ("strategic", r#"{"spec":{"replicas":3}}"#, "3"),
+        ("merge", r#"{"spec":{"replicas":2}}"#, "2"),
+        ("json", r#"[{"op":"replace","path":"/spec/replicas","value":1}]"#, "1"),
+    ] {
+        let patched = shell.run_with(&format!("patch deploy web --type={kind}"), &["-p", patch]).await.ok();
+        assert_eq!(patched.stdout, "deployment.apps/web patched\n");
+        assert_eq!(shell.says("get deploy web -o jsonpath={.spec.replicas}").await, replicas, "{kind}");
+    }
+    let node = &cluster.nodes().await[0];
+    let mut object = maintenance(node, "kernel");
+    for (line, reason, said) in [
+        ("apply -f {}", "kernel", "created"),
+        ("apply -f {}", "kernel", "unchanged"),
+        ("apply -f {}", "firmware", "configured"),
+        ("apply --server-side --force-conflicts -f {}", "memory", "serverside-applied"),
+    ] {
+        object["spec"]["reason"] = json!(reason);
+        let applied = shell.with_file(line, &object).await.ok().stdout;
+        assert!(applied.ends_with(&format!("/e2e-kubectl {said}\n")), "{line}: {applied}");
+        assert_eq!(shell.says("get nm e2e-kubectl -o jsonpath={.spec.reason}").await, reason);
+    }
+    object["spec"]["nodeName"] = json!("another");
+    let refused = shell.with_file("apply -f {}", &object).await;
+    assert!(refused.stderr.contains("updating spec.nodeName isn't allowed"), "{refused:?}");
+
+    let mut misspelt = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"}, "spec": {"minAvailabel": 1}});
+    let refused = shell.with_file("apply -f {}", &misspelt).await;
+    let said = "strict decoding error: unknown field \"spec.minAvailabel\"";
+    assert!(refused.code == Some(1) && refused.stderr.contains(said), "{refused:?}");
+    let warned = shell.with_file("apply --validate=warn -f {}", &misspelt).await.ok();
+    assert!(warned.stderr.contains("unknown field \"spec.minAvailabel\""), "{warned:?}");
+    misspelt["spec"] = json!({"minAvailable": "one", "selector": {"matchLabels": 1}});
+    let refused = shell.with_file("create -f {}", &misspelt).await;
+    assert!(refused.stderr.contains("cannot unmarshal number into Go struct field"), "{refused:?}");
+
+    shell.shows("delete pdb web", &["\"web\" deleted"]).await;
+    let pod = shell.says("get pods -l app=web -o jsonpath={.items[0].metadata.name}").await;
+    shell.shows("delete deploy web --wait=true", &["\"web\" deleted"]).await;
+    let _ = shell.run(&format!("delete pod {pod} --grace-period=0 --force --ignore-not-found")).await.ok();
+    workload.until_running("web", 0).await;
+    shell.shows(&format!("run one --image={IMAGE} --restart=Never"), &["pod/one created"]).await;
+    shell.shows("delete pod one --grace-period=1", &["\"one\" deleted"]).await;
+    shell.fails("get pod one", "not found").await;
+    shell.shows("delete nm e2e-kubectl", &["deleted"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_labelled_tainted_cordoned_and_drained() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "kubectl").await;
+    workload.deployment("drain-me", 1).await;
+    let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
+    let node = node_of(&workload.until_running("drain-me", 1).await[0]).to_owned();
+    for (verb, done, undone) in [
+        ("label", "labeled", "unlabeled"),
+        ("annotate", "annotated", "annotated"),
+        ("taint", "tainted", "untainted"),
+    ] {
+        let value = if verb == "taint" { "e2e-kubectl=x:PreferNoSchedule" } else { "e2e-kubectl=x" };
+        let says = |done: &str| format!("node/{node} {done}\n");
+        assert_eq!(shell.says(&format!("{verb} node {node} {value}")).await, says(done));
+        assert_eq!(shell.says(&format!("{verb} node {node} e2e-kubectl-")).await, says(undone));
+    }
+    assert_eq!(shell.says(&format!("cordon {node}")).await, format!("node/{node} cordoned\n"));
+    assert_eq!(shell.says(&format!("cordon {node}")).await, format!("node/{node} already cordoned\n"));
+    shell.shows(&format!("get node {node}"), &["Ready,SchedulingDisabled"]).await;
+    let drained = format!("drain {node} --ignore-daemonsets --pod-selector=app=drain-me --timeout=60s");
+    shell.shows(&drained, &["evicting pod", "evicted", &format!("node/{node} drained\n")]).await;
+    let moved = workload.until_running("drain-me", 1).await;
+    assert_ne!(node_of(&moved[0]), node);
+    assert_eq!(shell.says(&format!("uncordon {node}")).await, format!("node/{node} uncordoned\n"));
+    shell.shows(&format!("describe node {node}"), &["Unschedulable:      false"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waits_end_when_what_they_wait_for_has_come() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "kubectl").await;
+    let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
+    let _ = shell.says(&format!("create deployment web --image={IMAGE}")).await;
+    let met = "deployment.apps/web condition met\n";
+    assert_eq!(shell.says("wait --for=condition=Available deploy/web --timeout=60s").await, met);
+    assert_eq!(
+        shell.says("wait --for=jsonpath={.status.readyReplicas}=1 deploy/web --timeout=60s").await,
+        met
+    );
+    shell.shows("rollout status deploy/web --timeout=60s", &["successfully rolled out"]).await;
+    let pod = shell.says("get pods -o name").await.trim().to_owned();
+    let _ = shell.says("delete deploy web --wait=false").await;
+    shell.shows(&format!("wait --for=delete {pod} --timeout=60s"), &["condition met"]).await;
+    shell.fails("wait --for=condition=Available deploy/web --timeout=5s", "not found").await;
+
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e2e-kubectl"},
+        "involvedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": workload.namespace()},
+        "type": "Warning", "reason": "Remarkable", "message": "somebody noticed",
+        "lastTimestamp": "2026-01-01T00:00:00Z"});
+    let _ = shell.with_file("create -f {}", &event).await.ok();
+    shell.shows("events --for=deployment/web --types=Warning", &["Remarkable", "Deployment/web"]).await;
+    shell.shows("get events", &["LAST SEEN", "Warning", "Remarkable", "somebody noticed"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_says_what_it_serves_and_what_one_may() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let shell = Shell { cluster: &cluster, namespace: "default" };
+    // It looks anew; kubectl explains from what it has seen before, and may not know a fresh definition otherwise.
+    let served = shell.says("api-resources --api-group=nodemaintenance.medik8s.io").await;
+    let line = served.lines().nth(1).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+    let group = "nodemaintenance.medik8s.io/v1beta1";
+    assert_eq!(line, ["nodemaintenances", "nm", group, "false", "NodeMaintenance"]);
+    let fields =
+        ["KIND:       NodeMaintenance", "FIELD: drain <Object>", "gracePeriodSeconds", "podSelector"];
+    shell.shows("explain nm.spec.drain", &fields).await;
+    shell.shows("version", &["Client Version:", "Server Version: v1."]).await;
+    shell.shows("auth whoami", &["Username"]).await;
+    assert_eq!(shell.says("auth can-i create nodemaintenances -q").await, "");
+    let nobody = shell.run("auth can-i delete nodes --as=nobody").await;
+    assert_eq!((nobody.code, nobody.stdout.trim()), (Some(1), "no"));
+    shell.fails("get nodes --as=nobody", "User \"nobody\" cannot list resource \"nodes\"").await;
+}
