@@ -84,8 +84,7 @@ fn budget_of(state: &State, pod: &Value) -> Result<Option<Object>, Refusal> {
     let labels = &pod["metadata"]["labels"];
     let mut matching = state
         .list(&BUDGETS, Some(pod::namespace(pod)))
-        .filter(|budget| LabelSelector::parse(&budget["spec"]["selector"]).matches(labels))
-        .cloned();
+        .filter(|budget| LabelSelector::parse(&budget["spec"]["selector"]).matches(labels));
     let first = matching.next();
     if matching.next().is_none() {
         return Ok(first);

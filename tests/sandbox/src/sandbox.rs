@@ -182,8 +182,7 @@ mod tests {
     async fn a_sandbox_is_ready_when_all_its_pods_are() {
         let options = Options { nodes: 3, pods: 10, start_delay: Duration::ZERO, stop_delay: Duration::ZERO };
         let sandbox = Sandbox::start(options).await.unwrap();
-        let pods: Vec<Object> =
-            sandbox.cluster().store.read(|state| state.list(&PODS, None).cloned().collect());
+        let pods: Vec<Object> = sandbox.cluster().store.read(|state| state.list(&PODS, None).collect());
         assert_eq!(pods.len(), 13);
         assert!(pods.iter().all(|pod| pod::is_ready(pod)));
         assert!(sandbox.kubeconfig().contains(&sandbox.url()));

@@ -3,70 +3,26 @@
 //! All reads and writes happen in [`Store::write`] or [`Store::read`], under one lock and without waiting, so that
 //! what takes etcd a transaction (an eviction that reads a budget, charges it and marks the pod) is one closure here.
 //! The store knows nothing of Kubernetes beyond `metadata.{namespace,name,resourceVersion}` and `spec.nodeName`;
-//! what makes a write legal is in `registry`.
+//! what makes a write legal is in `registry`. How a collection is kept is in `rows`, and one object in `stored`.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod place;
+mod rows;
+mod stored;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::faults::frozen::Frozen;
 
-/// An object as it was at one revision. Cheap to clone, never changed.
-pub type Object = Arc<Value>;
-
-/// How many past changes a collection keeps for watches that come late.
-const HISTORY: usize = 20_000;
-
-/// Where objects of one resource live, whatever version they are read in.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Collection {
-    /// API group; empty for the core group.
-    pub group: Cow<'static, str>,
-    /// Plural name, as in paths.
-    pub plural: Cow<'static, str>,
-}
-
-impl Collection {
-    /// A collection that is known when the program is built.
-    pub const fn fixed(group: &'static str, plural: &'static str) -> Self {
-        Self { group: Cow::Borrowed(group), plural: Cow::Borrowed(plural) }
-    }
-
-    /// A collection that came with a CRD.
-    pub fn named(group: impl Into<String>, plural: impl Into<String>) -> Self {
-        Self { group: Cow::Owned(group.into()), plural: Cow::Owned(plural.into()) }
-    }
-}
-
-/// An object's place in its collection; the namespace is empty for cluster-scoped objects.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Namespace, or empty.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Key {
-    /// The key of a namespaced object.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of a cluster-scoped object.
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self::new("", name)
-    }
-
-    /// The key that an object's own metadata gives.
-    pub fn of(object: &Value) -> Self {
-        let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        Self { namespace: field("namespace"), name: field("name") }
-    }
-}
+pub(crate) use self::place::Scope;
+pub use self::place::{Collection, Key};
+use self::rows::{Past, Rows};
+pub use self::stored::Object;
+pub(crate) use self::stored::Stored;
 
 /// One change of one object.
 #[derive(Debug, Clone)]
@@ -81,15 +37,6 @@ pub struct Change {
     pub last: Option<Object>,
 }
 
-#[derive(Debug, Default)]
-struct Rows {
-    objects: BTreeMap<Key, Object>,
-    by_node: HashMap<String, BTreeSet<Key>>,
-    history: VecDeque<Change>,
-    /// Changes up to and including this revision are forgotten.
-    compacted: u64,
-}
-
 /// What the lock guards.
 #[derive(Debug, Default)]
 pub struct State {
@@ -97,6 +44,7 @@ pub struct State {
     tables: HashMap<Collection, Rows>,
     /// Objects whose status stands still.
     pub(crate) frozen: Frozen,
+    examined: Cell<u64>,
 }
 
 /// The objects of a cluster.
@@ -150,7 +98,13 @@ impl State {
 
     /// One object.
     pub fn get(&self, collection: &Collection, key: &Key) -> Option<Object> {
-        self.tables.get(collection)?.objects.get(key).cloned()
+        self.find(collection, key).map(|stored| stored.open())
+    }
+
+    /// The same, not opened yet.
+    pub(crate) fn find(&self, collection: &Collection, key: &Key) -> Option<Stored> {
+        let stored = self.tables.get(collection)?.get(key)?;
+        Some(self.handed(stored).clone())
     }
 
     /// The objects of a collection in key order, of one namespace where one is given.
@@ -158,39 +112,53 @@ impl State {
         &'a self,
         collection: &Collection,
         namespace: Option<&'a str>,
-    ) -> impl Iterator<Item = &'a Object> + use<'a> {
-        let from = Key::new(namespace.unwrap_or_default(), "");
-        self.tables
-            .get(collection)
-            .into_iter()
-            .flat_map(move |rows| rows.objects.range(from.clone()..))
-            .take_while(move |(key, _)| namespace.is_none_or(|ns| key.namespace == ns))
-            .map(|(_, object)| object)
-    }
-
-    /// The objects after `key`, for paging.
-    pub fn list_after<'a>(
-        &'a self,
-        collection: &Collection,
-        after: &Key,
-    ) -> impl Iterator<Item = &'a Object> + use<'a> {
-        let bounds = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
-        self.tables
-            .get(collection)
-            .into_iter()
-            .flat_map(move |rows| rows.objects.range(bounds.clone()))
-            .map(|(_, o)| o)
+    ) -> impl Iterator<Item = Object> + use<'a> {
+        let scope = namespace.map_or(Scope::Everything, Scope::Namespace);
+        self.seek(collection, scope).map(Stored::open)
     }
 
     /// The objects whose `spec.nodeName` is `node`, from an index.
     pub fn on_node<'a>(
         &'a self,
         collection: &Collection,
-        node: &str,
-    ) -> impl Iterator<Item = &'a Object> + use<'a> {
-        let rows = self.tables.get(collection);
-        let keys = rows.and_then(|rows| rows.by_node.get(node));
-        keys.into_iter().flatten().filter_map(move |key| rows.and_then(|rows| rows.objects.get(key)))
+        node: &'a str,
+    ) -> impl Iterator<Item = Object> + use<'a> {
+        self.seek(collection, Scope::Node(node)).map(Stored::open)
+    }
+
+    /// The objects in a scope, in key order; none of them is opened yet.
+    pub(crate) fn seek<'a>(
+        &'a self,
+        collection: &Collection,
+        scope: Scope<'a>,
+    ) -> impl Iterator<Item = &'a Stored> + use<'a> {
+        let found = self.tables.get(collection).map(|rows| rows.seek(scope, None));
+        found.into_iter().flatten().map(|(_, stored)| self.handed(stored))
+    }
+
+    /// The same after a key, as it was at a revision; `None` when that is forgotten.
+    pub(crate) fn seek_then(
+        &self,
+        collection: &Collection,
+        scope: Scope<'_>,
+        after: &Key,
+        revision: u64,
+    ) -> Option<Vec<Stored>> {
+        let Some(rows) = self.tables.get(collection) else {
+            return Some(Vec::new());
+        };
+        let found = rows.seek_then(scope, after, revision)?;
+        Some(found.into_iter().map(|stored| self.handed(stored).clone()).collect())
+    }
+
+    /// How many objects were handed out so far, which says whether an index was used.
+    pub fn examined(&self) -> u64 {
+        self.examined.get()
+    }
+
+    fn handed<'a>(&self, stored: &'a Stored) -> &'a Stored {
+        self.examined.set(self.examined.get() + 1);
+        stored
     }
 
     /// Writes an object at the next revision and returns it with its new `resourceVersion`.
@@ -198,75 +166,65 @@ impl State {
         self.revision += 1;
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let key = Key::of(&object);
-        let object = Arc::new(object);
+        let object = Object::new(object);
         let rows = self.tables.entry(collection.clone()).or_default();
-        let before = rows.objects.insert(key.clone(), object.clone());
-        rows.index(&key, before.as_deref(), Some(&object));
-        rows.remember(Change { revision: self.revision, before, after: Some(object.clone()), last: None });
+        rows.put(&key, object.clone(), self.revision);
         object
     }
 
     /// Removes an object and returns its last state, at the removal's revision.
     pub fn remove(&mut self, collection: &Collection, key: &Key) -> Option<Object> {
-        let rows = self.tables.get_mut(collection)?;
-        let before = rows.objects.remove(key)?;
-        self.revision += 1;
-        rows.index(key, Some(&before), None);
-        let mut last = Value::clone(&before);
-        last["metadata"]["resourceVersion"] = json!(self.revision.to_string());
-        let last = Arc::new(last);
-        rows.remember(Change {
-            revision: self.revision,
-            before: Some(before),
-            after: None,
-            last: Some(last.clone()),
-        });
+        let revision = self.revision + 1;
+        let last = self.tables.get_mut(collection)?.remove(key, revision, |mut last| {
+            last["metadata"]["resourceVersion"] = json!(revision.to_string());
+            last
+        })?;
+        self.revision = revision;
         Some(last)
     }
 
     /// The changes after `revision`, oldest first; `None` when some of them are forgotten.
-    pub fn changes_since(&self, collection: &Collection, revision: u64) -> Option<Vec<Change>> {
-        let Some(rows) = self.tables.get(collection) else {
-            return Some(Vec::new());
+    pub fn changes_since<'a>(
+        &'a self,
+        collection: &Collection,
+        revision: u64,
+    ) -> Option<impl Iterator<Item = Change> + use<'a>> {
+        self.changes(collection, None, revision)
+    }
+
+    /// The same, of the objects that were or are on a node, from an index.
+    pub fn changes_on_node<'a>(
+        &'a self,
+        collection: &Collection,
+        node: &str,
+        revision: u64,
+    ) -> Option<impl Iterator<Item = Change> + use<'a>> {
+        self.changes(collection, Some(node), revision)
+    }
+
+    fn changes<'a>(
+        &'a self,
+        collection: &Collection,
+        node: Option<&str>,
+        revision: u64,
+    ) -> Option<impl Iterator<Item = Change> + use<'a>> {
+        let changes = match self.tables.get(collection) {
+            Some(rows) => Some(rows.changes(node, revision)?),
+            None => None,
         };
-        if revision < rows.compacted {
-            return None;
-        }
-        let first = rows.history.partition_point(|change| change.revision <= revision);
-        Some(rows.history.range(first..).cloned().collect())
+        Some(changes.into_iter().flatten().map(|past| self.told(past)))
+    }
+
+    fn told(&self, past: &Past) -> Change {
+        let open = |stored: &Option<Stored>| stored.as_ref().map(|stored| self.handed(stored).open());
+        let revision = past.revision;
+        Change { revision, before: open(&past.before), after: open(&past.after), last: open(&past.last) }
     }
 
     /// Forgets all history, so that every watch and page that asks for an older revision is told 410.
     pub fn compact(&mut self) {
-        let revision = self.revision;
         for rows in self.tables.values_mut() {
-            rows.history.clear();
-            rows.compacted = revision;
-        }
-    }
-}
-
-impl Rows {
-    fn index(&mut self, key: &Key, before: Option<&Value>, after: Option<&Value>) {
-        let node = |object: Option<&Value>| object?["spec"]["nodeName"].as_str().map(str::to_owned);
-        let (old, new) = (node(before), node(after));
-        if old == new {
-            return;
-        }
-        if let Some(keys) = old.and_then(|node| self.by_node.get_mut(&node)) {
-            keys.remove(key);
-        }
-        if let Some(node) = new {
-            self.by_node.entry(node).or_default().insert(key.clone());
-        }
-    }
-
-    fn remember(&mut self, change: Change) {
-        self.history.push_back(change);
-        if self.history.len() > HISTORY
-            && let Some(forgotten) = self.history.pop_front()
-        {
-            self.compacted = forgotten.revision;
+            rows.compact(self.revision);
         }
     }
 }
@@ -281,8 +239,8 @@ mod tests {
         json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"nodeName": node}})
     }
 
-    fn names<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<String> {
-        objects.map(|object| Key::of(object).name).collect()
+    fn names(objects: impl Iterator<Item = Object>) -> Vec<String> {
+        objects.map(|object| Key::of(&object).name).collect()
     }
 
     #[test]
@@ -317,12 +275,12 @@ mod tests {
             let since = state.revision();
             state.put(&PODS, pod("b", "n1"));
             state.remove(&PODS, &Key::new("ns", "a"));
-            let changes = state.changes_since(&PODS, since).unwrap();
+            let changes: Vec<Change> = state.changes_since(&PODS, since).unwrap().collect();
             assert_eq!(changes.len(), 2);
             assert!(changes[0].before.is_none() && changes[1].after.is_none());
             state.compact();
             assert!(state.changes_since(&PODS, since).is_none());
-            assert_eq!(state.changes_since(&PODS, state.revision()).map(|c| c.len()), Some(0));
+            assert_eq!(state.changes_since(&PODS, state.revision()).map(Iterator::count), Some(0));
         });
     }
 
@@ -335,7 +293,14 @@ mod tests {
             }
             assert_eq!(names(state.list(&PODS, Some("b"))), ["in-b"]);
             assert_eq!(names(state.list(&PODS, None)), ["in-a", "in-b", "in-c"]);
-            assert_eq!(names(state.list_after(&PODS, &Key::new("b", "in-b"))), ["in-c"]);
+            let now = state.revision();
+            let after = |scope, name: &str| {
+                let found = state.seek_then(&PODS, scope, &Key::new("b", name), now).unwrap();
+                names(found.iter().map(Stored::open))
+            };
+            assert_eq!(after(Scope::Everything, "in-b"), ["in-c"]);
+            assert_eq!(after(Scope::Namespace("b"), "in-a"), ["in-b"]);
+            assert_eq!(after(Scope::Namespace("c"), "in-b"), ["in-c"]);
         });
     }
 }

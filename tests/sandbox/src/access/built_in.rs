@@ -48,7 +48,7 @@ fn aggregate(cluster: &Cluster, name: &str) {
         return;
     };
     cluster.store.write(|state| {
-        let all: Vec<Object> = state.list(&CLUSTER_ROLES, None).cloned().collect();
+        let all: Vec<Object> = state.list(&CLUSTER_ROLES, None).collect();
         let role = state.get(&CLUSTER_ROLES, &Key::cluster(name))?;
         let mut next = Value::clone(&role);
         next["rules"] = aggregated(&role, &all)?;

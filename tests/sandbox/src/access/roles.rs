@@ -103,7 +103,7 @@ impl Roles {
             self.by_subject.clear();
             for collection in &WATCHED {
                 for object in state.list(collection, None) {
-                    self.replace(collection, &Key::of(object), Some(object));
+                    self.replace(collection, &Key::of(&object), Some(&object));
                 }
             }
         }

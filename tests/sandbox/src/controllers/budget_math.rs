@@ -1,12 +1,14 @@
 //! The numbers of a disruption budget: how many pods it expects, wants and has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use crate::pod;
 use crate::resource::{DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
-use crate::store::{Collection, Key, Object, State};
+use crate::store::{Collection, Key, State};
+
+use super::pod_brief::PodBrief;
 
 /// What a budget's status says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,20 +41,18 @@ pub(crate) struct Scales {
 
 impl Scales {
     /// Looks up the controllers of these pods.
-    pub(crate) fn of<'a>(state: &State, pods: impl Iterator<Item = &'a Object>) -> Self {
+    pub(crate) fn of(state: &State, namespace: &str, pods: &BTreeMap<String, PodBrief>) -> Self {
         let mut scales = Self { known: HashMap::new(), stranger: None };
         let mut seen: HashSet<&str> = HashSet::new();
-        for pod in pods {
-            let Some(owner) = pod::controller(pod) else {
-                continue;
-            };
+        for (name, pod) in pods {
+            let owner = &*pod.controller;
             let uid = owner["uid"].as_str().unwrap_or_default();
-            if !seen.insert(uid) {
+            if owner.is_null() || !seen.insert(uid) {
                 continue;
             }
-            match scale(state, pod::namespace(pod), owner) {
+            match scale(state, namespace, owner) {
                 Some((uid, replicas)) => drop(scales.known.insert(uid, replicas)),
-                None => scales.stranger = Some(pod::name(pod).to_owned()),
+                None => scales.stranger = Some(name.clone()),
             }
         }
         scales
@@ -89,9 +89,9 @@ fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)>
 ///
 /// # Errors
 /// When a percentage, or a number that may be unavailable, is of a scale that no controller has.
-pub(crate) fn numbers<'a>(
+pub(crate) fn numbers(
     budget: &Value,
-    pods: impl ExactSizeIterator<Item = &'a Object>,
+    pods: &BTreeMap<String, PodBrief>,
     scales: &Scales,
     disrupted: &Map<String, Value>,
 ) -> Result<Numbers, String> {
@@ -112,8 +112,8 @@ pub(crate) fn numbers<'a>(
         (expected, (expected - unavailable).max(0))
     };
     let healthy = pods
-        .filter(|pod| !pod::is_terminating(pod) && !disrupted.contains_key(pod::name(pod)))
-        .filter(|pod| pod::is_ready(pod))
+        .iter()
+        .filter(|(name, pod)| pod.ready && !pod.terminating && !disrupted.contains_key(*name))
         .count();
     Ok(Numbers { expected, desired, healthy: i64::try_from(healthy).unwrap_or(i64::MAX) })
 }
@@ -137,15 +137,15 @@ mod tests {
 
     #[expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
     fn check(spec: Value, ready: usize, of: usize, scale: i64, expected: (i64, i64, i64)) {
-        let pods: Vec<Object> = (0..of)
+        let pods: BTreeMap<String, PodBrief> = (0..of)
             .map(|number| {
                 let ready = if number < ready { "True" } else { "False" };
-                Object::new(json!({"metadata": {"name": number.to_string()},
-                    "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
+                let pod = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+                (number.to_string(), PodBrief::of(&pod, None))
             })
             .collect();
         let scales = Scales { known: HashMap::from([(String::new(), scale)]), stranger: None };
-        let found = numbers(&json!({"spec": spec}), pods.iter(), &scales, &Map::new()).unwrap();
+        let found = numbers(&json!({"spec": spec}), &pods, &scales, &Map::new()).unwrap();
         assert_eq!((found.expected, found.desired, found.allowed()), expected, "{spec}");
     }
 
@@ -165,10 +165,11 @@ mod tests {
 
     #[test]
     fn a_scale_that_nobody_knows_is_an_error_only_where_it_is_needed() {
-        let pod = Object::new(json!({"metadata": {"name": "a", "namespace": "ns", "ownerReferences": [
-            {"kind": "DaemonSet", "name": "d", "uid": "1", "controller": true}]}}));
-        let scales = Scales::of(&State::default(), [&pod].into_iter());
-        let of = |spec: Value| numbers(&json!({"spec": spec}), [&pod].into_iter(), &scales, &Map::new());
+        let pod = json!({"metadata": {"ownerReferences": [
+            {"kind": "DaemonSet", "name": "d", "uid": "1", "controller": true}]}});
+        let pods = BTreeMap::from([("a".to_owned(), PodBrief::of(&pod, None))]);
+        let scales = Scales::of(&State::default(), "ns", &pods);
+        let of = |spec: Value| numbers(&json!({"spec": spec}), &pods, &scales, &Map::new());
         assert!(of(json!({"minAvailable": 1})).is_ok());
         let because = of(json!({"maxUnavailable": 1})).unwrap_err();
         assert_eq!(because, r#"found no controllers for pod "a""#);

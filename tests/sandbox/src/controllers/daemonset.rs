@@ -15,6 +15,7 @@ use crate::store::{Change, Collection, Key, Object};
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
 use super::node_fit;
+use super::pod_brief::PodBrief;
 use super::pod_template::{self, PodName};
 use super::template_hash::template_hash;
 
@@ -28,7 +29,7 @@ enum Scope {
 /// One set's pods and the nodes that should have one.
 #[derive(Debug, Default)]
 struct Fleet {
-    pods: HashMap<String, BTreeMap<String, Object>>,
+    pods: HashMap<String, BTreeMap<String, PodBrief>>,
     wanted_on: BTreeSet<String>,
 }
 
@@ -80,7 +81,7 @@ impl DaemonSets {
             let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
             let pods = self.fleets.entry(text("uid")).or_default().pods.entry(node.clone()).or_default();
             if is_there {
-                pods.insert(pod::name(pod).to_owned(), pod.clone());
+                pods.insert(pod::name(pod).to_owned(), PodBrief::of(pod, None));
             } else {
                 pods.remove(pod::name(pod));
             }
@@ -105,7 +106,7 @@ impl DaemonSets {
             Scope::Everywhere => {
                 let mut nodes: BTreeSet<String> = fleet.pods.keys().cloned().collect();
                 let all = desk.state.list(&NODES, None);
-                nodes.extend(all.map(|node| pod::name(node).to_owned()));
+                nodes.extend(all.map(|node| pod::name(&node).to_owned()));
                 nodes
             }
         };
@@ -127,8 +128,8 @@ impl DaemonSets {
 impl Fleet {
     /// Sees to it that the set's pod is on a node if it should be, and only then.
     fn settle(&mut self, desk: &mut Desk<'_>, set: &Value, template: &Value, name: &str) {
-        let pods = self.pods.get(name).into_iter().flat_map(BTreeMap::values);
-        let mut live: Vec<&Object> = pods.filter(|pod| !pod::is_terminating(pod)).collect();
+        let pods = self.pods.get(name).into_iter().flatten();
+        let mut live: Vec<(&String, &PodBrief)> = pods.filter(|(_, pod)| !pod.terminating).collect();
         let node = desk.get(&NODES, &Key::cluster(name));
         let fits = |check: fn(&Value, &Value) -> Result<(), node_fit::Unfit>| {
             node.as_ref().is_some_and(|node| check(template, node).is_ok())
@@ -145,23 +146,25 @@ impl Fleet {
             desk.create(&PODS, pinned(template, name));
         }
         // One healthy pod stays where it may; finished ones make room for a new one.
-        live.sort_by_key(|pod| (pod::is_finished(pod), !pod::is_ready(pod)));
-        let keeps = fits(node_fit::check_staying) && live.first().is_some_and(|pod| !pod::is_finished(pod));
-        for pod in live.iter().skip(usize::from(keeps)) {
-            desk.delete(&PODS, pod, None, Propagation::Background);
+        live.sort_by_key(|(_, pod)| (pod.finished, !pod.ready));
+        let keeps = fits(node_fit::check_staying) && live.first().is_some_and(|(_, pod)| !pod.finished);
+        for (pod, _) in live.into_iter().skip(usize::from(keeps)) {
+            if let Some(pod) = desk.get(&PODS, &Key::new(pod::namespace(set), &**pod)) {
+                desk.delete(&PODS, &pod, None, Propagation::Background);
+            }
         }
     }
 
     fn report(&self, desk: &mut Desk<'_>, set: &Object) {
         let (mut current, mut ready, mut misplaced) = (0, 0, 0);
         for (node, pods) in &self.pods {
-            let active = || pods.values().filter(|pod| pod::is_active(pod));
+            let active = || pods.values().filter(|pod| pod.is_active());
             if active().next().is_none() {
                 continue;
             }
             if self.wanted_on.contains(node) {
                 current += 1;
-                ready += usize::from(active().any(|pod| pod::is_ready(pod)));
+                ready += usize::from(active().any(|pod| pod.ready));
             } else {
                 misplaced += 1;
             }

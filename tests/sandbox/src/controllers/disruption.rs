@@ -18,6 +18,7 @@ use crate::store::{Change, Collection, Key, Object};
 use super::budget_math::{self, Numbers};
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::pod_brief::PodBrief;
 
 /// How long an eviction's charge outlives a pod that does not go.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
@@ -25,7 +26,7 @@ const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 #[derive(Debug)]
 struct Members {
     selector: LabelSelector,
-    pods: BTreeMap<String, Object>,
+    pods: BTreeMap<String, PodBrief>,
 }
 
 /// The disruption controller.
@@ -74,7 +75,8 @@ impl Disruption {
                 change.after.as_ref().filter(|pod| members.selector.matches(&pod["metadata"]["labels"]));
             let had = match selected {
                 Some(pod) => {
-                    members.pods.insert(key.name.clone(), pod.clone());
+                    let brief = PodBrief::of(pod, members.pods.values().next());
+                    members.pods.insert(key.name.clone(), brief);
                     true
                 }
                 None => members.pods.remove(&key.name).is_some(),
@@ -103,11 +105,12 @@ impl Disruption {
             let Some(members) = budgets.and_then(|budgets| budgets.get_mut(&key.name)) else {
                 continue;
             };
-            let pods = desk.state.list(&PODS, Some(&key.namespace));
-            members.pods = pods
-                .filter(|pod| members.selector.matches(&pod["metadata"]["labels"]))
-                .map(|pod| (pod::name(pod).to_owned(), pod.clone()))
-                .collect();
+            for pod in desk.state.list(&PODS, Some(&key.namespace)) {
+                if members.selector.matches(&pod["metadata"]["labels"]) {
+                    let brief = PodBrief::of(&pod, members.pods.values().next());
+                    members.pods.insert(pod::name(&pod).to_owned(), brief);
+                }
+            }
         }
     }
 
@@ -118,8 +121,8 @@ impl Disruption {
             return;
         };
         let (disrupted, recheck) = still_disrupted(&budget, &members.pods, desk.now);
-        let scales = budget_math::Scales::of(desk.state, members.pods.values());
-        match budget_math::numbers(&budget, members.pods.values(), &scales, &disrupted) {
+        let scales = budget_math::Scales::of(desk.state, &key.namespace, &members.pods);
+        match budget_math::numbers(&budget, &members.pods, &scales, &disrupted) {
             Ok(numbers) => report(desk, &budget, &numbers, disrupted),
             Err(because) => report_failure(desk, &budget, &because),
         }
@@ -132,14 +135,14 @@ impl Disruption {
 /// The evictions that were charged and whose pods are still to go, and when the first charge runs out.
 fn still_disrupted(
     budget: &Value,
-    pods: &BTreeMap<String, Object>,
+    pods: &BTreeMap<String, PodBrief>,
     now: Timestamp,
 ) -> (Map<String, Value>, Option<Timestamp>) {
     let charged = budget["status"]["disruptedPods"].as_object();
     let mut still = Map::new();
     let mut recheck: Option<Timestamp> = None;
     for (name, since) in charged.into_iter().flatten() {
-        let stays = pods.get(name).is_some_and(|pod| !pod::is_terminating(pod));
+        let stays = pods.get(name).is_some_and(|pod| !pod.terminating);
         let since_time: Option<Timestamp> = since.as_str().and_then(|since| since.parse().ok());
         let Some(expires) = since_time.and_then(|since| since.checked_add(DELETION_TIMEOUT).ok()) else {
             continue;

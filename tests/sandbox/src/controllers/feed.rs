@@ -39,13 +39,13 @@ impl Feed {
         }
         let changes = seen.and_then(|seen| state.changes_since(collection, seen));
         if let Some(changes) = changes {
-            for change in &changes {
-                controller.observe(collection, change);
+            for change in changes {
+                controller.observe(collection, &change);
             }
         } else {
             controller.forget(collection);
             for object in state.list(collection, None) {
-                let change = Change { revision, before: None, after: Some(object.clone()), last: None };
+                let change = Change { revision, before: None, after: Some(object), last: None };
                 controller.observe(collection, &change);
             }
         }

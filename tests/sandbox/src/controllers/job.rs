@@ -41,7 +41,7 @@ impl Jobs {
         let Some(job) = desk.get(&JOBS, &key) else {
             return;
         };
-        let pods: Vec<Object> = self.pods.of(pod::uid(&job)).cloned().collect();
+        let pods = self.pods.objects(desk, &job);
         let finished = self.finished.entry(pod::uid(&job).to_owned()).or_default();
         for pod in &pods {
             match pod::phase(pod) {

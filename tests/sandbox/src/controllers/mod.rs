@@ -18,6 +18,7 @@ mod node_fit;
 mod node_lifecycle;
 mod node_loads;
 mod owned_pods;
+mod pod_brief;
 mod pod_gc;
 mod pod_status;
 mod pod_template;

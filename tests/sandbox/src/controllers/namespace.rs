@@ -22,7 +22,7 @@ pub(crate) struct Namespaces {
 fn empty(desk: &mut Desk<'_>, namespace: &str) -> bool {
     let mut empty = true;
     for resource in desk.catalog.all() {
-        let left: Vec<Object> = desk.state.list(&resource.collection, Some(namespace)).cloned().collect();
+        let left: Vec<Object> = desk.state.list(&resource.collection, Some(namespace)).collect();
         for object in left {
             empty = false;
             if desk.is_full() {

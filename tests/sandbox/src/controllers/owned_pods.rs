@@ -5,13 +5,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::pod;
+use crate::resource::PODS;
 use crate::store::{Change, Key, Object};
+
+use super::desk::Desk;
+use super::pod_brief::PodBrief;
+
+/// The pods of one controller, by name.
+#[derive(Debug, Default)]
+struct Siblings {
+    owner: Option<Key>,
+    pods: BTreeMap<String, PodBrief>,
+}
 
 /// The pods of every controller of one kind, and which controllers have something to do.
 #[derive(Debug)]
 pub(crate) struct OwnedPods {
     kind: &'static str,
-    pods: HashMap<String, BTreeMap<String, Object>>,
+    pods: HashMap<String, Siblings>,
     dirty: BTreeSet<Key>,
 }
 
@@ -28,16 +39,18 @@ impl OwnedPods {
             && after.as_ref().is_none_or(|(after, _)| *after != uid)
         {
             self.dirty.insert(key);
-            if let (Some(pods), Some(pod)) = (self.pods.get_mut(&uid), &change.before) {
-                pods.remove(pod::name(pod));
-                if pods.is_empty() {
+            if let (Some(siblings), Some(pod)) = (self.pods.get_mut(&uid), &change.before) {
+                siblings.pods.remove(pod::name(pod));
+                if siblings.pods.is_empty() {
                     self.pods.remove(&uid);
                 }
             }
         }
         if let Some(((uid, key), pod)) = after.zip(change.after.as_ref()) {
-            let pods = self.pods.entry(uid).or_default();
-            pods.insert(pod::name(pod).to_owned(), pod.clone());
+            let siblings = self.pods.entry(uid).or_default();
+            let brief = PodBrief::of(pod, siblings.pods.values().next());
+            siblings.pods.insert(pod::name(pod).to_owned(), brief);
+            siblings.owner = Some(key.clone());
             self.dirty.insert(key);
         }
     }
@@ -51,15 +64,20 @@ impl OwnedPods {
 
     /// Forgets the pods; what is to be done stays, and whoever had pods must look again.
     pub(crate) fn forget_pods(&mut self) {
-        for pods in std::mem::take(&mut self.pods).into_values() {
-            let owner = pods.values().next().and_then(|pod| self.owner(Some(pod)));
-            self.dirty.extend(owner.map(|(_, key)| key));
-        }
+        let siblings = std::mem::take(&mut self.pods).into_values();
+        self.dirty.extend(siblings.filter_map(|siblings| siblings.owner));
     }
 
-    /// The pods of the controller with this uid, by name.
-    pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = &Object> {
-        self.pods.get(uid).into_iter().flat_map(BTreeMap::values)
+    /// What is known of the pods of the controller with this uid, by name.
+    pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = (&str, &PodBrief)> {
+        let pods = self.pods.get(uid).into_iter().flat_map(|siblings| &siblings.pods);
+        pods.map(|(name, pod)| (name.as_str(), pod))
+    }
+
+    /// The pods themselves, for controllers that have few.
+    pub(crate) fn objects(&self, desk: &Desk<'_>, owner: &Value) -> Vec<Object> {
+        let names = self.of(pod::uid(owner)).map(|(name, _)| name);
+        names.filter_map(|name| desk.get(&PODS, &Key::new(pod::namespace(owner), name))).collect()
     }
 
     /// The next controller that has something to do.

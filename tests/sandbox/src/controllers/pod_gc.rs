@@ -59,7 +59,7 @@ impl Controller for PodGc {
 
     fn act(&mut self, desk: &mut Desk<'_>) -> Next {
         for node in std::mem::take(&mut self.gone) {
-            self.bound.extend(desk.state.on_node(&PODS, &node).map(|pod| Key::of(pod)));
+            self.bound.extend(desk.state.on_node(&PODS, &node).map(|pod| Key::of(&pod)));
         }
         for key in std::mem::take(&mut self.bound) {
             self.suspect(desk, key);

@@ -1,6 +1,7 @@
 //! `ReplicaSets`: as many pods as were asked for, new ones for those that go.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use crate::store::{Change, Collection, Key, Object};
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
 use super::owned_pods::OwnedPods;
+use super::pod_brief::PodBrief;
 use super::pod_template::{self, PodName};
 
 /// The `ReplicaSet` controller.
@@ -31,27 +33,29 @@ impl ReplicaSets {
         let Some(set) = desk.get(&REPLICA_SETS, &key) else {
             return;
         };
-        let pods: Vec<Object> = self.pods.of(pod::uid(&set)).cloned().collect();
-        let active: Vec<&Object> = pods.iter().filter(|pod| pod::is_active(pod)).collect();
+        let pods = || self.pods.of(pod::uid(&set));
+        let active = pods().filter(|(_, pod)| pod.is_active()).count();
         let wanted = replicas(&set);
+        let mut more = false;
         if !pod::is_terminating(&set) {
-            if active.len() < wanted {
-                for _ in active.len()..wanted {
-                    if desk.is_full() {
-                        self.pods.again(key);
-                        break;
-                    }
-                    if desk.create(&PODS, pod_template::pod(&set, PodName::Generated)).is_none() {
-                        break;
-                    }
+            for _ in active..wanted {
+                more = desk.is_full();
+                if more || desk.create(&PODS, pod_template::pod(&set, PodName::Generated)).is_none() {
+                    break;
                 }
-            } else {
-                for pod in surplus(&active, wanted) {
-                    desk.delete(&PODS, pod, None, Propagation::Background);
+            }
+            if active > wanted {
+                for name in surplus(pods(), active - wanted) {
+                    if let Some(pod) = desk.get(&PODS, &Key::new(&*key.namespace, name)) {
+                        desk.delete(&PODS, &pod, None, Propagation::Background);
+                    }
                 }
             }
         }
-        report(desk, &set, &pods);
+        report(desk, &set, pods().map(|(_, pod)| pod));
+        if more {
+            self.pods.again(key);
+        }
     }
 }
 
@@ -62,25 +66,34 @@ pub(crate) fn replicas(object: &Value) -> usize {
 }
 
 /// The pods that a smaller set can do without: those that serve least, and among equals the youngest.
-fn surplus<'a>(active: &[&'a Object], wanted: usize) -> Vec<&'a Object> {
-    let mut ranked = active.to_vec();
-    ranked.sort_by_key(|pod| {
-        let born = pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
-        (pod::node(pod).is_some(), pod::phase(pod) == "Running", pod::is_ready(pod), Reverse(born))
-    });
-    ranked.truncate(active.len().saturating_sub(wanted));
-    ranked
+fn surplus<'a>(pods: impl Iterator<Item = (&'a str, &'a PodBrief)>, number: usize) -> Vec<&'a str> {
+    let mut ranked: Vec<_> = pods.filter(|(_, pod)| pod.is_active()).collect();
+    ranked.sort_by_key(|(_, pod)| (pod.bound, pod.running, pod.ready, Reverse(pod.born)));
+    ranked.into_iter().take(number).map(|(name, _)| name).collect()
 }
 
-fn report(desk: &mut Desk<'_>, set: &Object, pods: &[Object]) {
+fn report<'a>(desk: &mut Desk<'_>, set: &Object, pods: impl Iterator<Item = &'a PodBrief>) {
     let selector =
         LabelSelector::parse(&json!({"matchLabels": set["spec"]["template"]["metadata"]["labels"]}));
-    let active = || pods.iter().filter(|pod| pod::is_active(pod));
-    let ready = active().filter(|pod| pod::is_ready(pod)).count();
-    let labelled = active().filter(|pod| selector.matches(&pod["metadata"]["labels"]));
-    let terminating = pods.iter().filter(|pod| pod::is_terminating(pod)).count();
+    // As a rule all pods have the same labels, and even the same copy of them.
+    let mut judged: Option<(&Arc<Value>, bool)> = None;
+    let (mut active, mut labelled, mut ready, mut terminating) = (0, 0, 0, 0);
+    for pod in pods {
+        terminating += usize::from(pod.terminating);
+        if !pod.is_active() {
+            continue;
+        }
+        let is_labelled = match judged {
+            Some((labels, verdict)) if Arc::ptr_eq(labels, &pod.labels) => verdict,
+            _ => selector.matches(&pod.labels),
+        };
+        judged = Some((&pod.labels, is_labelled));
+        active += 1;
+        labelled += usize::from(is_labelled);
+        ready += usize::from(pod.ready);
+    }
     let status = json!({
-        "replicas": active().count(), "fullyLabeledReplicas": labelled.count(), "readyReplicas": ready,
+        "replicas": active, "fullyLabeledReplicas": labelled, "readyReplicas": ready,
         "availableReplicas": ready, "terminatingReplicas": terminating,
         "observedGeneration": set["metadata"]["generation"],
     });

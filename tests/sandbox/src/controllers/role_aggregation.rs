@@ -32,7 +32,7 @@ impl Controller for RoleAggregation {
         if !std::mem::take(&mut self.is_stale) {
             return Next::Change;
         }
-        let all: Vec<Object> = desk.state.list(&CLUSTER_ROLES, None).cloned().collect();
+        let all: Vec<Object> = desk.state.list(&CLUSTER_ROLES, None).collect();
         for role in &all {
             if let Some(rules) = aggregated(role, &all) {
                 desk.edit(&CLUSTER_ROLES, role, |role| role["rules"] = rules);

@@ -38,7 +38,7 @@ impl StatefulSets {
         let Some(set) = desk.get(&STATEFUL_SETS, key) else {
             return;
         };
-        let pods: Vec<Object> = self.pods.of(pod::uid(&set)).cloned().collect();
+        let pods = self.pods.objects(desk, &set);
         if !pod::is_terminating(&set) && fill(desk, &set) == Turn::Next {
             shrink(desk, &set, &pods);
         }

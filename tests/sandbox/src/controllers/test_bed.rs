@@ -147,7 +147,7 @@ pub(crate) fn web() -> App {
 }
 
 pub(crate) fn pods(state: &State) -> Vec<Object> {
-    state.list(&PODS, Some("ns")).cloned().collect()
+    state.list(&PODS, Some("ns")).collect()
 }
 
 pub(crate) fn ready(state: &State) -> Vec<Object> {

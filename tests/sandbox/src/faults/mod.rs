@@ -139,12 +139,12 @@ impl Faults {
             collections.sort();
             collections.dedup();
             for collection in collections {
-                let covered = |object: &&Object| {
+                let covered = |object: &Object| {
                     let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
                     let (group, plural) = (&collection.group, &collection.plural);
                     target.covers(group, plural, field("namespace"), field("name"))
                 };
-                let objects: Vec<Object> = state.list(&collection, None).filter(covered).cloned().collect();
+                let objects: Vec<Object> = state.list(&collection, None).filter(covered).collect();
                 for object in objects {
                     state.put(&collection, Value::clone(&object));
                 }

@@ -22,7 +22,7 @@ pub(crate) fn begin(cluster: &Cluster, name: &str) -> Result<(), Refusal> {
                 "message": "Kubelet stopped posting node status."});
             change(cluster, state, &NODES, &Key::cluster(name), &condition, now)?;
         }
-        let pods: Vec<Object> = state.on_node(&PODS, name).cloned().collect();
+        let pods: Vec<Object> = state.on_node(&PODS, name).collect();
         for pod in pods.iter().filter(|pod| condition::is_true(&pod["status"], "Ready")) {
             let condition = json!({"type": "Ready", "status": "False", "lastProbeTime": null});
             change(cluster, state, &PODS, &Key::of(pod), &condition, now)?;

@@ -46,7 +46,7 @@ pub(super) fn changed(
     if call.stored.collection != CRDS {
         return Ok(());
     }
-    let keys: Vec<Key> = state.list(&CRDS, None).map(|crd| Key::of(crd)).collect();
+    let keys: Vec<Key> = state.list(&CRDS, None).map(|crd| Key::of(&crd)).collect();
     for key in keys.iter().filter(|key| call.name().is_empty() || key.name == call.name()) {
         attend(cluster, state, &call.stored, key)?;
     }
@@ -80,7 +80,7 @@ fn end(cluster: &Cluster, state: &mut State, collection: &Collection) {
     let Some(resource) = cluster.catalog.of(collection) else {
         return;
     };
-    let keys: Vec<Key> = state.list(collection, None).map(|object| Key::of(object)).collect();
+    let keys: Vec<Key> = state.list(collection, None).map(|object| Key::of(&object)).collect();
     for key in keys {
         // It was there a moment ago, under the same lock, so there is nothing to refuse.
         let options = DeleteOptions::default();

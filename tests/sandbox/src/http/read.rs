@@ -1,7 +1,5 @@
 //! Reading one object and listing many, whole or in pages.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -14,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::resource::PODS;
 use crate::selector::Selection;
-use crate::store::{Collection, Key, Object, State};
+use crate::store::{Collection, Key, Object, Scope, State, Stored};
 
 /// `GET` of one object, or of its status, which shows the same.
 pub(super) fn get(cluster: &Cluster, call: &Call) -> Answer {
@@ -40,12 +38,18 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
     let limit: usize = call.query.number("limit").unwrap_or_default();
     let start = call.query.get("continue").map(Continue::read).transpose()?;
     let oldest: u64 = call.query.number("resourceVersion").unwrap_or_default();
-    let page = cluster.store.read(|state| {
+    let (candidates, current) = cluster.store.read(|state| {
         if oldest > state.revision() {
             return Err(too_new(oldest, state.revision()));
         }
-        page(state, call, &selection, limit, start.as_ref())
+        let candidates = match &start {
+            None => Some(candidates(state, call, &selection)),
+            Some(start) => later(state, call, &selection, start),
+        };
+        Ok((candidates.ok_or_else(|| Refusal::expired(LOST_PAGE))?, state.revision()))
     })?;
+    let revision = start.map_or(current, |start| start.revision);
+    let page = page(candidates, &selection, limit, revision);
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata["continue"] = json!(next);
@@ -54,89 +58,80 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
         }
     }
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
-    Ok(answer::bytes_of(200, "application/json", show.list(&metadata, &page.objects)))
+    let objects = page.objects.iter().map(Stored::open).filter(|object| selection.matches(object));
+    Ok(answer::bytes_of(200, "application/json", show.list(&metadata, objects)))
 }
 
 /// Every object that a selection chooses, by the shortest way there is.
 pub(super) fn selected(state: &State, call: &Call, selection: &Selection) -> Vec<Object> {
+    let candidates = candidates(state, call, selection);
+    candidates.iter().map(Stored::open).filter(|object| selection.matches(object)).collect()
+}
+
+/// The objects that a selection may choose, none of them opened: on a large cluster that takes longer than others
+/// should wait.
+pub(super) fn candidates(state: &State, call: &Call, selection: &Selection) -> Vec<Stored> {
     let collection = call.resource.storage();
-    let namespace = selection.namespace.as_deref().or_else(|| selection.fields.exactly("metadata.namespace"));
-    let chosen = |object: &&Object| selection.matches(object);
+    let namespace = namespace(selection);
     if let Some(name) = selection.fields.exactly("metadata.name")
         && (namespace.is_some() || !call.resource.namespaced)
     {
         let key = Key::new(namespace.unwrap_or_default(), name);
-        return state.get(collection, &key).iter().filter(chosen).cloned().collect();
+        return state.find(collection, &key).into_iter().collect();
     }
-    if let Some(node) = selection.fields.exactly("spec.nodeName").filter(|node| !node.is_empty())
-        && *collection == PODS
-    {
-        return state.on_node(collection, node).filter(chosen).cloned().collect();
-    }
-    state.list(collection, namespace).filter(chosen).cloned().collect()
+    state.seek(collection, scope(collection, selection)).cloned().collect()
 }
 
+/// The same for the rest of a list, as it was when the list began; `None` when that is forgotten.
+fn later(state: &State, call: &Call, selection: &Selection, start: &Continue) -> Option<Vec<Stored>> {
+    let collection = call.resource.storage();
+    state.seek_then(collection, scope(collection, selection), &start.after, start.revision)
+}
+
+fn scope<'a>(collection: &Collection, selection: &'a Selection) -> Scope<'a> {
+    match node(collection, selection) {
+        Some(node) => Scope::Node(node),
+        None => namespace(selection).map_or(Scope::Everything, Scope::Namespace),
+    }
+}
+
+fn namespace(selection: &Selection) -> Option<&str> {
+    selection.namespace.as_deref().or_else(|| selection.fields.exactly("metadata.namespace"))
+}
+
+/// The one node whose pods a selection asks for.
+pub(super) fn node<'a>(collection: &Collection, selection: &'a Selection) -> Option<&'a str> {
+    let node = selection.fields.exactly("spec.nodeName")?;
+    (*collection == PODS && !node.is_empty()).then_some(node)
+}
+
+const LOST_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
+    a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+    the results.";
+
 struct Page {
-    objects: Vec<Object>,
+    /// Those that the selection chooses, or all that it may choose where there is no limit.
+    objects: Vec<Stored>,
     revision: u64,
     next: Option<String>,
     remaining: usize,
 }
 
-fn page(
-    state: &State,
-    call: &Call,
-    selection: &Selection,
-    limit: usize,
-    start: Option<&Continue>,
-) -> Result<Page, Refusal> {
-    let collection = call.resource.storage();
-    let revision = start.map_or_else(|| state.revision(), |start| start.revision);
-    let mut objects = match start {
-        None => selected(state, call, selection),
-        Some(start) => later(state, collection, selection, start)?,
-    };
-    let remaining = if limit == 0 { 0 } else { objects.len().saturating_sub(limit) };
-    objects.truncate(objects.len() - remaining);
-    let last = objects.last().filter(|_| remaining > 0);
-    let next = last.map(|last| Continue { revision, after: Key::of(last) }.write());
-    Ok(Page { objects, revision, next, remaining })
-}
-
-/// The rest of a list, as it was when the list began: what has changed since is undone.
-fn later(
-    state: &State,
-    collection: &Collection,
-    selection: &Selection,
-    start: &Continue,
-) -> Result<Vec<Object>, Refusal> {
-    let changes = state.changes_since(collection, start.revision).ok_or_else(|| {
-        Refusal::expired(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new \
-             list without the continue parameter, or use the continue token in this response to retrieve the \
-             remainder of the results.",
-        )
-    })?;
-    let mut then: BTreeMap<Key, Option<Object>> = BTreeMap::new();
-    for change in changes {
-        let known = change.before.as_ref().or(change.after.as_ref());
-        if let Some(key) = known.map(|object| Key::of(object)).filter(|key| *key > start.after) {
-            // Its first change since tells what it was.
-            then.entry(key).or_insert(change.before);
-        }
+fn page(mut candidates: Vec<Stored>, selection: &Selection, limit: usize, revision: u64) -> Page {
+    let mut remaining = 0;
+    if limit > 0 && selection.is_everything() {
+        remaining = candidates.len().saturating_sub(limit);
+        candidates.truncate(limit);
+    } else if limit > 0 {
+        // One more than asked for says whether there is more.
+        let chosen = candidates.into_iter().filter(|stored| selection.matches(&stored.open()));
+        candidates = chosen.take(limit.saturating_add(1)).collect();
+        remaining = candidates.len().saturating_sub(limit);
+        candidates.truncate(limit);
     }
-    let in_place =
-        |key: &Key| selection.namespace.as_deref().is_none_or(|namespace| key.namespace == namespace);
-    let mut rest: BTreeMap<Key, Object> = state
-        .list_after(collection, &start.after)
-        .map(|object| (Key::of(object), object.clone()))
-        .take_while(|(key, _)| in_place(key))
-        .filter(|(key, _)| !then.contains_key(key))
-        .collect();
-    rest.extend(
-        then.into_iter().filter_map(|(key, before)| Some((key, before?))).filter(|(key, _)| in_place(key)),
-    );
-    Ok(rest.into_values().filter(|object| selection.matches(object)).collect())
+    let last = candidates.last().filter(|_| remaining > 0);
+    let next = last.map(|last| Continue { revision, after: Key::of(&last.open()) }.write());
+    Page { objects: candidates, revision, next, remaining }
 }
 
 /// Where a list goes on, as an opaque token.

@@ -73,8 +73,9 @@ impl Show {
     }
 
     /// A list.
-    pub(crate) fn list(&self, metadata: &Value, objects: &[Object]) -> Vec<u8> {
+    pub(crate) fn list(&self, metadata: &Value, objects: impl IntoIterator<Item = Object>) -> Vec<u8> {
         if self.form == Form::Table {
+            let objects: Vec<Object> = objects.into_iter().collect();
             let shaped: Vec<Cow<'_, Value>> = objects.iter().map(|object| self.shape(object)).collect();
             let shaped: Vec<&Value> = shaped.iter().map(AsRef::as_ref).collect();
             return bytes(&self.table(metadata, &shaped, true));
@@ -83,17 +84,17 @@ impl Show {
             Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             _ => (self.list_kind(), self.resource.api_version()),
         };
-        // Written piece by piece: a list of all pods is too large to be built twice.
-        let mut out = Vec::with_capacity(64 + objects.len() * 512);
+        // Written piece by piece: all pods of a large cluster are too many to be open at once.
+        let mut out = Vec::new();
         let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         out.extend(bytes(&head));
         out.pop();
         out.extend(b",\"items\":[");
-        for (index, object) in objects.iter().enumerate() {
+        for (index, object) in objects.into_iter().enumerate() {
             if index > 0 {
                 out.push(b',');
             }
-            let object = self.shape(object);
+            let object = self.shape(&object);
             let named = self.resource.definition.is_some();
             match self.form {
                 Form::Metadata => out.extend(bytes(&partial(&object))),

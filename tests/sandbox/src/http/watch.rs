@@ -17,10 +17,12 @@ use super::show::Show;
 use super::{Answer, Api, answer, read};
 use crate::refusal::Refusal;
 use crate::selector::Selection;
-use crate::store::{Change, Collection, Object, State};
+use crate::store::{Change, Collection, Object, State, Stored};
 
 /// How often a quiet watch that asks for bookmarks is told how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How many changes a watch that is behind takes in at a time.
+const AT_ONCE: usize = 500;
 /// How long a watch runs that names no end of its own.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
@@ -107,6 +109,9 @@ impl Watch {
             if !said.is_empty() {
                 return Some(said);
             }
+            if self.since < grown {
+                continue;
+            }
             tokio::select! {
                 biased;
                 changed = self.grown.changed() => if changed.is_err() { return None },
@@ -123,8 +128,7 @@ impl Watch {
             return Vec::new();
         }
         let store = &self.api.cluster().store;
-        let (changes, revision) =
-            store.read(|state| (state.changes_since(&self.collection, self.since), state.revision()));
+        let (changes, revision) = store.read(|state| (self.changes(state), state.revision()));
         let mut said = Vec::new();
         let Some(changes) = changes else {
             self.over = true;
@@ -135,8 +139,18 @@ impl Watch {
         for change in &changes {
             self.say(change, &mut said);
         }
-        self.since = revision;
+        let more = changes.len() == AT_ONCE;
+        self.since = changes.last().filter(|_| more).map_or(revision, |change| change.revision);
         said
+    }
+
+    /// The next changes that it may have to tell of. One that watches a node's pods looks at no others.
+    fn changes(&self, state: &State) -> Option<Vec<Change>> {
+        let changes: Box<dyn Iterator<Item = Change>> = match read::node(&self.collection, &self.selection) {
+            Some(node) => Box::new(state.changes_on_node(&self.collection, node, self.since)?),
+            None => Box::new(state.changes_since(&self.collection, self.since)?),
+        };
+        Some(changes.take(AT_ONCE).collect())
     }
 
     fn say(&mut self, change: &Change, said: &mut Vec<u8>) {
@@ -159,11 +173,11 @@ impl Watch {
     /// The objects that are there, and where the watch begins after them.
     fn initial(&mut self, call: &Call, with_end: bool) -> Vec<u8> {
         let store = &self.api.cluster().store;
-        let (objects, revision) =
-            store.read(|state| (read::selected(state, call, &self.selection), state.revision()));
+        let (candidates, revision) =
+            store.read(|state| (read::candidates(state, call, &self.selection), state.revision()));
         let mut said = Vec::new();
-        for object in &objects {
-            let shown = self.show.event(object, !self.said_any);
+        for object in candidates.iter().map(Stored::open).filter(|object| self.selection.matches(object)) {
+            let shown = self.show.event(&object, !self.said_any);
             self.said_any = true;
             line(&mut said, "ADDED", &shown);
         }

@@ -96,7 +96,7 @@ pub(super) async fn delete_many(cluster: &Cluster, call: &Call) -> Answer {
     let revision = cluster.store.read(|state| state.revision().to_string());
     let show = super::show::Show::new(&call.resource, call.form, None, cluster.clock.now());
     let metadata = json!({"continue": "", "resourceVersion": revision});
-    Ok(answer::bytes_of(200, "application/json", show.list(&metadata, &chosen)))
+    Ok(answer::bytes_of(200, "application/json", show.list(&metadata, chosen)))
 }
 
 fn delete_one(

@@ -46,7 +46,7 @@ async fn an_owner_deleted_in_the_foreground_goes_last() {
 async fn orphans_stay_and_lose_their_owner() {
     let bed = Bed::new(1);
     bed.run(web().replicas(2)).await;
-    let set = bed.read(|state| state.list(&REPLICA_SETS, Some("ns")).next().cloned()).unwrap();
+    let set = bed.read(|state| state.list(&REPLICA_SETS, Some("ns")).next()).unwrap();
     bed.delete(&DEPLOYMENTS, &Key::new("ns", "web"), &propagated(Propagation::Orphan));
     bed.until("the deployment is gone", |state| state.list(&DEPLOYMENTS, Some("ns")).next().is_none()).await;
     bed.pass(Duration::from_secs(5)).await;

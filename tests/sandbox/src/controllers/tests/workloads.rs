@@ -54,7 +54,7 @@ async fn daemonset_pods_tolerate_a_cordon_and_come_back_on_their_node() {
     let bed = Bed::new(3);
     bed.cordon("node-02");
     bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
-    let on_second = |state: &State| state.on_node(&PODS, "node-02").cloned().collect::<Vec<_>>();
+    let on_second = |state: &State| state.on_node(&PODS, "node-02").collect::<Vec<_>>();
     let pod = bed.read(on_second).remove(0);
     bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
     bed.until("another runs there", |state| {
@@ -77,7 +77,7 @@ async fn a_daemonset_stays_away_from_a_foreign_taint_but_not_for_it() {
         node["spec"]["taints"] = json!([{"key": "medik8s.io/drain", "effect": "NoSchedule"}]);
     });
     bed.pass(Duration::from_secs(5)).await;
-    let pod = bed.read(|state| state.on_node(&PODS, "node-02").next().cloned()).unwrap();
+    let pod = bed.read(|state| state.on_node(&PODS, "node-02").next()).unwrap();
     bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
     bed.until("the pod is gone", |state| pods(state).len() == 1).await;
     bed.pass(Duration::from_secs(5)).await;

@@ -1,0 +1,228 @@
+//! The objects of one collection, by name and by node, and its last changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::place::{Key, Scope};
+use super::stored::{Object, Stored};
+
+/// How many past changes a collection keeps for watches that come late.
+const HISTORY: usize = 20_000;
+/// How many revisions of a collection's objects stay open: as many as its readers may be behind, and all objects of a
+/// collection that is not large.
+const OPEN: usize = 8_192;
+
+/// One change of one object, as it is remembered.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) key: Key,
+    pub(super) revision: u64,
+    pub(super) before: Option<Stored>,
+    pub(super) after: Option<Stored>,
+    pub(super) last: Option<Stored>,
+}
+
+/// A collection.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    objects: BTreeMap<Key, Stored>,
+    nodes: HashMap<Arc<str>, OnNode>,
+    history: VecDeque<Past>,
+    /// Changes up to and including this revision are forgotten.
+    compacted: u64,
+    /// What is open, in the order of writing.
+    open: VecDeque<Stored>,
+}
+
+/// What is on one node, and the revisions in history that concern it.
+#[derive(Debug, Default)]
+struct OnNode {
+    keys: BTreeSet<Key>,
+    changes: VecDeque<u64>,
+}
+
+impl Rows {
+    pub(super) fn get(&self, key: &Key) -> Option<&Stored> {
+        self.objects.get(key)
+    }
+
+    /// The objects in a scope, in key order, those after a key where one is given.
+    pub(super) fn seek<'a>(
+        &'a self,
+        scope: Scope<'a>,
+        after: Option<&Key>,
+    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Stored)> + 'a> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        match scope {
+            Scope::Everything => Box::new(self.objects.range((from, Bound::Unbounded))),
+            Scope::Namespace(namespace) => {
+                let first = Key::new(namespace, "");
+                let from = match after {
+                    Some(after) if *after >= first => from,
+                    _ => Bound::Included(first),
+                };
+                let rows = self.objects.range((from, Bound::Unbounded));
+                Box::new(rows.take_while(move |(key, _)| key.namespace == namespace))
+            }
+            Scope::Node(node) => {
+                let keys = self.nodes.get(node).into_iter();
+                let keys = keys.flat_map(move |on| on.keys.range((from.clone(), Bound::Unbounded)));
+                Box::new(keys.filter_map(|key| Some((key, self.objects.get(key)?))))
+            }
+        }
+    }
+
+    /// The same, as it was at a revision: what has changed since is undone. `None` when that is forgotten.
+    pub(super) fn seek_then<'a>(
+        &'a self,
+        scope: Scope<'a>,
+        after: &Key,
+        revision: u64,
+    ) -> Option<Vec<&'a Stored>> {
+        let mut then: BTreeMap<&Key, Option<&Stored>> =
+            self.seek(scope, Some(after)).map(|(key, now)| (key, Some(now))).collect();
+        let mut undone = HashSet::new();
+        for past in self.changes(None, revision)? {
+            // Its first change since tells what it was.
+            if past.key > *after && undone.insert(&past.key) {
+                let before = past.before.as_ref().filter(|before| scope.has(&past.key, before.node()));
+                then.insert(&past.key, before);
+            }
+        }
+        Some(then.into_values().flatten().collect())
+    }
+
+    /// Writes an object at a revision.
+    pub(super) fn put(&mut self, key: &Key, object: Object, revision: u64) {
+        let node = object["spec"]["nodeName"].as_str().map(|node| self.interned(node));
+        let after = Stored::new(object, node);
+        let before = self.objects.insert(key.clone(), after.clone());
+        self.index(key, before.as_ref(), Some(&after));
+        self.remember(Past { key: key.clone(), revision, before, after: Some(after), last: None });
+    }
+
+    /// Removes an object; `last` makes its last state of the one before.
+    pub(super) fn remove(
+        &mut self,
+        key: &Key,
+        revision: u64,
+        last: impl FnOnce(Value) -> Value,
+    ) -> Option<Object> {
+        let before = self.objects.remove(key)?;
+        self.index(key, Some(&before), None);
+        let last = Object::new(last(Value::clone(&before.open())));
+        let stored = Stored::new(last.clone(), before.node().cloned());
+        let key = key.clone();
+        self.remember(Past { key, revision, before: Some(before), after: None, last: Some(stored) });
+        Some(last)
+    }
+
+    /// The changes after a revision, oldest first, and of one node where one is given; `None` when some of them are
+    /// forgotten.
+    pub(super) fn changes<'a>(
+        &'a self,
+        node: Option<&str>,
+        since: u64,
+    ) -> Option<Box<dyn Iterator<Item = &'a Past> + 'a>> {
+        if since < self.compacted {
+            return None;
+        }
+        let Some(node) = node else {
+            return Some(Box::new(self.history.range(self.first_after(since)..)));
+        };
+        let Some(on) = self.nodes.get(node) else {
+            return Some(Box::new(std::iter::empty()));
+        };
+        let first = on.changes.partition_point(|revision| *revision <= since);
+        let found = on.changes.range(first..).filter_map(|revision| {
+            self.history.get(self.first_after(revision - 1)).filter(|past| past.revision == *revision)
+        });
+        Some(Box::new(found))
+    }
+
+    /// Forgets all history.
+    pub(super) fn compact(&mut self, revision: u64) {
+        self.history.clear();
+        for on in self.nodes.values_mut() {
+            on.changes.clear();
+        }
+        self.nodes.retain(|_, on| !on.keys.is_empty());
+        self.compacted = revision;
+    }
+
+    fn first_after(&self, revision: u64) -> usize {
+        self.history.partition_point(|past| past.revision <= revision)
+    }
+
+    /// The one copy of a node's name.
+    fn interned(&mut self, node: &str) -> Arc<str> {
+        if let Some((name, _)) = self.nodes.get_key_value(node) {
+            return name.clone();
+        }
+        let name: Arc<str> = node.into();
+        self.nodes.insert(name.clone(), OnNode::default());
+        name
+    }
+
+    fn index(&mut self, key: &Key, before: Option<&Stored>, after: Option<&Stored>) {
+        let (old, new) = (before.and_then(Stored::node), after.and_then(Stored::node));
+        if old == new {
+            return;
+        }
+        if let Some(on) = old.and_then(|node| self.nodes.get_mut(node)) {
+            on.keys.remove(key);
+        }
+        if let Some(on) = new.and_then(|node| self.nodes.get_mut(node)) {
+            on.keys.insert(key.clone());
+        }
+    }
+
+    fn remember(&mut self, past: Past) {
+        for node in past.nodes() {
+            if let Some(on) = self.nodes.get_mut(&node) {
+                on.changes.push_back(past.revision);
+            }
+        }
+        // Whoever is told of the change looks at what was before it too.
+        let reopened = past.before.iter().filter(|before| before.unfold());
+        let written = past.after.iter().chain(&past.last);
+        self.open.extend(reopened.chain(written).cloned());
+        self.history.push_back(past);
+        if self.history.len() > HISTORY
+            && let Some(forgotten) = self.history.pop_front()
+        {
+            self.forget(&forgotten);
+        }
+        while self.open.len() > OPEN {
+            if let Some(oldest) = self.open.pop_front() {
+                oldest.fold();
+            }
+        }
+    }
+
+    fn forget(&mut self, past: &Past) {
+        self.compacted = past.revision;
+        for node in past.nodes() {
+            let Some(on) = self.nodes.get_mut(&node) else {
+                continue;
+            };
+            on.changes.pop_front();
+            if on.keys.is_empty() && on.changes.is_empty() {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+}
+
+impl Past {
+    /// The nodes that the change concerns, at most two.
+    fn nodes(&self) -> impl Iterator<Item = Arc<str>> + use<> {
+        let node = |stored: &Option<Stored>| stored.as_ref().and_then(Stored::node).cloned();
+        let (before, after) = (node(&self.before), node(&self.after));
+        let moved = after.filter(|after| Some(after) != before.as_ref());
+        before.into_iter().chain(moved)
+    }
+}
