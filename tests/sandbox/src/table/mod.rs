@@ -3,6 +3,7 @@
 mod nodes;
 mod pods;
 mod rest;
+mod rights;
 mod workloads;
 
 use jiff::Timestamp;
@@ -104,6 +105,8 @@ fn built_in(resource: &Resource) -> &'static Table {
         ("policy", "poddisruptionbudgets") => &workloads::BUDGETS,
         ("coordination.k8s.io", "leases") => &rest::LEASES,
         ("apiextensions.k8s.io", "customresourcedefinitions") => &rest::DEFINITIONS,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rights::ROLES,
+        ("rbac.authorization.k8s.io", _) => &rights::BINDINGS,
         ("scheduling.k8s.io", "priorityclasses") => &rest::PRIORITY_CLASSES,
         _ => &rest::PLAIN,
     }

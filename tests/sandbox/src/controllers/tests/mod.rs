@@ -1,5 +1,6 @@
 //! Promises that the controllers keep together, on a cluster without HTTP.
 
+mod accounts;
 mod budgets;
 mod nodes;
 mod removal;
