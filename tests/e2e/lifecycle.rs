@@ -241,15 +241,16 @@ async fn a_pod_behind_a_budget_is_shown_as_blocked_and_goes_when_the_budget_free
 
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-budget", &node).await;
-    let blocked = |found: Option<&NodeMaintenance>| {
-        found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())
+    let refused = |found: Option<&NodeMaintenance>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status.is_some_and(|status| status.blocked_pods.first().is_some_and(|pod| pod.attempts == 1))
     };
-    let found = until(&cluster.maintenances(), "e2e-budget", "blocked", blocked).await.unwrap();
+    let found = until(&cluster.maintenances(), "e2e-budget", "refused once", refused).await.unwrap();
     let status = found.status.unwrap();
     let pod = &status.blocked_pods[0];
     assert_eq!(pod.reason, nm_shared::BlockReason::DisruptionBudget);
     assert_eq!(pod.message, "The disruption budget cart needs 1 healthy pods and has 1 currently");
-    assert!(status.last_error.contains(&pod.message) && pod.attempts >= 1);
+    assert!(status.last_error.contains(&pod.message));
 
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(cluster.client.clone(), workload.namespace());
@@ -273,8 +274,9 @@ async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
     let blocked = |found: Option<&NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.pod_counts.blocked == 1)
     };
-    let counted =
-        until(&cluster.maintenances(), "e2e-crash", "blocked", blocked).await.unwrap().status.unwrap();
+    let halfway = until(&cluster.maintenances(), "e2e-crash", "blocked", blocked).await.unwrap();
+    events_until(&cluster, &halfway, "BeginMaintenance").await;
+    let counted = halfway.status.unwrap();
     first.crash().await;
 
     let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =

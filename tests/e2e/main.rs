@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod kubectl;
+mod inheritance;
 mod layout;
 mod lifecycle;
 mod manifests;

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::api::DeleteParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Reconciler, skipped};
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, node_of};
+use serde_json::json;
 
 use crate::{drained, start, stop};
 
@@ -50,7 +50,7 @@ fn used(cluster: &Cluster, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A drain that a budget holds up, and the same node twice, so that an event repeats.
+/// A drain that a budget holds up until the pod is deleted past it, and the same node twice, so that an event repeats.
 async fn everything(cluster: &Cluster) {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
@@ -62,8 +62,8 @@ async fn everything(cluster: &Cluster) {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())
     };
     until(&cluster.maintenances(), "e2e-rights", "blocked", blocked).await;
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), workload.namespace());
-    budgets.delete("cart", &DeleteParams::default()).await.unwrap();
+    let impatient = Patch::Merge(json!({"spec": {"drain": {"deleteAfterSeconds": 1}}}));
+    cluster.maintenances().patch("e2e-rights", &PatchParams::default(), &impatient).await.unwrap();
     drained(cluster, "e2e-rights").await;
     stop(cluster, "e2e-rights").await;
     start(cluster, "e2e-again", &node).await;
