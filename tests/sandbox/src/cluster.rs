@@ -1,7 +1,8 @@
-//! What the API server and the controllers share: objects, kinds and time.
+//! What the API server and the controllers share: objects, kinds and time, and who is asked before objects change.
 
 use std::sync::{PoisonError, RwLock};
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::resource::{Resource, built_in};
 use crate::store::{Collection, Store};
@@ -15,12 +16,14 @@ pub struct Cluster {
     pub catalog: Catalog,
     /// The time.
     pub clock: Clock,
+    /// The webhooks that are asked before something is written.
+    pub admission: Admission,
 }
 
 impl Cluster {
     /// An empty cluster with the built-in resources.
     pub fn new(clock: Clock) -> Self {
-        Self { store: Store::default(), catalog: Catalog::default(), clock }
+        Self { store: Store::default(), catalog: Catalog::default(), clock, admission: Admission::default() }
     }
 }
 

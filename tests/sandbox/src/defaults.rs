@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::configuration;
 use crate::rbac_objects;
 use crate::resource::{NODES, Resource};
 
@@ -143,8 +144,12 @@ fn quality_of_service(spec: &Value) -> &'static str {
     if containers.into_iter().any(asks) { "Burstable" } else { "BestEffort" }
 }
 
-/// Leaves out what the API server leaves out when it writes an object: flags that are not set, lists without items.
+/// What the API server does to every object that it writes: it leaves out flags that are not set and lists without
+/// items, and fills in what an update may have left out.
 pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
+    if resource.group() == "admissionregistration.k8s.io" {
+        configuration::fill(object);
+    }
     if resource.collection != NODES {
         return;
     }

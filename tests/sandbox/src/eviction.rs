@@ -42,10 +42,7 @@ pub fn evict(
     let missing = || Refusal::not_found("", "pods", name);
     let pods = catalog.of(&PODS).ok_or_else(missing)?;
     let budgets = catalog.of(&BUDGETS).ok_or_else(missing)?;
-    admit(state, &pods, &key)?;
-    if eviction["metadata"]["name"].as_str().is_some_and(|named| named != name) {
-        return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
-    }
+    admit(state, &pods, &key, eviction)?;
     let effect = match effect {
         Effect::Real if is_dry_run(&eviction["deleteOptions"]) => Effect::DryRun,
         effect => effect,
@@ -60,12 +57,19 @@ pub fn evict(
     delete(state, &pods, &key, &eviction["deleteOptions"], effect, now)
 }
 
-fn admit(state: &State, pods: &Resource, key: &Key) -> Result<(), Refusal> {
+/// What is checked before any webhook is asked: the namespace, and that the body is about this pod.
+///
+/// # Errors
+/// 404 and 403 for a namespace that is missing or terminating, 400 when the body names another pod.
+pub(crate) fn admit(state: &State, pods: &Resource, key: &Key, eviction: &Value) -> Result<(), Refusal> {
     let namespace = state
         .get(&NAMESPACES, &Key::cluster(&*key.namespace))
         .ok_or_else(|| Refusal::not_found("", "namespaces", &key.namespace))?;
     if pod::is_terminating(&namespace) {
         return Err(registry::namespace_terminating(pods, key));
+    }
+    if eviction["metadata"]["name"].as_str().is_some_and(|named| named != key.name) {
+        return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
     Ok(())
 }

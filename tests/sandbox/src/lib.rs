@@ -1,6 +1,7 @@
 //! A Kubernetes cluster in one process: for trying kubectl-nm, and for its suites.
 
 mod access;
+pub mod admission;
 pub mod binding;
 pub mod cli;
 pub mod clock;
@@ -17,6 +18,7 @@ pub mod faults;
 pub mod http;
 mod known_fields;
 mod kubeconfig;
+pub mod kubevirt;
 mod label_selector;
 mod openapi;
 mod patch;

@@ -2,6 +2,8 @@
 //!
 //! The wording is the API server's own, since programs match on it; the recordings hold it.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 /// An answer that is not a success.
@@ -10,7 +12,7 @@ pub struct Refusal {
     /// HTTP status code.
     pub code: u16,
     /// `reason` of the Status; some internal errors carry none.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Cow<'static, str>>,
     /// The sentence a person reads.
     pub message: String,
     /// `details` of the Status.
@@ -26,7 +28,7 @@ impl Refusal {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason: Some(reason),
+            reason: Some(Cow::Borrowed(reason)),
             message: message.into(),
             details: None,
             retry_after: None,
@@ -111,7 +113,7 @@ impl Refusal {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code,
         });
-        if let Some(reason) = self.reason {
+        if let Some(reason) = &self.reason {
             status["reason"] = json!(reason);
         }
         if let Some(details) = &self.details {

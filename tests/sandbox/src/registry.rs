@@ -69,10 +69,24 @@ pub enum Propagation {
 pub fn create(
     state: &mut State,
     resource: &Resource,
-    mut object: Value,
+    object: Value,
     now: Timestamp,
     effect: Effect,
 ) -> Result<Object, Refusal> {
+    let object = complete(state, resource, object, now)?;
+    insert(state, resource, object, effect)
+}
+
+/// A new object as it is to be stored, which is what webhooks are shown of it.
+///
+/// # Errors
+/// 422 without a name, 404 and 403 for a namespace that is missing or terminating.
+pub fn complete(
+    state: &State,
+    resource: &Resource,
+    mut object: Value,
+    now: Timestamp,
+) -> Result<Value, Refusal> {
     let generate = object["metadata"]["generateName"].as_str().map(str::to_owned);
     if let (None, Some(prefix)) = (object["metadata"]["name"].as_str(), generate) {
         object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
@@ -88,10 +102,6 @@ pub fn create(
     }
     if resource.namespaced {
         admit_namespace(state, resource, &key)?;
-    }
-    if let Some(existing) = state.get(&resource.collection, &key) {
-        let terminating = !existing["metadata"]["deletionTimestamp"].is_null();
-        return Err(Refusal::already_exists(resource.group(), resource.plural(), &key.name, terminating));
     }
     let metadata = &mut object["metadata"];
     metadata["uid"] = json!(Uuid::new_v4().to_string());
@@ -110,6 +120,28 @@ pub fn create(
     object["kind"] = json!(resource.kind);
     defaults::fill(resource, &mut object);
     defaults::tidy(resource, &mut object);
+    Ok(object)
+}
+
+/// Stores a new object that is complete.
+///
+/// # Errors
+/// 409 if the name is taken, 404 and 403 for a namespace that is missing or terminating.
+pub fn insert(
+    state: &mut State,
+    resource: &Resource,
+    object: Value,
+    effect: Effect,
+) -> Result<Object, Refusal> {
+    let key = Key::of(&object);
+    if resource.namespaced {
+        // It may have gone while somebody was asked about the object.
+        admit_namespace(state, resource, &key)?;
+    }
+    if let Some(existing) = state.get(&resource.collection, &key) {
+        let terminating = !existing["metadata"]["deletionTimestamp"].is_null();
+        return Err(Refusal::already_exists(resource.group(), resource.plural(), &key.name, terminating));
+    }
     Ok(commit(state, resource, object, effect))
 }
 

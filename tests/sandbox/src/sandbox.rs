@@ -9,7 +9,9 @@ use crate::cluster::Cluster;
 use crate::controllers::Controllers;
 use crate::controllers::kubelet::Pace;
 use crate::faults::Faults;
+use crate::kubevirt;
 use crate::pod;
+use crate::refusal::Refusal;
 use crate::request_log::RequestLog;
 use crate::resource::PODS;
 use crate::server::{Server, Service};
@@ -63,7 +65,7 @@ impl Sandbox {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let cluster = Arc::new(Cluster::new(Clock::start()));
-        let refused = |refusal: crate::refusal::Refusal| io::Error::other(refusal.message);
+        let refused = |refusal: Refusal| io::Error::other(refusal.message);
         workload::seed_nodes(&cluster, options.nodes).map_err(refused)?;
         let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
         let server = Server::start(cluster.clone()).await?;
@@ -71,6 +73,15 @@ impl Sandbox {
         let controllers = Controllers::start(&cluster, pace);
         until_ready(&cluster, pods).await;
         Ok(Self { cluster, server, controllers })
+    }
+
+    /// Brings a stand-in for KubeVirt to the cluster, whose migrations take so long: see [`kubevirt::install`].
+    ///
+    /// # Errors
+    /// When it is there already.
+    pub fn with_kubevirt(mut self, migration: Duration) -> Result<Self, Refusal> {
+        kubevirt::install(&self.cluster, &mut self.controllers, migration)?;
+        Ok(self)
     }
 
     /// A kubeconfig of the administrator, in YAML.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::configuration;
 use crate::event_shapes;
 use crate::rbac_objects;
 use crate::refusal::FieldError;
@@ -37,6 +38,9 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
             errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
         }
         ("policy", "poddisruptionbudgets") => errors.extend(budget(object)),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            errors.extend(configuration::check(object));
+        }
         ("rbac.authorization.k8s.io", plural) => errors.extend(rbac_objects::check(plural, object, old)),
         _ => {}
     }

@@ -4,10 +4,10 @@
 //! as a task of its own. [`Controllers`] holds those tasks; dropping it stops them.
 
 mod budget_math;
-mod controller;
+pub(crate) mod controller;
 mod daemonset;
 mod deployment;
-mod desk;
+pub(crate) mod desk;
 mod disruption;
 mod feed;
 mod garbage;
@@ -20,7 +20,7 @@ mod node_loads;
 mod owned_pods;
 mod pod_brief;
 mod pod_gc;
-mod pod_status;
+pub(crate) mod pod_status;
 mod pod_template;
 mod replicaset;
 mod role_aggregation;
@@ -33,7 +33,7 @@ mod template_hash;
 pub(crate) mod test_bed;
 #[cfg(test)]
 mod tests;
-mod timeline;
+pub(crate) mod timeline;
 
 use std::sync::Arc;
 
@@ -77,7 +77,8 @@ impl Controllers {
         self.tasks.shutdown().await;
     }
 
-    fn add(&mut self, cluster: &Arc<Cluster>, controller: impl Controller) {
+    /// Starts one more.
+    pub(crate) fn add(&mut self, cluster: &Arc<Cluster>, controller: impl Controller) {
         self.tasks.spawn(run(cluster.clone(), controller));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const PACE: Pace = Pace { start: Duration::from_millis(200), stop: Du
 
 pub(crate) struct Bed {
     pub(crate) cluster: Arc<Cluster>,
-    _controllers: Controllers,
+    pub(crate) controllers: Controllers,
 }
 
 impl Bed {
@@ -32,7 +32,7 @@ impl Bed {
         workload::seed_nodes(&cluster, nodes).unwrap();
         workload::seed_namespace(&cluster, "ns").unwrap();
         let controllers = Controllers::start(&cluster, PACE);
-        Self { cluster, _controllers: controllers }
+        Self { cluster, controllers }
     }
 
     /// Writes an app and waits until all its pods are Ready.

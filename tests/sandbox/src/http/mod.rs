@@ -9,6 +9,7 @@ mod answer;
 mod call;
 mod decode;
 mod definitions;
+mod evacuation;
 mod faulty;
 mod hold;
 mod intake;
@@ -24,6 +25,7 @@ mod show;
 mod subresources;
 mod token_request;
 mod watch;
+mod webhooks;
 mod write;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -209,6 +211,9 @@ impl Api {
         self.access.authorize(&user, right.attributes(&path))?;
         if let Some(review) = reviews::Review::at(&path) {
             return review.answer(self, method, text(headers, "content-type"), &path, &body, &user);
+        }
+        if evacuation::is_meant(&path) {
+            return evacuation::cancel(&self.cluster, method, &path);
         }
         let Some(call) = Call::new(&self.cluster.catalog, path, query, headers, body, user)? else {
             return Ok(answer::page_not_found());

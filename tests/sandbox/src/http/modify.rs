@@ -10,7 +10,7 @@ use super::Answer;
 use super::answer::warn;
 use super::call::Call;
 use super::decode::{self, Source};
-use super::{definitions, intake, read, write};
+use super::{definitions, intake, read, webhooks, write};
 use crate::cluster::Cluster;
 use crate::patch::shapes::Shapes;
 use crate::patch::{apply, managers, strategic};
@@ -22,24 +22,23 @@ use crate::store::Object;
 const ATTEMPTS: usize = 100;
 
 /// `PUT`.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
     change(cluster, call, Source::Body, |current| {
         current.ok_or_else(|| call.not_found())?;
         Ok(Next::Written(object.clone()))
     })
+    .await
 }
 
 /// `PATCH`.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn patch(cluster: &Cluster, call: &Call) -> Answer {
     let patch = Kind::read(call)?;
     let source = match &patch {
         Kind::Strategic(patch) => Source::Strategic(patch),
         _ => Source::Patch,
     };
-    change(cluster, call, source, |current| patch.next(cluster, call, current))
+    change(cluster, call, source, |current| patch.next(cluster, call, current)).await
 }
 
 /// What an object becomes, and whether its managed fields are settled.
@@ -48,7 +47,7 @@ enum Next {
     Applied(Value),
 }
 
-fn change(
+async fn change(
     cluster: &Cluster,
     call: &Call,
     source: Source<'_>,
@@ -63,11 +62,13 @@ fn change(
         let Some(current) = current else {
             return match next {
                 Next::Written(object) | Next::Applied(object) => {
-                    write::created(cluster, call, object, source)
+                    write::created(cluster, call, object, source).await
                 }
             };
         };
-        let (object, warnings) = complete(cluster, call, &current, next, source)?;
+        let (object, mut warnings) = complete(cluster, call, &current, next, source)?;
+        let more = webhooks::on_update(cluster, call, &object, &current).await;
+        warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
         let written = cluster.store.write(|state| {
             let stored = registry::update(state, &call.stored, &object, call.part(), effect)?;
             definitions::changed(cluster, state, call, effect)?;

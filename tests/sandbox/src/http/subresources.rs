@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, warn};
 use super::call::Call;
-use super::{Answer, decode, intake, not_allowed, read};
+use super::{Answer, decode, intake, not_allowed, read, webhooks};
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};
@@ -14,30 +14,28 @@ use crate::store::State;
 use crate::{binding, eviction};
 
 /// Answers for a subresource other than `status`.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> Answer {
     let workload = call.resource.group() == "apps" && call.resource.plural() != "daemonsets";
     match (method.as_str(), call.subresource()) {
-        ("POST", "eviction") if call.stored.collection == PODS => evict(cluster, call),
-        ("POST", "binding") if call.stored.collection == PODS => bind(cluster, call),
-        ("PUT", "finalize") if call.stored.collection == NAMESPACES => finalize(cluster, call),
+        ("POST", "eviction") if call.stored.collection == PODS => evict(cluster, call).await,
+        ("POST", "binding") if call.stored.collection == PODS => bind(cluster, call).await,
+        ("PUT", "finalize") if call.stored.collection == NAMESPACES => finalize(cluster, call).await,
         ("GET", "scale") if workload => scale(cluster, call),
-        ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call),
+        ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call).await,
         (_, "eviction" | "binding") if call.stored.collection == PODS => Err(not_allowed()),
         _ => Ok(answer::page_not_found()),
     }
 }
 
-fn evict(cluster: &Cluster, call: &Call) -> Answer {
+async fn evict(cluster: &Cluster, call: &Call) -> Answer {
+    const KIND: (&str, &str, &str) = ("policy", "v1", "Eviction");
     let mut eviction = intake::body(call)?;
-    let warnings = decode::decode_as(call, ("policy", "v1", "Eviction"), &mut eviction)?;
-    if let Some(name) = eviction["metadata"]["name"].as_str()
-        && name != call.name()
-    {
-        let message =
-            format!("the name in the body ({name}) does not match the name on the URL ({})", call.name());
-        return Err(Refusal::bad_request(message));
-    }
+    let mut warnings = decode::decode_as(call, KIND, &mut eviction)?;
+    cluster.store.read(|state| eviction::admit(state, &call.stored, &call.key(), &eviction))?;
+    eviction["metadata"]["name"] = json!(call.name());
+    eviction["metadata"]["namespace"] = json!(call.namespace());
+    let asked = webhooks::on_subresource(cluster, call, "CREATE", KIND, (&eviction, &Value::Null)).await;
+    warnings.extend(asked.map_err(|refusal| refusal.with_warnings(&warnings))?);
     let effect = match eviction["deleteOptions"]["dryRun"][0].as_str() {
         Some("All") => Effect::DryRun,
         _ => call.effect()?,
@@ -49,8 +47,10 @@ fn evict(cluster: &Cluster, call: &Call) -> Answer {
     Ok(warn(success(), &warnings))
 }
 
-fn bind(cluster: &Cluster, call: &Call) -> Answer {
+async fn bind(cluster: &Cluster, call: &Call) -> Answer {
     let body = intake::body(call)?;
+    let kind = ("", "v1", "Binding");
+    let warnings = webhooks::on_subresource(cluster, call, "CREATE", kind, (&body, &Value::Null)).await?;
     let node = body["target"]["name"].as_str().unwrap_or_default();
     let effect = call.effect()?;
     let now = cluster.clock.now();
@@ -62,20 +62,22 @@ fn bind(cluster: &Cluster, call: &Call) -> Answer {
         }
         Effect::DryRun => _ = cluster.store.read(|state| current(state, call))?,
     }
-    Ok(success())
+    Ok(warn(success(), &warnings))
 }
 
 /// Lets a terminating namespace go once its own finalizer is off.
-fn finalize(cluster: &Cluster, call: &Call) -> Answer {
+async fn finalize(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
     let effect = call.effect()?;
+    let there = cluster.store.read(|state| current(state, call))?;
+    let warnings = webhooks::on_update(cluster, call, &object, &there).await?;
     let stored = cluster.store.write(|state| {
         let current = state.get(&NAMESPACES, &call.key()).ok_or_else(|| call.not_found())?;
         let mut next = Value::clone(&current);
         next["spec"] = object["spec"].clone();
         registry::update(state, &call.stored, &next, Part::Main, effect)
     })?;
-    Ok(read::object_answer(cluster, call, 200, &stored))
+    Ok(warn(read::object_answer(cluster, call, 200, &stored), &warnings))
 }
 
 fn scale(cluster: &Cluster, call: &Call) -> Answer {
@@ -83,12 +85,17 @@ fn scale(cluster: &Cluster, call: &Call) -> Answer {
     Ok(answer::json(200, &as_scale(&object)))
 }
 
-fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
+async fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
     let effect = call.effect()?;
     let wanted: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
     let replicas = wanted["spec"]["replicas"].as_u64();
     let replicas = replicas.ok_or_else(|| Refusal::bad_request("spec.replicas: Required value"))?;
+    let old = as_scale(&cluster.store.read(|state| current(state, call))?);
+    let mut new = old.clone();
+    new["spec"]["replicas"] = json!(replicas);
+    let kind = ("autoscaling", "v1", "Scale");
+    let warnings = webhooks::on_subresource(cluster, call, "UPDATE", kind, (&new, &old)).await?;
     let scaled = cluster.store.write(|state| {
         let mut next = current(state, call)?;
         if let Some(version) = wanted["metadata"]["resourceVersion"].as_str() {
@@ -97,7 +104,7 @@ fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
         next["spec"]["replicas"] = json!(replicas);
         registry::update(state, &call.stored, &next, Part::Main, effect)
     })?;
-    Ok(answer::json(200, &as_scale(&scaled)))
+    Ok(warn(answer::json(200, &as_scale(&scaled)), &warnings))
 }
 
 fn current(state: &State, call: &Call) -> Result<Value, Refusal> {

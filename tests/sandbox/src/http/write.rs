@@ -6,7 +6,8 @@ use super::Answer;
 use super::answer::{self, warn};
 use super::call::Call;
 use super::decode::{self, Source};
-use super::{definitions, intake, read};
+use super::{definitions, intake, read, webhooks};
+use crate::admission;
 use crate::cluster::Cluster;
 use crate::patch::managers::{self, Writer};
 use crate::refusal::Refusal;
@@ -14,17 +15,16 @@ use crate::registry::{self, DeleteOptions, Deleted, Effect, Propagation};
 use crate::store::Key;
 
 /// `POST` to a collection.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn create(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
-    created(cluster, call, object, Source::Body)
+    created(cluster, call, object, Source::Body).await
 }
 
 /// Creates an object that is in its place already; a patch may have made it.
 ///
 /// # Errors
 /// Whatever is wrong with it.
-pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, source: Source<'_>) -> Answer {
+pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, source: Source<'_>) -> Answer {
     let effect = call.effect()?;
     let metadata = &mut object["metadata"];
     let generate = metadata["generateName"].as_str().map(str::to_owned);
@@ -46,9 +46,12 @@ pub(super) fn created(cluster: &Cluster, call: &Call, mut object: Value, source:
         managers::after_update(&json!({}), &mut object, &writer(call, &now));
     }
     let now = cluster.clock.now();
+    let object = definitions::prepare(call, object)?;
+    let object = cluster.store.read(|state| registry::complete(state, &call.stored, object, now))?;
+    let more = webhooks::on_create(cluster, call, &object).await;
+    warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
     let stored = cluster.store.write(|state| {
-        let object = definitions::prepare(call, object)?;
-        let stored = registry::create(state, &call.stored, object, now, effect)?;
+        let stored = registry::insert(state, &call.stored, object, effect)?;
         definitions::changed(cluster, state, call, effect)?;
         Ok(stored)
     })?;
@@ -67,51 +70,67 @@ pub(super) fn writer<'a>(call: &'a Call, now: &'a str) -> Writer<'a> {
 }
 
 /// `DELETE` of one object.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn delete(cluster: &Cluster, call: &Call) -> Answer {
     let (options, effect) = options(call)?;
-    let deleted = delete_one(cluster, call, &call.key(), &options, effect)?;
-    let object = match deleted {
+    let (deleted, warnings) = delete_one(cluster, call, &call.key(), &options, effect).await?;
+    let response = match deleted {
         // Pods are answered as they were, and so is what goes on terminating.
-        Deleted::Terminating(object) => object,
-        Deleted::Gone(object) if call.resource.graceful => object,
-        Deleted::Gone(object) => return Ok(answer::json(200, &gone(call, &object))),
+        Deleted::Terminating(object) => read::object_answer(cluster, call, 200, &object),
+        Deleted::Gone(object) if call.resource.graceful => read::object_answer(cluster, call, 200, &object),
+        Deleted::Gone(object) => answer::json(200, &gone(call, &object)),
     };
-    Ok(read::object_answer(cluster, call, 200, &object))
+    Ok(warn(response, &warnings))
 }
 
 /// `DELETE` of a collection.
-#[expect(clippy::unused_async, reason = "admission webhooks will be waited for here")]
 pub(super) async fn delete_many(cluster: &Cluster, call: &Call) -> Answer {
     let selection = call.selection()?;
     let (options, effect) = options(call)?;
     let chosen = cluster.store.read(|state| read::selected(state, call, &selection));
+    let mut warnings = Vec::new();
     for object in &chosen {
-        match delete_one(cluster, call, &Key::of(object), &options, effect) {
+        match delete_one(cluster, call, &Key::of(object), &options, effect).await {
+            Ok((_, more)) => warnings.extend(more),
             // Gone meanwhile is as good.
-            Ok(_) | Err(Refusal { code: 404, .. }) => {}
+            Err(Refusal { code: 404, .. }) => {}
             Err(refusal) => return Err(refusal),
         }
     }
     let revision = cluster.store.read(|state| state.revision().to_string());
     let show = super::show::Show::new(&call.resource, call.form, None, cluster.clock.now());
     let metadata = json!({"continue": "", "resourceVersion": revision});
-    Ok(answer::bytes_of(200, "application/json", show.list(&metadata, chosen)))
+    let response = answer::bytes_of(200, "application/json", show.list(&metadata, chosen));
+    Ok(warn(response, &warnings))
 }
 
-fn delete_one(
+/// Deletes one object, if nobody has anything against it, and says what to warn of.
+async fn delete_one(
     cluster: &Cluster,
     call: &Call,
     key: &Key,
     options: &DeleteOptions,
     effect: Effect,
-) -> Result<Deleted, Refusal> {
+) -> Result<(Deleted, Vec<String>), Refusal> {
     let now = cluster.clock.now();
-    cluster.store.write(|state| {
+    let mut warnings = Vec::new();
+    if !admission::is_idle(&cluster.store) {
+        let (current, would) = cluster.store.write(|state| {
+            let would = registry::delete(state, &call.stored, key, options, now, Effect::DryRun)?;
+            let current = state.get(&call.stored.collection, key);
+            Ok((current.ok_or_else(|| call.not_found())?, would))
+        })?;
+        // A pod that goes on terminating as before is nobody's business any more.
+        let nothing_new = matches!(&would, Deleted::Terminating(next) if *next == current);
+        if !(nothing_new && call.stored.graceful) {
+            warnings = webhooks::on_delete(cluster, call, &current, effect).await?;
+        }
+    }
+    let deleted = cluster.store.write(|state| {
         let deleted = registry::delete(state, &call.stored, key, options, now, effect)?;
         definitions::changed(cluster, state, call, effect)?;
         Ok(deleted)
-    })
+    })?;
+    Ok((deleted, warnings))
 }
 
 /// The options of the body and of the query; the body wins.

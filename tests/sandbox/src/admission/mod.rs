@@ -1,0 +1,24 @@
+//! Validating webhooks: whoever is configured to be asked is asked before something is written.
+//!
+//! [`Admission`] (`chain`) reads the `ValidatingWebhookConfiguration`s, finds the webhooks that a request concerns
+//! (`webhook`, by its `rule`s, its selectors and its `condition`s), asks them all at once (`call`, over `wire`, or in
+//! this process through `services`), and makes of their answers (`verdict`) warnings or a refusal, in the API server's
+//! own words. What is asked is a [`Question`].
+//!
+//! Mutating webhooks are not called. Webhooks are always asked in version `v1` of `AdmissionReview`.
+
+mod call;
+mod chain;
+mod condition;
+pub(crate) mod configuration;
+mod question;
+mod rule;
+mod services;
+mod verdict;
+mod webhook;
+mod wire;
+
+pub use chain::Admission;
+pub(crate) use chain::is_idle;
+pub(crate) use question::{Question, View};
+pub use services::{Reviewer, Services};

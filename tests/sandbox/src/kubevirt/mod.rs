@@ -1,0 +1,56 @@
+//! A stand-in for KubeVirt, as far as a drain meets it: virtual machines that live-migrate instead of being evicted.
+//!
+//! [`install`] brings the definitions (`objects`), the webhook that catches evictions of `virt-launcher` pods and asks
+//! for an evacuation instead (`interceptor`), and what carries evacuations out (`virt_controller`). A
+//! `VirtualMachineInstance` that is written, by [`Vmi`] or by kubectl, gets its pod by itself.
+//!
+//! The wording and the fields are those of KubeVirt 1.7, which programs match on.
+
+mod interceptor;
+mod objects;
+mod virt_controller;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::controllers::Controllers;
+use crate::http::install as define;
+use crate::refusal::Refusal;
+use crate::registry::{self, Effect};
+use crate::resource::NAMESPACES;
+use crate::store::Collection;
+
+pub use objects::{HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, VMIS, Vmi, hotplug_pod};
+
+/// Brings KubeVirt to a cluster. A migration takes so long from the moment when its target pod is Ready.
+///
+/// The webhook is answered in this process; withdraw the service [`SERVICE`] in [`NAMESPACE`] to have it down.
+///
+/// # Errors
+/// What the API server would answer, as when it is there already.
+pub fn install(
+    cluster: &Arc<Cluster>,
+    controllers: &mut Controllers,
+    migration: Duration,
+) -> Result<(), Refusal> {
+    for definition in objects::definitions() {
+        define(cluster, definition)?;
+    }
+    create(cluster, &NAMESPACES, serde_json::json!({"metadata": {"name": NAMESPACE}}))?;
+    let interceptor = interceptor::Interceptor::new(Arc::downgrade(cluster));
+    cluster.admission.services.answer(NAMESPACE, SERVICE, Arc::new(interceptor));
+    create(cluster, &objects::WEBHOOKS, objects::webhook())?;
+    controllers.add(cluster, virt_controller::VirtController::new(migration));
+    Ok(())
+}
+
+fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), Refusal> {
+    let missing = || Refusal::not_found(&collection.group, &collection.plural, "");
+    let resource = cluster.catalog.of(collection).ok_or_else(missing)?;
+    let now = cluster.clock.now();
+    cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real)).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests;

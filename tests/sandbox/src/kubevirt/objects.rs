@@ -1,0 +1,181 @@
+//! KubeVirt's objects: its definitions, its webhook, and the instances and pods of virtual machines.
+
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::pod;
+use crate::refusal::Refusal;
+use crate::registry::{self, Effect};
+use crate::store::{Collection, Object};
+
+/// Running virtual machines.
+pub const VMIS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstances");
+/// Their migrations.
+pub const MIGRATIONS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstancemigrations");
+/// Where KubeVirt itself lives.
+pub const NAMESPACE: &str = "kubevirt";
+/// The service of its webhooks.
+pub const SERVICE: &str = "virt-api";
+/// The value of the label `kubevirt.io` on a pod that holds a hot-plugged disk.
+pub const HOTPLUG: &str = "hotplug-disk";
+/// An annotation on an instance that cannot be migrated.
+pub const NOT_MIGRATABLE: &str = "sandbox.kubectl-nm.dev/not-live-migratable";
+
+pub(super) const WEBHOOKS: Collection =
+    Collection::fixed("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+
+const LAUNCHER: &str = "virt-launcher";
+
+/// The definitions of instances and of migrations; their schemas are open.
+pub(super) fn definitions() -> [Value; 2] {
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    [
+        definition(
+            &VMIS,
+            ("VirtualMachineInstance", &["vmi", "vmis"]),
+            &[column("Phase", ".status.phase"), column("NodeName", ".status.nodeName")],
+        ),
+        definition(
+            &MIGRATIONS,
+            ("VirtualMachineInstanceMigration", &["vmim", "vmims"]),
+            &[column("Phase", ".status.phase"), column("VMI", ".spec.vmiName")],
+        ),
+    ]
+}
+
+fn definition(collection: &Collection, (kind, short): (&str, &[&str]), columns: &[Value]) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{}", collection.plural, collection.group)},
+        "spec": {
+            "group": collection.group, "scope": "Namespaced",
+            "names": {"kind": kind, "plural": collection.plural, "singular": kind.to_lowercase(),
+                "shortNames": short},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": {"type": "object",
+                    "properties": {"spec": open, "status": open}}}}],
+        },
+    })
+}
+
+/// The webhook that sees every eviction. It lets all pass while it cannot be reached.
+pub(super) fn webhook() -> Value {
+    json!({"metadata": {"name": "virt-api-validator"}, "webhooks": [{
+        "name": "virt-launcher-eviction-interceptor.kubevirt.io",
+        "admissionReviewVersions": ["v1", "v1beta1"], "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": 10,
+        "clientConfig": {"service": {"namespace": NAMESPACE, "name": SERVICE, "path": "/launcher-eviction-validate"}},
+        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods/eviction"]}],
+    }]})
+}
+
+/// A virtual machine to be.
+#[derive(Debug, Clone)]
+pub struct Vmi {
+    object: Value,
+}
+
+impl Vmi {
+    /// A machine that is migrated when its pod is evicted.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            object: json!({
+                "metadata": {"namespace": namespace, "name": name, "annotations": {}},
+                "spec": {"evictionStrategy": "LiveMigrate"},
+            }),
+        }
+    }
+
+    /// `None`, `LiveMigrate`, `LiveMigrateIfPossible` or `External`.
+    #[must_use]
+    pub fn strategy(mut self, strategy: &str) -> Self {
+        self.object["spec"]["evictionStrategy"] = json!(strategy);
+        self
+    }
+
+    /// A machine that cannot be migrated.
+    #[must_use]
+    pub fn not_migratable(mut self) -> Self {
+        self.object["metadata"]["annotations"][NOT_MIGRATABLE] = json!("true");
+        self
+    }
+
+    /// Labels that its nodes must have, as in `kubernetes.io/hostname`.
+    #[must_use]
+    pub fn node_selector(mut self, selector: &Value) -> Self {
+        self.object["spec"]["nodeSelector"] = selector.clone();
+        self
+    }
+
+    /// Writes it to a cluster that has KubeVirt.
+    ///
+    /// # Errors
+    /// What the API server would answer: a missing namespace, a name that is taken.
+    pub fn create(&self, cluster: &Cluster) -> Result<Object, Refusal> {
+        let missing = || Refusal::not_found(&VMIS.group, &VMIS.plural, "");
+        let resource = cluster.catalog.of(&VMIS).ok_or_else(missing)?;
+        let (object, now) = (self.object.clone(), cluster.clock.now());
+        cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real))
+    }
+}
+
+/// The pod in which an instance runs, not yet bound to a node.
+pub(super) fn launcher(vmi: &Value) -> Value {
+    let name = pod::name(vmi);
+    let mut spec = json!({
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 30,
+        "containers": [{"name": "compute", "image": "registry.example/virt-launcher:1"}],
+        "volumes": [{"name": "private", "emptyDir": {}}],
+    });
+    if vmi["spec"]["nodeSelector"].is_object() {
+        spec["nodeSelector"] = vmi["spec"]["nodeSelector"].clone();
+    }
+    json!({
+        "metadata": {
+            "namespace": pod::namespace(vmi), "generateName": format!("virt-launcher-{name}-"),
+            "labels": {"kubevirt.io": LAUNCHER, "kubevirt.io/created-by": pod::uid(vmi),
+                "vm.kubevirt.io/name": name},
+            "annotations": {"kubevirt.io/domain": name},
+            "ownerReferences": [owner(vmi)],
+        },
+        "spec": spec,
+    })
+}
+
+/// The pod that holds a disk which was plugged into a running machine; it lives and dies with the machine's pod.
+pub fn hotplug_pod(launcher: &Value) -> Value {
+    let mut owner = owner(launcher);
+    owner["apiVersion"] = json!("v1");
+    owner["kind"] = json!("Pod");
+    json!({
+        "metadata": {"namespace": pod::namespace(launcher), "generateName": "hp-volume-",
+            "labels": {"kubevirt.io": HOTPLUG}, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "hotplug-disk", "image": "registry.example/virt-launcher:1"}]},
+    })
+}
+
+/// The budget that keeps an instance's pod where the webhook cannot.
+pub(super) fn budget(vmi: &Value) -> Value {
+    json!({
+        "metadata": {"namespace": pod::namespace(vmi),
+            "name": format!("kubevirt-disruption-budget-{}", pod::name(vmi)), "ownerReferences": [owner(vmi)]},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io/created-by": pod::uid(vmi)}}},
+    })
+}
+
+/// Whether the pod is one in which an instance runs.
+pub(super) fn is_launcher(pod: &Value) -> bool {
+    pod["metadata"]["labels"]["kubevirt.io"] == LAUNCHER
+}
+
+/// The instance that a pod says it is of.
+pub(super) fn domain(pod: &Value) -> Option<&str> {
+    pod::annotation(pod, "kubevirt.io/domain")
+}
+
+fn owner(of: &Value) -> Value {
+    json!({"apiVersion": of["apiVersion"], "kind": of["kind"], "name": pod::name(of), "uid": pod::uid(of),
+        "controller": true, "blockOwnerDeletion": true})
+}

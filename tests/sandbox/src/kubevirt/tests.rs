@@ -1,0 +1,188 @@
+//! Evacuations from the first eviction to the machine's new node, on a paused clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use super::{MIGRATIONS, NAMESPACE, SERVICE, VMIS, Vmi, hotplug_pod, install};
+use crate::controllers::test_bed::Bed;
+use crate::http::Api;
+use crate::pod;
+use crate::registry::Part;
+use crate::resource::PODS;
+use crate::store::{Key, Object};
+
+const MIGRATION: Duration = Duration::from_secs(5);
+
+struct Virt {
+    bed: Bed,
+    api: Arc<Api>,
+}
+
+impl Virt {
+    /// A cluster of three nodes with one machine that runs.
+    async fn with(vmi: Vmi) -> Self {
+        let mut bed = Bed::new(3);
+        install(&bed.cluster.clone(), &mut bed.controllers, MIGRATION).unwrap();
+        let api = Api::new(bed.cluster.clone());
+        vmi.create(&bed.cluster).unwrap();
+        let virt = Self { bed, api };
+        virt.until("it runs", |vmi| vmi["status"]["phase"] == "Running").await;
+        virt
+    }
+
+    fn vmi(&self) -> Object {
+        self.bed.get(&VMIS, &Key::new("ns", "vm")).unwrap()
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        let key = Key::new("ns", "vm");
+        self.bed.until(what, |state| holds(&state.get(&VMIS, &key).unwrap())).await;
+    }
+
+    fn pods(&self) -> Vec<Object> {
+        self.bed.read(|state| state.list(&PODS, Some("ns")).collect())
+    }
+
+    async fn post(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {}", self.api.admin_token()))
+            .header("content-type", "application/json")
+            .body(Bytes::from(body.to_string()));
+        let (head, body) = self.api.answer(request.unwrap()).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        (head.status.as_u16(), body["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn evict(&self, pod: &Value, query: &str) -> (u16, String) {
+        let name = pod::name(pod);
+        let path = format!("/api/v1/namespaces/ns/pods/{name}/eviction{query}");
+        self.post("POST", &path, &json!({"metadata": {"name": name, "namespace": "ns"}})).await
+    }
+}
+
+/// As KubeVirt refuses.
+fn refused(message: &str) -> (u16, String) {
+    let by = "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: ";
+    (429, format!("{by}{message}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_machine_is_migrated_and_its_pod_then_ends() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let source = virt.pods().remove(0);
+    let node = pod::node(&source).unwrap().to_owned();
+    assert_eq!(virt.vmi()["status"]["nodeName"], node);
+    assert_eq!(pod::annotation(&source, "kubevirt.io/domain"), Some("vm"));
+
+    let triggered = "Eviction triggered evacuation of VMI \"ns/vm\"";
+    assert_eq!(virt.evict(&source, "?dryRun=All").await, refused(triggered));
+    assert!(virt.vmi()["status"]["evacuationNodeName"].is_null());
+    assert_eq!(virt.evict(&source, "").await, refused(triggered));
+    assert_eq!(virt.vmi()["status"]["evacuationNodeName"], node);
+    assert_eq!(virt.evict(&source, "").await, refused(&format!("Evacuation in progress: {triggered}")));
+
+    virt.until("it migrates", |vmi| vmi["status"]["migrationState"].is_object()).await;
+    let state = virt.vmi()["status"]["migrationState"].clone();
+    assert_eq!((&state["sourceNode"], &state["completed"]), (&json!(node), &json!(false)));
+    assert_eq!(state["sourcePod"], pod::name(&source));
+    assert!(state["targetNode"] != node && state["targetPod"].is_string(), "{state}");
+    let target = virt.bed.get(&PODS, &Key::new("ns", state["targetPod"].as_str().unwrap())).unwrap();
+    assert!(virt.evict(&target, "").await.1.contains("Evacuation in progress"));
+
+    virt.until("it is elsewhere", |vmi| vmi["status"]["nodeName"] == state["targetNode"]).await;
+    let vmi = virt.vmi();
+    assert!(vmi["status"]["evacuationNodeName"].is_null());
+    assert_eq!(vmi["status"]["migrationState"]["completed"], true);
+    assert!(vmi["status"]["migrationState"]["endTimestamp"].is_string());
+    let ended = virt.bed.get(&PODS, &Key::of(&source)).unwrap();
+    assert_eq!(pod::phase(&ended), "Succeeded");
+    let jobs: Vec<Object> = virt.bed.read(|state| state.list(&MIGRATIONS, None).collect());
+    assert_eq!(jobs.iter().map(|job| job["status"]["phase"].clone()).collect::<Vec<_>>(), ["Succeeded"]);
+    // What has ended may go.
+    assert_eq!(virt.evict(&ended, "").await.0, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_migrate_stays_or_goes_as_its_strategy_says() {
+    let stays = "VMI vm is configured with an eviction strategy but is not live-migratable";
+    for (strategy, expected) in [
+        ("LiveMigrate", refused(stays)),
+        ("LiveMigrateIfPossible", (201, String::new())),
+        ("None", (201, String::new())),
+    ] {
+        let virt = Virt::with(Vmi::new("ns", "vm").strategy(strategy).not_migratable()).await;
+        let launcher = virt.pods().remove(0);
+        assert_eq!(virt.evict(&launcher, "").await, expected, "{strategy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugged_disk_stays_with_its_machine() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let launcher = virt.pods().remove(0);
+    let disk = virt.bed.create(&PODS, hotplug_pod(&launcher));
+    let name = pod::name(&disk);
+    let message = format!("cannot evict hotplug pod: {name} associated with running vmi: vm in namespace ns");
+    assert_eq!(virt.evict(&disk, "").await, refused(&message));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evacuation_can_be_called_off() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let source = virt.pods().remove(0);
+    virt.evict(&source, "").await;
+    virt.until("it migrates", |vmi| vmi["status"]["migrationState"].is_object()).await;
+    let path = "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm/evacuate/cancel";
+    assert_eq!(virt.post("PUT", path, &json!({})).await.0, 200);
+    virt.until("it stays", |vmi| vmi["status"]["migrationState"]["failed"] == true).await;
+    virt.bed.pass(MIGRATION * 2).await;
+    assert_eq!(virt.vmi()["status"]["nodeName"], *pod::node(&source).unwrap());
+    let active: Vec<Object> = virt.pods().into_iter().filter(|pod| pod::is_active(pod)).collect();
+    assert_eq!(active.iter().map(|pod| pod::name(pod)).collect::<Vec<_>>(), [pod::name(&source)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_place_to_go_the_evacuation_goes_on() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let source = virt.pods().remove(0);
+    for node in ["node-01", "node-02", "node-03"] {
+        virt.bed.cordon(node);
+    }
+    virt.evict(&source, "").await;
+    virt.bed.pass(Duration::from_secs(60)).await;
+    assert!(virt.evict(&source, "").await.1.contains("Evacuation in progress"));
+    virt.bed.edit(&crate::resource::NODES, &Key::cluster("node-03"), Part::Main, |node| {
+        node["spec"]["unschedulable"] = json!(false);
+    });
+    virt.bed.edit(&crate::resource::NODES, &Key::cluster("node-02"), Part::Main, |node| {
+        node["spec"]["unschedulable"] = json!(false);
+    });
+    virt.until("it is elsewhere", |vmi| vmi["status"]["migrationState"]["completed"] == true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_webhook_is_down_the_budget_keeps_the_machine() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let launcher = virt.pods().remove(0);
+    virt.bed
+        .until("the budget is counted", |state| {
+            let budgets: Vec<Object> = state.list(&crate::resource::BUDGETS, Some("ns")).collect();
+            budgets.iter().any(|budget| budget["status"]["currentHealthy"] == 1)
+        })
+        .await;
+    virt.bed.cluster.admission.services.withdraw(NAMESPACE, SERVICE);
+    let (code, message) = virt.evict(&launcher, "").await;
+    assert_eq!(
+        (code, message.as_str()),
+        (429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    );
+    assert!(virt.vmi()["status"]["evacuationNodeName"].is_null());
+}
