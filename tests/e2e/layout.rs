@@ -76,6 +76,14 @@ fn without_tests(text: &str) -> String {
 /// The files that a file uses.
 fn used(from: &[String], text: &str, modules: &Modules) -> BTreeSet<Vec<String>> {
     let mut targets = BTreeSet::new();
+    // A file reaches the modules that it declares by their names alone.
+    let children = text.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';'));
+    for child in children {
+        let child_path = [from, &[child.to_owned()]].concat();
+        if modules.contains_key(&child_path) && uses_by_name(text, child) {
+            targets.insert(child_path);
+        }
+    }
     for keyword in ["crate::", "super::", "self::"] {
         for (at, _) in text.match_indices(keyword) {
             let before = text[..at].chars().next_back();
@@ -99,6 +107,16 @@ fn used(from: &[String], text: &str, modules: &Modules) -> BTreeSet<Vec<String>>
     }
     targets.remove(from);
     targets
+}
+
+/// Whether `name::` begins a path in the text.
+fn uses_by_name(text: &str, name: &str) -> bool {
+    let path = format!("{name}::");
+    let begins = |at: usize| {
+        let before = text[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+    };
+    text.match_indices(&path).any(|(at, _)| begins(at))
 }
 
 /// `a::{b, c::d}` as `a::b` and `a::c::d`; anything that is not a path ends it.

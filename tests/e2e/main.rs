@@ -5,8 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod kubectl;
 mod inheritance;
+mod kubectl;
 mod layout;
 mod lifecycle;
 mod manifests;

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-pub use metadata::finalizers;
+pub use metadata::{Part, finalizers};
 use metadata::{add_finalizer, bump_generation, strip};
 pub(crate) use metadata::{merged, suffix};
 
@@ -18,15 +18,6 @@ use crate::defaults;
 use crate::refusal::{FieldError, Refusal};
 use crate::resource::{NAMESPACES, NODES, Resource};
 use crate::store::{Key, Object, State};
-
-/// Which half of an object a write may touch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Everything but the status, where the resource has a status of its own.
-    Main,
-    /// The status alone.
-    Status,
-}
 
 /// Whether a write takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -81,3 +81,12 @@ fn finish(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
+
+/// What a handler answers.
+pub(super) type Answer = Result<Response<Body>, Refusal>;
+
+/// 405
+pub(super) fn not_allowed() -> Refusal {
+    let message = "the server does not allow this method on the requested resource";
+    Refusal::new(405, "MethodNotAllowed", message).with_details(serde_json::json!({}))
+}

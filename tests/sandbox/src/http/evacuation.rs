@@ -3,8 +3,8 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::answer::{self, Answer, not_allowed};
 use super::path::ResourcePath;
-use super::{Answer, answer, not_allowed};
 use crate::cluster::Cluster;
 use crate::kubevirt::VMIS;
 use crate::refusal::Refusal;

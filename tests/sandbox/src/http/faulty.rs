@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Answer, answer};
+use super::answer::{self, Answer};
 use crate::faults::{End, Moment, Plan};
 
 /// Carries a request out as is planned for it: late, not at all, or without telling.

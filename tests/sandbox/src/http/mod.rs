@@ -6,9 +6,10 @@
 //! asked for (`show`).
 
 mod answer;
+mod api;
 mod call;
 mod decode;
-mod definitions;
+pub(crate) mod definitions;
 mod evacuation;
 mod faulty;
 mod hold;
@@ -28,93 +29,29 @@ mod watch;
 mod webhooks;
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
-use serde_json::json;
 use tokio::time::Instant;
 
+use answer::{Answer, not_allowed};
 pub use answer::{Body, ConnectionLost};
+pub use api::Api;
 use call::Call;
 pub use definitions::install;
 use path::{Path, Query, ResourcePath};
 use rights::Right;
 pub(crate) use serving::Over;
-use serving::{Serving, Subscription};
+use serving::Subscription;
 
-use crate::access::{Access, Attributes, User};
-use crate::cluster::Cluster;
-use crate::faults::Faults;
-use crate::refusal::Refusal;
-use crate::request_log::{Entry, RequestLog};
+use crate::access::{Attributes, User};
+use crate::request_log::Entry;
 use crate::resource::SERVICE_ACCOUNTS;
 use crate::store::State;
 use crate::{discovery, openapi};
 
-/// An API server over a cluster.
-#[derive(Debug)]
-pub struct Api {
-    cluster: Arc<Cluster>,
-    access: Access,
-    log: RequestLog,
-    faults: Faults,
-    serving: Serving,
-    address: Mutex<String>,
-}
-
-/// What a handler answers.
-type Answer = Result<Response<Body>, Refusal>;
-
 impl Api {
-    /// An API server over a cluster, reached by whoever holds it.
-    pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
-        Arc::new(Self {
-            access: Access::new(cluster.clone()),
-            faults: Faults::new(cluster.clone()),
-            cluster,
-            log: RequestLog::default(),
-            serving: Serving::default(),
-            address: Mutex::default(),
-        })
-    }
-
-    /// The objects behind it.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
-    }
-
-    /// What it was asked so far.
-    pub fn requests(&self) -> &RequestLog {
-        &self.log
-    }
-
-    /// The administrator's bearer token.
-    pub fn admin_token(&self) -> &str {
-        self.access.admin_token()
-    }
-
-    /// A bearer token for somebody who is in these groups, and in `system:authenticated`.
-    pub fn add_user(&self, name: &str, groups: &[&str]) -> String {
-        self.access.add_user(name, groups)
-    }
-
-    /// What goes wrong on demand.
-    pub fn faults(&self) -> &Faults {
-        &self.faults
-    }
-
-    /// Takes requests, at this address, which discovery tells.
-    pub(crate) fn begin(&self, address: String) {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
-        self.serving.begin();
-    }
-
-    /// Takes no more requests and ends every open watch.
-    pub(crate) fn cease(&self, how: Over) {
-        self.serving.cease(how);
-    }
-
     /// Answers one request. An answer with a [`ConnectionLost`] among its extensions is to be kept from the client.
     pub async fn answer(self: &Arc<Self>, request: Request<Bytes>) -> Response<Body> {
         let life = self.serving.life();
@@ -189,9 +126,7 @@ impl Api {
         let found = match path {
             Path::CoreVersions if aggregated => return Ok(aggregate(&discovery::aggregated_core(catalog))),
             Path::Groups if aggregated => return Ok(aggregate(&discovery::aggregated_groups(catalog))),
-            Path::CoreVersions => {
-                Some(discovery::core(&self.address.lock().unwrap_or_else(PoisonError::into_inner)))
-            }
+            Path::CoreVersions => Some(discovery::core(&self.address())),
             Path::Groups => Some(discovery::groups(catalog)),
             Path::Group(group) => discovery::group(catalog, group),
             Path::GroupVersion { group, version } => discovery::version(catalog, group, version),
@@ -284,12 +219,6 @@ fn describe(entry: &mut Entry, path: &Path, query: &Query, method: &Method) {
 fn aggregate(value: &serde_json::Value) -> Response<Body> {
     let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     answer::bytes_of(200, content_type, serde_json::to_vec(value).unwrap_or_default())
-}
-
-/// 405
-fn not_allowed() -> Refusal {
-    let message = "the server does not allow this method on the requested resource";
-    Refusal::new(405, "MethodNotAllowed", message).with_details(json!({}))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

@@ -6,7 +6,7 @@
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::answer::Answer;
 use super::answer::warn;
 use super::call::Call;
 use super::decode::{self, Source};

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::Answer;
 use super::answer;
+use super::answer::Answer;
 use super::call::Call;
 use super::show::Show;
 use crate::cluster::Cluster;

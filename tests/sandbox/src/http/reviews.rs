@@ -4,9 +4,11 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::answer::{self, Answer, not_allowed};
+use super::api::Api;
+use super::intake;
 use super::path::ResourcePath;
 use super::token_request::AUDIENCE;
-use super::{Answer, Api, answer, intake, not_allowed};
 use crate::access::{Attributes, Rule, User, joined};
 use crate::refusal::{FieldError, Refusal};
 

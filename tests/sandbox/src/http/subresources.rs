@@ -4,8 +4,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::answer::{self, warn};
+use super::answer::{Answer, not_allowed};
 use super::call::Call;
-use super::{Answer, decode, intake, not_allowed, read, webhooks};
+use super::{decode, intake, read, webhooks};
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};

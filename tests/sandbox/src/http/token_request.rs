@@ -3,8 +3,10 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
+use super::answer::{self, Answer, not_allowed};
+use super::api::Api;
 use super::call::Call;
-use super::{Answer, Api, answer, intake, not_allowed};
+use super::intake;
 use crate::clock::metav1_time;
 use crate::refusal::{FieldError, Refusal};
 

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch as signal;
 use tokio::time::{Instant, sleep_until};
 
+use super::answer::{self, Answer};
+use super::api::Api;
 use super::call::Call;
+use super::read;
 use super::show::Show;
-use super::{Answer, Api, answer, read};
 use crate::refusal::Refusal;
 use crate::selector::Selection;
 use crate::store::{Change, Collection, Object, State, Stored};

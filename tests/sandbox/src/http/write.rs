@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Answer;
+use super::answer::Answer;
 use super::answer::{self, warn};
 use super::call::Call;
 use super::decode::{self, Source};

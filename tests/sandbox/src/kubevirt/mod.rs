@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::controllers::Controllers;
-use crate::http::install as define;
+use crate::http::definitions::install as define;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect};
 use crate::resource::NAMESPACES;

@@ -3,9 +3,17 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Part;
 use crate::defaults;
 use crate::resource::Resource;
+
+/// Which half of an object a write may touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status, where the resource has a status of its own.
+    Main,
+    /// The status alone.
+    Status,
+}
 
 /// The object that a write to one part makes of `current`: system metadata stays, the other part stays.
 pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part: Part) -> Value {

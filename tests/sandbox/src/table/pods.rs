@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Table, age, or, text, wide};
+use super::cell::{Table, age, or, text, wide};
 
 pub(super) static PODS: Table = Table {
     name_last: false,

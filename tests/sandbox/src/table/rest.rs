@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Table, age, count, number, or, since, text, wide};
+use super::cell::{Table, age, count, number, or, since, text, wide};
 
 /// Name and age, for what has no table of its own.
 pub(super) static PLAIN: Table =
@@ -71,7 +71,7 @@ pub(super) static SERVICES: Table = Table {
     },
 };
 
-const EVENT_COLUMNS: &[super::Heading] = &[
+const EVENT_COLUMNS: &[super::cell::Heading] = &[
     text("Last Seen"),
     text("Type"),
     text("Reason"),

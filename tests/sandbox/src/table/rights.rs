@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Table, age, text, wide};
+use super::cell::{Table, age, text, wide};
 
 pub(super) static ROLES: Table = Table {
     name_last: false,

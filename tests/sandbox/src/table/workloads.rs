@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Table, age, containers, count, number, selector, text, wide};
+use super::cell::{Table, age, containers, count, number, selector, text, wide};
 
 pub(super) static DEPLOYMENTS: Table = Table {
     name_last: false,
@@ -133,7 +133,7 @@ fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     let done = status["succeeded"].as_i64().unwrap_or_default();
     let wanted = spec["completions"].as_i64().unwrap_or(1);
     let until = status["completionTime"].as_str().and_then(|time| time.parse().ok()).unwrap_or(now);
-    let took = status["startTime"].as_str().map(|time| super::since(time, until)).unwrap_or_default();
+    let took = status["startTime"].as_str().map(|time| super::cell::since(time, until)).unwrap_or_default();
     vec![json!(state), json!(format!("{done}/{wanted}")), json!(took), age(object, now)]
 }
 
