@@ -45,6 +45,8 @@ pub struct State {
     /// Objects whose status stands still.
     pub(crate) frozen: Frozen,
     examined: Cell<u64>,
+    /// What is to be folded when the lock is free.
+    cold: Vec<Stored>,
 }
 
 /// The objects of a cluster.
@@ -70,6 +72,12 @@ impl Store {
         let result = act(&mut state);
         if state.revision != before {
             self.revision.send_replace(state.revision);
+        }
+        let cold = std::mem::take(&mut state.cold);
+        drop(state);
+        // Others need not wait for that.
+        for stored in cold {
+            stored.fold();
         }
         result
     }
@@ -169,16 +177,19 @@ impl State {
         let object = Object::new(object);
         let rows = self.tables.entry(collection.clone()).or_default();
         rows.put(&key, object.clone(), self.revision);
+        self.cold.extend(rows.cooled());
         object
     }
 
     /// Removes an object and returns its last state, at the removal's revision.
     pub fn remove(&mut self, collection: &Collection, key: &Key) -> Option<Object> {
         let revision = self.revision + 1;
-        let last = self.tables.get_mut(collection)?.remove(key, revision, |mut last| {
+        let rows = self.tables.get_mut(collection)?;
+        let last = rows.remove(key, revision, |mut last| {
             last["metadata"]["resourceVersion"] = json!(revision.to_string());
             last
         })?;
+        self.cold.extend(rows.cooled());
         self.revision = revision;
         Some(last)
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::binding;
 use crate::cluster::Catalog;
@@ -53,18 +53,18 @@ impl<'a> Desk<'a> {
     }
 
     /// Adds an object. Where its name is generated, one that is taken gives way to another.
-    pub(crate) fn create(&mut self, collection: &Collection, object: Value) -> Option<Object> {
-        self.write(collection, |state, resource, now| {
-            let mut create = |object| registry::create(state, resource, object, now, Effect::Real);
-            if object["metadata"]["name"].is_string() {
-                return create(object);
-            }
-            loop {
-                match create(object.clone()) {
-                    Err(refusal) if refusal.code == 409 => {}
-                    answer => return answer,
+    pub(crate) fn create(&mut self, collection: &Collection, mut object: Value) -> Option<Object> {
+        if let (None, Some(prefix)) = (object["metadata"]["name"].as_str(), generated(&object)) {
+            let name = loop {
+                let name = format!("{prefix}{}", registry::suffix());
+                if self.state.find(collection, &Key::new(pod::namespace(&object), &*name)).is_none() {
+                    break name;
                 }
-            }
+            };
+            object["metadata"]["name"] = json!(name);
+        }
+        self.write(collection, |state, resource, now| {
+            registry::create(state, resource, object, now, Effect::Real)
         })
     }
 
@@ -158,4 +158,8 @@ impl<'a> Desk<'a> {
             }
         }
     }
+}
+
+fn generated(object: &Value) -> Option<&str> {
+    object["metadata"]["generateName"].as_str()
 }

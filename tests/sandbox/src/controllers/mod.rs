@@ -34,6 +34,7 @@ pub(crate) mod test_bed;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timeline;
+mod waiting_line;
 
 use std::sync::Arc;
 

@@ -28,7 +28,9 @@ pub(crate) fn pod(owner: &Value, name: PodName<'_>) -> Value {
     };
     metadata.insert("namespace".into(), owner["metadata"]["namespace"].clone());
     metadata.insert("ownerReferences".into(), json!([owner_reference(owner)]));
-    json!({"metadata": metadata, "spec": template["spec"]})
+    // Moved, where `json!` would write everything once more.
+    let fields = [("metadata", Value::Object(metadata)), ("spec", template["spec"].clone())];
+    fields.into_iter().collect()
 }
 
 /// The reference by which a controller owns what it makes.

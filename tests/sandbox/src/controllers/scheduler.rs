@@ -1,4 +1,5 @@
-//! The scheduler: every pod without a node gets the one with the fewest pods among those that it fits.
+//! The scheduler: every pod without a node gets the one with the fewest pods among those that it fits, in the order in
+//! which the pods came.
 //!
 //! A pod that fits nowhere says so in its `PodScheduled` condition and is tried again when a node changes or a pod
 //! leaves one.
@@ -16,12 +17,13 @@ use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
 use super::node_fit::{self, Unfit};
 use super::node_loads::NodeLoads;
+use super::waiting_line::WaitingLine;
 
 /// The scheduler's queues and its picture of the nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     loads: NodeLoads,
-    queue: BTreeSet<Key>,
+    queue: WaitingLine,
     /// Pods that fitted nowhere when they were last tried.
     unschedulable: BTreeSet<Key>,
 }
@@ -48,15 +50,17 @@ impl Scheduler {
             self.retry();
         }
         if !after.is_some_and(wants_a_node) {
-            self.queue.remove(&key);
+            self.queue.leave(&key);
             self.unschedulable.remove(&key);
         } else if !self.unschedulable.contains(&key) {
-            self.queue.insert(key);
+            self.queue.join(key);
         }
     }
 
     fn retry(&mut self) {
-        self.queue.append(&mut self.unschedulable);
+        for key in std::mem::take(&mut self.unschedulable) {
+            self.queue.join(key);
+        }
     }
 
     fn choose(&self, pod: &Value) -> Option<String> {
@@ -147,7 +151,7 @@ impl Controller for Scheduler {
         // Room only shrinks within a turn: what fitted nowhere fits nowhere a second time.
         let mut hopeless: HashMap<String, String> = HashMap::new();
         while !desk.is_full() {
-            let Some(key) = self.queue.pop_first() else {
+            let Some(key) = self.queue.pop() else {
                 return Next::Change;
             };
             let Some(pod) = desk.get(&PODS, &key).filter(|pod| wants_a_node(pod)) else {

@@ -19,16 +19,11 @@ pub enum Part {
 pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part: Part) -> Value {
     let mut next = match (part, resource.status) {
         (Part::Status, _) => {
-            let mut next = current.clone();
-            copy(&mut next, object, "status");
+            let mut next = with_part_of(current, object, "status");
             take_managers(&mut next, object);
             return next;
         }
-        (Part::Main, true) => {
-            let mut next = object.clone();
-            copy(&mut next, current, "status");
-            next
-        }
+        (Part::Main, true) => with_part_of(object, current, "status"),
         (Part::Main, false) => object.clone(),
     };
     let system = [
@@ -51,10 +46,17 @@ pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part:
     copy(&mut next, current, "apiVersion");
     copy(&mut next, current, "kind");
     defaults::tidy(resource, &mut next);
-    if resource.generation && without_bookkeeping(&next) != without_bookkeeping(current) {
+    if resource.generation && counted(&next).ne(counted(current)) {
         bump_generation(&mut next);
     }
     next
+}
+
+/// A copy of an object with one field of another, which is copied but once.
+fn with_part_of(object: &Value, other: &Value, field: &str) -> Value {
+    let own = object.as_object().into_iter().flatten().filter(|(name, _)| *name != field);
+    let part = other.as_object().and_then(|fields| fields.get_key_value(field));
+    own.chain(part).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn take_managers(next: &mut Value, object: &Value) {
@@ -82,10 +84,9 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// Everything that a generation counts.
-fn without_bookkeeping(object: &Value) -> Value {
-    let mut rest = object.clone();
-    strip(&mut rest, &["metadata", "status"]);
-    rest
+fn counted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let fields = object.as_object().into_iter().flatten();
+    fields.filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"))
 }
 
 /// Empty lists and maps of metadata are not written down.

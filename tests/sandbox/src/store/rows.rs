@@ -10,10 +10,10 @@ use super::place::{Key, Scope};
 use super::stored::{Object, Stored};
 
 /// How many past changes a collection keeps for watches that come late.
-const HISTORY: usize = 20_000;
-/// How many revisions of a collection's objects stay open: as many as its readers may be behind, and all objects of a
-/// collection that is not large.
-const OPEN: usize = 8_192;
+const HISTORY: usize = 10_000;
+/// How many revisions of a collection's objects stay open: what history tells of, before and after, so that what was
+/// soon written over is never folded, and all objects of a collection that is not large.
+const OPEN: usize = 2 * HISTORY;
 
 /// One change of one object, as it is remembered.
 #[derive(Debug)]
@@ -196,11 +196,12 @@ impl Rows {
         {
             self.forget(&forgotten);
         }
-        while self.open.len() > OPEN {
-            if let Some(oldest) = self.open.pop_front() {
-                oldest.fold();
-            }
-        }
+    }
+
+    /// What has been open for long enough and is to be folded now, outside the lock.
+    pub(super) fn cooled(&mut self) -> impl Iterator<Item = Stored> + use<'_> {
+        let surplus = self.open.len().saturating_sub(OPEN);
+        self.open.drain(..surplus)
     }
 
     fn forget(&mut self, past: &Past) {
