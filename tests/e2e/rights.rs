@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use nm_sandbox::request_log::RequestLog;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Reconciler, skipped};
-use nm_tests::until::until;
+use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
@@ -36,9 +37,9 @@ fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
 }
 
 /// What an account asked for, and what of it was refused.
-fn used(cluster: &Cluster, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
+fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     let (mut rights, mut refused) = (BTreeSet::new(), Vec::new());
-    for entry in cluster.sandbox().unwrap().requests().all().iter().filter(|entry| entry.user == account) {
+    for entry in log.all().iter().filter(|entry| entry.user == account) {
         let below = if entry.subresource.is_empty() { "" } else { "/" };
         let resource = format!("{}{below}{}", entry.resource, entry.subresource);
         let right = right(entry.verb, &entry.group, &resource);
@@ -51,12 +52,12 @@ fn used(cluster: &Cluster, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
 }
 
 /// A drain that a budget holds up until the pod is deleted past it, and the same node twice, so that an event repeats.
-async fn everything(cluster: &Cluster) {
+async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
     workload.budget("cart", 1).await;
     let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
-    let _reconciler = Reconciler::start(cluster);
+    let reconciler = Reconciler::start(cluster);
     start(cluster, "e2e-rights", &node).await;
     let blocked = |found: Option<&nm_shared::NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())
@@ -69,6 +70,7 @@ async fn everything(cluster: &Cluster) {
     start(cluster, "e2e-again", &node).await;
     drained(cluster, "e2e-again").await;
     stop(cluster, "e2e-again").await;
+    reconciler
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,12 +80,16 @@ async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
         return;
     }
     let cluster = Cluster::start(2).await;
-    everything(&cluster).await;
+    let _reconciler = everything(&cluster).await;
     let account = manifests::service_account();
     let account = format!("system:serviceaccount:{}:{}", account.namespace().unwrap(), account.name_any());
-    let (used, refused) = used(&cluster, &account);
-    assert!(refused.is_empty(), "refused: {refused:?}");
     let granted = granted(&manifests::cluster_role().rules.unwrap());
+    let log = cluster.sandbox().unwrap().requests();
+    // The last events are published when the objects are gone already.
+    let all_used = log.until(|log| granted.is_subset(&used(log, &account).0));
+    let _ = tokio::time::timeout(PATIENCE, all_used).await;
+    let (used, refused) = used(log, &account);
+    assert!(refused.is_empty(), "refused: {refused:?}");
     let unused: Vec<_> = granted.difference(&used).collect();
     assert!(unused.is_empty(), "granted in manifests/cluster_role.yaml and never used: {unused:?}");
     let uncovered: Vec<_> = used.difference(&granted).collect();
