@@ -106,13 +106,13 @@ impl State {
 
     /// One object.
     pub fn get(&self, collection: &Collection, key: &Key) -> Option<Object> {
-        self.find(collection, key).map(|stored| stored.open())
+        self.find(collection, key).map(Stored::open)
     }
 
     /// The same, not opened yet.
-    pub(crate) fn find(&self, collection: &Collection, key: &Key) -> Option<Stored> {
+    pub(crate) fn find(&self, collection: &Collection, key: &Key) -> Option<&Stored> {
         let stored = self.tables.get(collection)?.get(key)?;
-        Some(self.handed(stored).clone())
+        Some(self.handed(stored))
     }
 
     /// The objects of a collection in key order, of one namespace where one is given.
@@ -145,18 +145,18 @@ impl State {
     }
 
     /// The same after a key, as it was at a revision; `None` when that is forgotten.
-    pub(crate) fn seek_then(
-        &self,
+    pub(crate) fn seek_then<'a>(
+        &'a self,
         collection: &Collection,
-        scope: Scope<'_>,
+        scope: Scope<'a>,
         after: &Key,
         revision: u64,
-    ) -> Option<Vec<Stored>> {
-        let Some(rows) = self.tables.get(collection) else {
-            return Some(Vec::new());
+    ) -> Option<impl Iterator<Item = &'a Stored> + use<'a>> {
+        let found = match self.tables.get(collection) {
+            Some(rows) => Some(rows.seek_then(scope, after, revision)?),
+            None => None,
         };
-        let found = rows.seek_then(scope, after, revision)?;
-        Some(found.into_iter().map(|stored| self.handed(stored).clone()).collect())
+        Some(found.into_iter().flatten().map(|(_, stored)| self.handed(stored)))
     }
 
     /// How many objects were handed out so far, which says whether an index was used.
@@ -307,7 +307,7 @@ mod tests {
             let now = state.revision();
             let after = |scope, name: &str| {
                 let found = state.seek_then(&PODS, scope, &Key::new("b", name), now).unwrap();
-                names(found.iter().map(Stored::open))
+                names(found.map(Stored::open))
             };
             assert_eq!(after(Scope::Everything, "in-b"), ["in-c"]);
             assert_eq!(after(Scope::Namespace("b"), "in-a"), ["in-b"]);

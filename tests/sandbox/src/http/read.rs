@@ -38,18 +38,22 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
     let limit: usize = call.query.number("limit").unwrap_or_default();
     let start = call.query.get("continue").map(Continue::read).transpose()?;
     let oldest: u64 = call.query.number("resourceVersion").unwrap_or_default();
-    let (candidates, current) = cluster.store.read(|state| {
+    // Where all are chosen, a page is known without a look at what comes after it.
+    let at_most = if limit > 0 && selection.is_everything() { limit } else { usize::MAX };
+    let (candidates, after, current) = cluster.store.read(|state| {
         if oldest > state.revision() {
             return Err(too_new(oldest, state.revision()));
         }
-        let candidates = match &start {
-            None => Some(candidates(state, call, &selection)),
+        let found = match &start {
+            None => Some(find(state, call, &selection)),
             Some(start) => later(state, call, &selection, start),
         };
-        Ok((candidates.ok_or_else(|| Refusal::expired(LOST_PAGE))?, state.revision()))
+        let mut found = found.ok_or_else(|| Refusal::expired(LOST_PAGE))?;
+        let candidates: Vec<Stored> = found.by_ref().take(at_most).cloned().collect();
+        Ok((candidates, found.count(), state.revision()))
     })?;
     let revision = start.map_or(current, |start| start.revision);
-    let page = page(candidates, &selection, limit, revision);
+    let page = page(candidates, after, &selection, limit, revision);
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata["continue"] = json!(next);
@@ -64,28 +68,32 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
 
 /// Every object that a selection chooses, by the shortest way there is.
 pub(super) fn selected(state: &State, call: &Call, selection: &Selection) -> Vec<Object> {
-    let candidates = candidates(state, call, selection);
-    candidates.iter().map(Stored::open).filter(|object| selection.matches(object)).collect()
+    find(state, call, selection).map(Stored::open).filter(|object| selection.matches(object)).collect()
 }
 
 /// The objects that a selection may choose, none of them opened: on a large cluster that takes longer than others
 /// should wait.
 pub(super) fn candidates(state: &State, call: &Call, selection: &Selection) -> Vec<Stored> {
+    find(state, call, selection).cloned().collect()
+}
+
+fn find<'a>(state: &'a State, call: &Call, selection: &'a Selection) -> Found<'a> {
     let collection = call.resource.storage();
     let namespace = namespace(selection);
     if let Some(name) = selection.fields.exactly("metadata.name")
         && (namespace.is_some() || !call.resource.namespaced)
     {
         let key = Key::new(namespace.unwrap_or_default(), name);
-        return state.find(collection, &key).into_iter().collect();
+        return Box::new(state.find(collection, &key).into_iter());
     }
-    state.seek(collection, scope(collection, selection)).cloned().collect()
+    Box::new(state.seek(collection, scope(collection, selection)))
 }
 
 /// The same for the rest of a list, as it was when the list began; `None` when that is forgotten.
-fn later(state: &State, call: &Call, selection: &Selection, start: &Continue) -> Option<Vec<Stored>> {
+fn later<'a>(state: &'a State, call: &Call, selection: &'a Selection, start: &Continue) -> Option<Found<'a>> {
     let collection = call.resource.storage();
-    state.seek_then(collection, scope(collection, selection), &start.after, start.revision)
+    let found = state.seek_then(collection, scope(collection, selection), &start.after, start.revision)?;
+    Some(Box::new(found))
 }
 
 fn scope<'a>(collection: &Collection, selection: &'a Selection) -> Scope<'a> {
@@ -105,6 +113,9 @@ pub(super) fn node<'a>(collection: &Collection, selection: &'a Selection) -> Opt
     (*collection == PODS && !node.is_empty()).then_some(node)
 }
 
+/// What was found, not opened yet.
+type Found<'a> = Box<dyn Iterator<Item = &'a Stored> + 'a>;
+
 const LOST_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
     a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of \
     the results.";
@@ -117,12 +128,15 @@ struct Page {
     remaining: usize,
 }
 
-fn page(mut candidates: Vec<Stored>, selection: &Selection, limit: usize, revision: u64) -> Page {
-    let mut remaining = 0;
-    if limit > 0 && selection.is_everything() {
-        remaining = candidates.len().saturating_sub(limit);
-        candidates.truncate(limit);
-    } else if limit > 0 {
+fn page(
+    mut candidates: Vec<Stored>,
+    after: usize,
+    selection: &Selection,
+    limit: usize,
+    revision: u64,
+) -> Page {
+    let mut remaining = after;
+    if limit > 0 && !selection.is_everything() {
         // One more than asked for says whether there is more.
         let chosen = candidates.into_iter().filter(|stored| selection.matches(&stored.open()));
         candidates = chosen.take(limit.saturating_add(1)).collect();

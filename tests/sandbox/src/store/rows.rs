@@ -1,6 +1,6 @@
 //! The objects of one collection, by name and by node, and its last changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ const HISTORY: usize = 10_000;
 /// How many revisions of a collection's objects stay open: what history tells of, before and after, so that what was
 /// soon written over is never folded, and all objects of a collection that is not large.
 const OPEN: usize = 2 * HISTORY;
+
+/// Objects in key order, not opened yet.
+type Found<'a> = Box<dyn Iterator<Item = (&'a Key, &'a Stored)> + 'a>;
 
 /// One change of one object, as it is remembered.
 #[derive(Debug)]
@@ -50,11 +53,7 @@ impl Rows {
     }
 
     /// The objects in a scope, in key order, those after a key where one is given.
-    pub(super) fn seek<'a>(
-        &'a self,
-        scope: Scope<'a>,
-        after: Option<&Key>,
-    ) -> Box<dyn Iterator<Item = (&'a Key, &'a Stored)> + 'a> {
+    pub(super) fn seek<'a>(&'a self, scope: Scope<'a>, after: Option<&Key>) -> Found<'a> {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
         match scope {
             Scope::Everything => Box::new(self.objects.range((from, Bound::Unbounded))),
@@ -76,23 +75,23 @@ impl Rows {
     }
 
     /// The same, as it was at a revision: what has changed since is undone. `None` when that is forgotten.
-    pub(super) fn seek_then<'a>(
-        &'a self,
-        scope: Scope<'a>,
-        after: &Key,
-        revision: u64,
-    ) -> Option<Vec<&'a Stored>> {
-        let mut then: BTreeMap<&Key, Option<&Stored>> =
-            self.seek(scope, Some(after)).map(|(key, now)| (key, Some(now))).collect();
-        let mut undone = HashSet::new();
+    pub(super) fn seek_then<'a>(&'a self, scope: Scope<'a>, after: &Key, revision: u64) -> Option<Found<'a>> {
+        let mut then: BTreeMap<&Key, Option<&Stored>> = BTreeMap::new();
         for past in self.changes(None, revision)? {
-            // Its first change since tells what it was.
-            if past.key > *after && undone.insert(&past.key) {
+            if past.key > *after {
+                // Its first change since tells what it was.
                 let before = past.before.as_ref().filter(|before| scope.has(&past.key, before.node()));
-                then.insert(&past.key, before);
+                then.entry(&past.key).or_insert(before);
             }
         }
-        Some(then.into_values().flatten().collect())
+        let now = self.seek(scope, Some(after));
+        if then.is_empty() {
+            return Some(now);
+        }
+        let mut found: Vec<(&Key, &Stored)> = now.filter(|(key, _)| !then.contains_key(key)).collect();
+        found.extend(then.into_iter().filter_map(|(key, before)| Some((key, before?))));
+        found.sort_by_key(|(key, _)| *key);
+        Some(Box::new(found.into_iter()))
     }
 
     /// Writes an object at a revision.
