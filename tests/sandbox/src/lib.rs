@@ -33,8 +33,10 @@
 //! It runs nothing: containers, networks, volumes and images exist in objects alone, so there are no logs, no `exec`, no
 //! probes. The scheduler knows cordons, taints, node selectors, node affinity and the number of pods a node takes, but
 //! neither cpu and memory, nor pod affinity, topology spread, priorities or preemption. Rolling updates go in one
-//! step. There are no quotas, limit ranges or API priorities, no aggregated API servers, and protobuf is read but never
-//! written. Nothing is kept on disk: with the process the cluster is gone.
+//! step. There are no quotas, limit ranges or API priorities, no aggregated API servers, no `CronJobs`, and no schemas of
+//! built-in kinds for `kubectl explain`. Mutating webhooks are not called. Controllers write no events: those that are
+//! there came from clients. Protobuf is read but never written. Nothing is kept on disk: with the process the cluster
+//! is gone.
 //!
 //! # Size
 //!
