@@ -129,9 +129,7 @@ impl Controller for Jobs {
     }
 
     fn forget(&mut self, collection: &Collection) {
-        if *collection == PODS {
-            self.pods.forget_pods();
-        }
+        self.pods.forget(collection);
     }
 
     fn observe(&mut self, collection: &Collection, change: &Change) {

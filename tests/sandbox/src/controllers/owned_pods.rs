@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::pod;
 use crate::resource::PODS;
-use crate::store::{Change, Key, Object};
+use crate::store::{Change, Collection, Key, Object};
 
 use super::desk::Desk;
 use super::pod_brief::PodBrief;
@@ -59,6 +59,22 @@ impl OwnedPods {
     pub(crate) fn observe_owner(&mut self, change: &Change) {
         if let Some(owner) = &change.after {
             self.dirty.insert(Key::of(owner));
+        }
+    }
+
+    /// Notes a change of a pod or of an owner.
+    pub(super) fn observe(&mut self, collection: &Collection, change: &Change) {
+        if *collection == PODS {
+            self.observe_pod(change);
+        } else {
+            self.observe_owner(change);
+        }
+    }
+
+    /// Forgets the pods, if it is their history that was lost.
+    pub(super) fn forget(&mut self, collection: &Collection) {
+        if *collection == PODS {
+            self.forget_pods();
         }
     }
 

@@ -145,17 +145,11 @@ impl Controller for StatefulSets {
     }
 
     fn forget(&mut self, collection: &Collection) {
-        if *collection == PODS {
-            self.pods.forget_pods();
-        }
+        self.pods.forget(collection);
     }
 
     fn observe(&mut self, collection: &Collection, change: &Change) {
-        if *collection == PODS {
-            self.pods.observe_pod(change);
-        } else {
-            self.pods.observe_owner(change);
-        }
+        self.pods.observe(collection, change);
     }
 
     fn act(&mut self, desk: &mut Desk<'_>) -> Next {
