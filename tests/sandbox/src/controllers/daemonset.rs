@@ -19,6 +19,16 @@ use super::pod_brief::PodBrief;
 use super::pod_template::{self, PodName};
 use super::template_hash::template_hash;
 
+/// What every pod of a `DaemonSet` tolerates for good.
+const TOLERATED: [(&str, &str); 6] = [
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+];
+
 /// Where a set has to be looked after.
 #[derive(Debug)]
 enum Scope {
@@ -192,17 +202,19 @@ fn pod_of(set: &Value) -> Value {
     let mut pod = pod_template::pod(set, PodName::Generated);
     pod["metadata"]["labels"]["controller-revision-hash"] = json!(template_hash(&set["spec"]["template"]));
     let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
-    for (condition, effect) in [
-        ("not-ready", "NoExecute"),
-        ("unreachable", "NoExecute"),
-        ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"),
-        ("pid-pressure", "NoSchedule"),
-        ("unschedulable", "NoSchedule"),
-    ] {
-        tolerations.push(json!({
+    let on_host = (pod["spec"]["hostNetwork"] == true).then_some(("network-unavailable", "NoSchedule"));
+    for (condition, effect) in TOLERATED.into_iter().chain(on_host) {
+        let toleration = json!({
             "key": format!("node.kubernetes.io/{condition}"), "operator": "Exists", "effect": effect,
-        }));
+        });
+        // One that the template has already, perhaps for a time, gives way to that for good.
+        let same = |other: &Value| {
+            ["key", "operator", "effect", "value"].iter().all(|field| other[*field] == toleration[*field])
+        };
+        match tolerations.iter_mut().find(|other| same(other)) {
+            Some(other) => *other = toleration,
+            None => tolerations.push(toleration),
+        }
     }
     pod["spec"]["tolerations"] = json!(tolerations);
     pod

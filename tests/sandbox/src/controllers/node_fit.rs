@@ -101,6 +101,10 @@ fn required_terms(pod: &Value) -> Option<&Vec<Value>> {
 }
 
 fn selects(pod: &Value, node: &Value) -> bool {
+    // A template can name a node outright.
+    if pod::node(pod).is_some_and(|name| name != pod::name(node)) {
+        return false;
+    }
     let labels = &node["metadata"]["labels"];
     let wanted = pod["spec"]["nodeSelector"].as_object();
     let selected = wanted.into_iter().flatten().all(|(key, value)| labels[key] == *value);
@@ -168,6 +172,8 @@ mod tests {
         let cases = [
             (json!({"spec": {"nodeSelector": {"zone": "a"}}}), true),
             (json!({"spec": {"nodeSelector": {"zone": "b"}}}), false),
+            (json!({"spec": {"nodeName": "n1"}}), true),
+            (json!({"spec": {"nodeName": "n2"}}), false),
             (affinity(json!({"matchExpressions": [expression("zone", json!(["a", "b"]))]})), true),
             (affinity(json!({"matchExpressions": [expression("zone", json!(["b"]))]})), false),
             (affinity(json!({"matchFields": [expression("metadata.name", json!(["n1"]))]})), true),

@@ -82,6 +82,35 @@ impl App {
         self.pod("terminationGracePeriodSeconds", json!(seconds))
     }
 
+    /// A toleration more on every pod, as in `{"key": "dedicated", "operator": "Exists"}`.
+    #[must_use]
+    pub fn toleration(mut self, toleration: Value) -> Self {
+        match self.pod_spec["tolerations"].as_array_mut() {
+            Some(tolerations) => tolerations.push(toleration),
+            None => self.pod_spec["tolerations"] = json!([toleration]),
+        }
+        self
+    }
+
+    /// Pods that run on every node, whatever its taints and even where it is cordoned.
+    #[must_use]
+    pub fn tolerates_everything(self) -> Self {
+        self.toleration(json!({"operator": "Exists"}))
+    }
+
+    /// `nodeName`: the pods are on this node from their beginning, and no scheduler is asked.
+    #[must_use]
+    pub fn node_name(self, node: &str) -> Self {
+        self.pod("nodeName", json!(node))
+    }
+
+    /// A label more that the pods' node must have, as in `kubernetes.io/hostname`.
+    #[must_use]
+    pub fn node_selector(mut self, label: &str, value: &str) -> Self {
+        self.pod_spec["nodeSelector"][label] = json!(value);
+        self
+    }
+
     /// Any field of the pods' spec.
     #[must_use]
     pub fn pod(mut self, field: &str, value: Value) -> Self {

@@ -4,4 +4,5 @@ mod accounts;
 mod budgets;
 mod nodes;
 mod removal;
+mod tolerations;
 mod workloads;
