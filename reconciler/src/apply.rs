@@ -1,8 +1,8 @@
 //! Writing: a decision, step by step, in the order that keeps it safe to be killed between any two steps.
 //!
-//! What is under way for a node that nobody has any more stops first. The finalizer comes before the node is touched,
-//! and goes after it was given back. The status is written before the
-//! first eviction, because it says how many pods there were.
+//! What is under way for a node that nobody has any more stops first. The finalizer comes before the lease, the lease
+//! before the node is touched, and they go in the reverse order after it was given back. The status is written before
+//! the first eviction, because it says how many pods there were.
 
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use nm_shared::observed::Observed;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 
+use crate::call_off::call_off;
 use crate::cluster_watches::slim_node;
 use crate::context::Context;
 
@@ -23,6 +24,8 @@ use crate::context::Context;
 pub(crate) enum ApplyError {
     #[error("cannot put the finalizer on NodeMaintenance {name}")]
     Adopt { name: String, source: kube::Error },
+    #[error("cannot write the lease on node {name}")]
+    Lease { name: String, source: kube::Error },
     #[error("cannot patch node {name}")]
     Node { name: String, source: kube::Error },
     #[error("cannot write the status of NodeMaintenance {name}")]
@@ -37,10 +40,13 @@ impl ApplyError {
         matches!(self.cause(), kube::Error::Api(status) if matches!(status.code, 404 | 409))
     }
 
-    /// The API server's sentence, if it refuses to let us patch the node.
+    /// The API server's sentence, if it refuses to let us take the lease or patch the node.
     pub(crate) fn missing_right(&self) -> Option<&str> {
         match self {
-            Self::Node { source: kube::Error::Api(status), .. } if status.code == 403 => {
+            Self::Lease { source: kube::Error::Api(status), .. }
+            | Self::Node { source: kube::Error::Api(status), .. }
+                if status.code == 403 =>
+            {
                 Some(&status.message)
             }
             _ => None,
@@ -50,6 +56,7 @@ impl ApplyError {
     fn cause(&self) -> &kube::Error {
         match self {
             Self::Adopt { source, .. }
+            | Self::Lease { source, .. }
             | Self::Node { source, .. }
             | Self::Status { source, .. }
             | Self::Release { source, .. } => source,
@@ -78,6 +85,10 @@ pub(crate) async fn apply(
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
         context.own_maintenances.remember(adopted);
     }
+    if let Some(write) = &decision.lease {
+        let taken = bounded(context.leases.write(node, write)).await;
+        taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
+    }
     if let Some(patch) = &decision.node {
         let patched = bounded(context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
         let mut patched = patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
@@ -96,6 +107,13 @@ pub(crate) async fn apply(
     context.evictor.hold(node, &decision.held);
     for eviction in decision.evictions {
         context.evictor.submit(node, eviction);
+    }
+    if decision.call_off {
+        call_off(&context.client, node).await;
+    }
+    if let Some(lease) = &decision.drop_lease {
+        let dropped = bounded(context.leases.drop(lease)).await;
+        dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
     if let Some(patch) = &decision.release {
         let released = patch_metadata(context, &name, patch).await;

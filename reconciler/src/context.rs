@@ -13,6 +13,8 @@ use nm_shared::{NodeMaintenance, PodReference};
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::evictor::Evictor;
+use crate::machine_watches::MachineWatches;
+use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
 use crate::triggers::Triggers;
@@ -23,7 +25,9 @@ pub(crate) struct Context {
     pub(crate) triggers: Triggers,
     pub(crate) maintenances: Store<NodeMaintenance>,
     pub(crate) cluster: ClusterWatches,
+    pub(crate) leases: NodeLeases,
     pub(crate) pods: PodWatches,
+    pub(crate) machines: MachineWatches,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) announcer: Announcer,
     pub(crate) own_maintenances: OwnWrites<NodeMaintenance>,
@@ -42,6 +46,7 @@ impl Context {
         self.memories.retain(|uid| uids.contains(uid));
         self.own_maintenances.retain(|m| m.metadata.uid.as_deref().is_some_and(|uid| uids.contains(uid)));
         self.own_nodes.retain(|node| nodes.contains(&*node.name_any()));
+        self.leases.retain(|node| nodes.contains(node));
         self.leave(|node| nodes.contains(node));
     }
 
@@ -49,6 +54,7 @@ impl Context {
     pub(crate) fn leave(&self, in_maintenance: impl Fn(&str) -> bool) {
         self.evictor.retain(&in_maintenance);
         self.pods.retain(&in_maintenance);
+        self.machines.retain(&in_maintenance);
     }
 
     /// The API of maintenances.

@@ -1,6 +1,7 @@
 //! What is known of the evictions of every pod that is still there: a cache, lost with the process.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,6 +9,7 @@ use nm_shared::attempt::Attempt;
 use nm_shared::budget::{BudgetKey, BudgetVersion, Charge, Charges};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
+use nm_shared::returns::Returns;
 use tokio::task::AbortHandle;
 
 /// The evictions of all nodes in maintenance.
@@ -15,6 +17,7 @@ use tokio::task::AbortHandle;
 pub(crate) struct Ledger {
     nodes: HashMap<String, HashMap<String, Entry>>,
     budgets_asked: HashMap<BudgetKey, Timestamp>,
+    returns: HashMap<String, Returns>,
 }
 
 /// The evictions of one pod.
@@ -83,6 +86,11 @@ impl Ledger {
         }
     }
 
+    /// The pods on `node` that came back too often, by uid.
+    pub(crate) fn returned(&mut self, node: &str, pods: &[Arc<Pod>]) -> HashSet<String> {
+        self.returns.entry(node.to_owned()).or_default().note(pods)
+    }
+
     /// Takes back the requests for pods of `node` that are not wanted any more.
     pub(crate) fn take_back(&mut self, node: &str, wanted: &HashSet<String>) {
         if let Some(pods) = self.nodes.get_mut(node) {
@@ -97,6 +105,7 @@ impl Ledger {
         for (_, pods) in self.nodes.extract_if(|node, _| !in_maintenance(node)) {
             pods.into_values().for_each(Entry::abort);
         }
+        self.returns.retain(|node, _| in_maintenance(node));
         if self.nodes.is_empty() {
             self.budgets_asked.clear();
         }

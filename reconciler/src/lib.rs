@@ -7,6 +7,7 @@
 
 mod announcer;
 mod apply;
+mod call_off;
 mod cluster_watches;
 mod context;
 mod evictor;
@@ -14,6 +15,8 @@ mod flags;
 mod follow;
 mod ledger;
 mod logging;
+mod machine_watches;
+mod node_leases;
 mod observe;
 mod own_writes;
 mod pod_watches;

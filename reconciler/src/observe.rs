@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::budget::{Budgets, Charges};
+use nm_shared::machine::Machines;
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::observed::{Gathering, Observed};
 use nm_shared::{NodeMaintenance, Phase, pod};
@@ -26,19 +28,29 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
         Pods::Forbidden(sentence) => (None, Some(sentence)),
     };
     let mut ledger = context.evictor.ledger();
+    let mut returned = HashSet::new();
     if let Some(pods) = &pods {
+        // Before the node is cordoned pods are welcome.
+        if node.as_deref().is_some_and(is_cordoned) {
+            returned = ledger.returned(name, pods);
+        }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         ledger.forget_gone(name, |uid| uids.contains(uid));
     }
     let (attempts, charges, budgets_asked) =
         (ledger.attempts(name), ledger.charges(), ledger.budgets_asked());
     drop(ledger);
+    let lease = context.leases.on_node(name);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
     Observed {
         daemon_sets: Arc::new(context.cluster.daemon_sets()),
         forbidden,
+        leases_forbidden: lease.as_ref().err().cloned(),
+        lease: lease.ok().flatten(),
         budgets: budgets(context, pods.as_deref().unwrap_or_default(), &charges),
+        machines: machines(context, maintenance, pods.as_deref()),
         budgets_asked,
+        returned,
         own_pod: context.own_pod.clone(),
         rivals: rivals(context, maintenance),
         gathering: gathering(context, maintenance, memory),
@@ -62,6 +74,16 @@ fn budgets(context: &Context, pods: &[Arc<Pod>], charges: &Charges) -> Budgets {
     Budgets::new(near, charges)
 }
 
+fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Machines {
+    let node = &maintenance.spec.node_name;
+    let found = match pods {
+        Some(pods) => context.machines.on_node(node, pods),
+        None => context.machines.last_seen_on(node),
+    };
+    let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    found.map(|found| Machines::leaving(found, node, began)).unwrap_or_default()
+}
+
 fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {
     context.maintenances.state_filter(|other| {
         other.spec.node_name == maintenance.spec.node_name
@@ -78,7 +100,10 @@ fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -
     let uncordoned = |other: &NodeMaintenance| {
         other.metadata.uid != maintenance.metadata.uid
             && other.metadata.deletion_timestamp.is_none()
-            && other.status.as_ref().and_then(|status| status.phase) != Some(Phase::Failed)
+            && !matches!(
+                other.status.as_ref().and_then(|status| status.phase),
+                Some(Phase::Failed | Phase::Pending)
+            )
             && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node))
     };
     Gathering {

@@ -24,6 +24,8 @@ use crate::evictor::Evictor;
 use crate::flags::Flags;
 use crate::follow::{Interruption, without_managed_fields};
 use crate::logging;
+use crate::machine_watches::MachineWatches;
+use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
 use crate::reconcile::{after_failure, reconcile};
@@ -106,13 +108,17 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
     let objects = maintenance_watch(&client, writer, departures);
     let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), flags.max_concurrent_evictions));
     let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor);
+    let (leases, lease_watch) = NodeLeases::start(&client, &triggers);
     tokio::spawn(watches);
+    tokio::spawn(lease_watch);
+    let known = async { tokio::join!(cluster.ready(), leases.ready()) };
     tokio::select! {
-        () = cluster.ready() => debug!("nodes are known"),
+        _ = known => debug!("nodes and their leases are known"),
         () = stopped(stop.clone()) => return,
     }
     let context = Arc::new(Context {
         pods: PodWatches::new(client.clone(), triggers.clone()),
+        machines: MachineWatches::new(client.clone(), triggers.clone()),
         announcer: Announcer::new(client.clone()),
         own_maintenances: OwnWrites::default(),
         own_nodes: OwnWrites::default(),
@@ -122,6 +128,7 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
         triggers,
         maintenances: maintenances.clone(),
         cluster,
+        leases,
         evictor,
     });
     tokio::spawn(clean_up(context.clone(), departed));

@@ -31,6 +31,10 @@ pub enum ConditionReason {
     Blocked,
     /// The drain took longer than `timeoutSeconds`.
     TimedOut,
+    /// Someone else has the node's lease.
+    LeaseHeld,
+    /// Someone else took the node's lease while it was ours.
+    LeaseLost,
     /// A right is missing.
     MissingRights,
     /// The drain selects pods by something that is no selector.
@@ -61,6 +65,8 @@ impl ConditionReason {
             Self::Evicting => "Evicting",
             Self::Blocked => "Blocked",
             Self::TimedOut => "TimedOut",
+            Self::LeaseHeld => "LeaseHeld",
+            Self::LeaseLost => "LeaseLost",
             Self::MissingRights => "MissingRights",
             Self::InvalidDrain => "InvalidDrain",
             Self::AsExpected => "AsExpected",

@@ -7,17 +7,19 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::condition::ConditionReason;
 use crate::decision::{Announcement, Decision, EventReason, Subject};
 use crate::drain_plan::{DrainPlan, Verdict};
 use crate::maintenance::NodeMaintenance;
+use crate::node_patch::Past;
 use crate::observed::Observed;
 use crate::progress::{Survey, if_changed};
 use crate::queue::{Queue, wait_until};
-use crate::status::{NodeMaintenanceStatus, Phase};
-use crate::{drain_status, node_patch, ownership, pod, pod_state};
+use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
+use crate::turn::{Turn, turn};
+use crate::{drain_status, node_lease, node_patch, ownership, pod, pod_state};
 
 /// Two status writes of one object are at least this far apart, unless the phase changes.
 const STATUS_PACE: Duration = Duration::from_millis(500);
@@ -40,7 +42,11 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp
         give_up(&mut decision, maintenance, ConditionReason::NodeNotFound, error, now);
         return decision;
     };
-    decision.node = node_patch::cordon(node, ownership::unrecorded(maintenance));
+    if !take_turn(&mut decision, maintenance, observed, node, now) {
+        decision.wanted = Some(HashSet::new());
+        return decision;
+    }
+    cordon(&mut decision, maintenance, node);
     if let Some(error) = observed.forbidden.clone() {
         decision.wanted = Some(HashSet::new());
         give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
@@ -57,6 +63,67 @@ pub fn lacking(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> 
     decision
 }
 
+/// Whether the node is ours to work on; says why, if it is not.
+fn take_turn(
+    decision: &mut Decision,
+    maintenance: &NodeMaintenance,
+    observed: &Observed,
+    node: &Node,
+    now: Timestamp,
+) -> bool {
+    if let Some(error) = observed.leases_forbidden.clone() {
+        give_up(decision, maintenance, ConditionReason::MissingRights, error, now);
+        return false;
+    }
+    match turn(maintenance, node, observed.lease.as_deref(), now) {
+        Turn::Ours { write, renew_at } => {
+            decision.lease = write;
+            if let Some(at) = renew_at {
+                decision.look_again_in(wait_until(at, now));
+            }
+            true
+        }
+        Turn::Waits { error, until } => {
+            let status = drain_status::waiting(maintenance, ConditionReason::LeaseHeld, error, now);
+            settle_status(decision, maintenance, status, None, now);
+            decision.look_again_in(wait_until(until, now));
+            false
+        }
+        Turn::Lost { error, attempts, next } => {
+            let status = drain_status::lease_lost(maintenance, error, attempts, now);
+            settle_status(decision, maintenance, status, None, now);
+            decision.look_again_in(wait_until(next, now));
+            false
+        }
+        Turn::Forfeited { error } => {
+            uncordon(decision, maintenance, node);
+            give_up(decision, maintenance, ConditionReason::LeaseLost, error, now);
+            false
+        }
+    }
+}
+
+fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, node: &Node) {
+    decision.node = node_patch::cordon(node, ownership::past(maintenance));
+    if decision.node.is_some() && ownership::past(maintenance) == Past::Ours {
+        let sentence = format!(
+            "Node {} was uncordoned during its maintenance, and is cordoned again",
+            maintenance.spec.node_name
+        );
+        for subject in [Subject::Maintenance, Subject::Node] {
+            decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
+        }
+    }
+}
+
+fn uncordon(decision: &mut Decision, maintenance: &NodeMaintenance, node: &Node) {
+    decision.node = node_patch::uncordon(node, ownership::past(maintenance));
+    if decision.node.is_some() {
+        let sentence = format!("Node {} is given back", maintenance.spec.node_name);
+        decision.events.push(announce(Subject::Node, EventReason::UncordonNode, sentence));
+    }
+}
+
 /// The drain of a node that is cordoned, or will be by the time the rest of the decision is carried out.
 fn drain(
     decision: &mut Decision,
@@ -67,13 +134,14 @@ fn drain(
 ) {
     let Some(pods) = &observed.pods else { return };
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
-    let plan = match DrainPlan::new(pods.iter().cloned(), &spec, &observed.daemon_sets, now) {
+    let mut plan = match DrainPlan::new(pods.iter().cloned(), &spec, &observed.daemon_sets, now) {
         Ok(plan) => plan,
         Err(error) => {
             decision.wanted = Some(HashSet::new());
             return give_up(decision, maintenance, ConditionReason::InvalidDrain, error.to_string(), now);
         }
     };
+    plan.give_up_on(|pod| observed.returned.contains(pod::uid(pod)) || is_given_up(maintenance, pod));
     let queue = Queue::new(&plan, &spec, observed, now);
     let survey = Survey::new(&plan, observed, &queue.held, is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
@@ -107,6 +175,14 @@ fn drain(
     }
 }
 
+/// Whether the status says that the pod is not to be moved again: that outlives the process that counted.
+fn is_given_up(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
+    let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
+    let mut given_up = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
+    let PodReference { namespace, name } = pod::reference(pod);
+    given_up.any(|blocked| blocked.namespace == namespace && blocked.name == name)
+}
+
 /// Undoes what was done to the node, then lets the object go.
 fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
     // Another maintenance of the node inherits the cordon, and the record of what the node was before. One that does
@@ -117,17 +193,15 @@ fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
         return decision;
     }
     decision.release = Some(ownership::release(maintenance));
-    if let (Some(node), false) = (&observed.node, inherited) {
-        decision.node = node_patch::uncordon(node, ownership::unrecorded(maintenance));
+    let asked = observed.machines.asked_to_leave(&observed.attempts, maintenance.status.as_ref());
+    decision.call_off = asked && !inherited;
+    if !inherited {
+        if let Some(node) = &observed.node {
+            uncordon(&mut decision, maintenance, node);
+        }
+        decision.drop_lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));
     }
     let node = &maintenance.spec.node_name;
-    if decision.node.is_some() {
-        decision.events.push(announce(
-            Subject::Node,
-            EventReason::UncordonNode,
-            format!("Node {node} is given back"),
-        ));
-    }
     let sentence = format!("Maintenance of node {node} is over");
     decision.events.push(announce(Subject::Maintenance, EventReason::RemovedMaintenance, sentence));
     decision

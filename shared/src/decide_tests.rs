@@ -8,6 +8,7 @@ use crate::observed::Gathering;
 use crate::pod;
 use crate::status::BlockReason;
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ fn json_patch_merge(target: &mut Value, patch: &Value) {
     }
 }
 
-fn pod_named(name: &str, metadata: &Value) -> Arc<k8s_openapi::api::core::v1::Pod> {
+fn pod_named(name: &str, metadata: &Value) -> Arc<Pod> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
     let mut pod =
@@ -57,6 +58,14 @@ fn observed() -> Observed {
         gathering: Gathering { age: Gathering::LONGEST, ..Gathering::default() },
         ..Observed::default()
     }
+}
+
+/// The same once the node is cordoned.
+fn cordoned() -> Observed {
+    let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
+    let decision = decide(&maintenance(&json!({})), &observed(), now());
+    json_patch_merge(&mut node, &decision.node.unwrap().0);
+    Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() }
 }
 
 /// The object as the decision's status leaves it.
@@ -115,7 +124,7 @@ fn a_drained_node_succeeds_once() {
     assert_eq!((status.total_pods, status.eviction_pods, status.pod_counts.gone), (2, 2, 2));
     assert_eq!(condition(status, "Drained"), ("True", "Drained"));
     assert_eq!(reasons(&decision), [EventReason::SucceedMaintenance]);
-    let again = decide(&after(&running, &decision), &Observed { pods: Some(vec![]), ..observed() }, now());
+    let again = decide(&after(&running, &decision), &Observed { pods: Some(vec![]), ..cordoned() }, now());
     assert!(again.status.is_none() && again.events.is_empty());
 }
 
@@ -230,9 +239,9 @@ fn terminating_pods_and_those_already_asked_are_left_in_peace() {
 fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
     let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
     let begun = after(&new, &decide(&new, &observed(), now()));
-    let before = decide(&begun, &observed(), now().checked_add(SignedDuration::from_secs(59)).unwrap());
+    let before = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(59)).unwrap());
     assert_eq!(before.look_again, Some(Duration::from_secs(1)));
-    let late = decide(&begun, &observed(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
+    let late = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
     let status = late.status.as_ref().unwrap();
     assert_eq!(status.phase, Some(Phase::Failed));
     assert_eq!(status.last_error, "the drain is not done after 60 s, 2 pods are left");
@@ -275,4 +284,83 @@ fn a_missing_right_degrades_and_is_named() {
     let status =
         decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+}
+
+#[test]
+fn a_node_uncordoned_by_someone_is_cordoned_again_and_that_is_said() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let again = decide(&begun, &observed(), now());
+    assert!(again.node.is_some());
+    assert_eq!(reasons(&again), [EventReason::RecordonNode; 2]);
+    assert!(reasons(&decide(&begun, &cordoned(), now())).is_empty());
+}
+
+/// The surroundings in which someone else has the lease.
+fn taken() -> Observed {
+    let spec = json!({"holderIdentity": "nhc", "leaseDurationSeconds": 600, "renewTime": MicroTime(now())});
+    let lease = serde_json::from_value(json!({"metadata": {"name": "node-n1"}, "spec": spec})).unwrap();
+    Observed { lease: Some(Arc::new(lease)), ..observed() }
+}
+
+#[test]
+fn a_node_whose_lease_another_has_is_not_touched() {
+    let decision = decide(&maintenance(&json!({})), &taken(), now());
+    assert!(decision.node.is_none() && decision.lease.is_none() && decision.evictions.is_empty());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Pending), 0));
+    assert!(status.last_error.starts_with("failed to obtain a lease that is not owned by us"));
+    assert_eq!(condition(status, "Cordoned"), ("False", "LeaseHeld"));
+    assert_eq!(reasons(&decision), [EventReason::BeginMaintenance]);
+    assert_eq!(decision.look_again, Some(Duration::from_secs(600)));
+    let pending = after(&maintenance(&json!({})), &decision);
+    let freed = decide(&pending, &observed(), now());
+    let status = freed.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.eviction_pods), (Some(Phase::Running), 2), "counted when it begins");
+    assert!(freed.lease.is_some() && status.last_error.is_empty());
+}
+
+#[test]
+fn a_lost_lease_stops_the_evictions_and_a_lease_lost_for_good_gives_the_node_back() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let lost = Observed { lease: taken().lease, ..cordoned() };
+    let decision = decide(&begun, &lost, now());
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+    assert_eq!(decision.wanted, Some(HashSet::new()), "what is queued is taken back");
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Running), 1));
+    assert_eq!(condition(status, "Degraded"), ("True", "LeaseLost"));
+
+    let again = decide(&after(&begun, &decision), &cordoned(), now());
+    let status = again.status.as_ref().unwrap();
+    assert_eq!((status.error_on_lease_count, condition(status, "Degraded").0), (0, "False"), "it is back");
+
+    let mut hopeless = begun;
+    hopeless.status.as_mut().unwrap().error_on_lease_count = 4;
+    let over = decide(&hopeless, &lost, now());
+    assert!(over.node.is_some(), "uncordoned");
+    assert_eq!(over.status.as_ref().unwrap().phase, Some(Phase::Failed));
+    assert_eq!(reasons(&over), [EventReason::UncordonNode, EventReason::FailedMaintenance]);
+    let after_all = decide(&after(&hopeless, &over), &taken(), now());
+    assert!(after_all.node.is_none() && after_all.status.is_none() && after_all.events.is_empty());
+}
+
+#[test]
+fn the_lease_goes_with_the_maintenance_unless_it_is_not_ours() {
+    let over = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert!(decide(&over, &Observed { lease: taken().lease, ..cordoned() }, now()).drop_lease.is_none());
+    let lease = json!({"metadata": {"name": "node-n1"}, "spec": {"holderIdentity": "node-maintenance"}});
+    let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
+    assert_eq!(decide(&over, &Observed { lease: lease.clone(), ..cordoned() }, now()).drop_lease, lease);
+}
+
+#[test]
+fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
+    let new = maintenance(&json!({}));
+    let decision = decide(&new, &Observed { returned: ["a".to_owned()].into(), ..observed() }, now());
+    assert_eq!(asked(&decision), ["b"]);
+    let blocked = &decision.status.as_ref().unwrap().blocked_pods;
+    assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
+    assert_eq!(asked(&decide(&after(&new, &decision), &observed(), now())), ["b"]);
 }

@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use crate::budget::BudgetVersion;
+use crate::node_lease::LeaseWrite;
 use crate::node_patch::NodePatch;
 use crate::status::NodeMaintenanceStatus;
 
@@ -16,6 +18,8 @@ use crate::status::NodeMaintenanceStatus;
 pub struct Decision {
     /// First: a merge patch that puts our finalizer and the owner reference on the object.
     pub adopt: Option<Value>,
+    /// What makes the node's lease ours, or keeps it so, before the node is touched.
+    pub lease: Option<LeaseWrite>,
     /// A patch for the node.
     pub node: Option<NodePatch>,
     /// The new status.
@@ -28,6 +32,10 @@ pub struct Decision {
     pub wanted: Option<HashSet<String>>,
     /// Whether nobody has the node any more: all that is under way for it stops before anything else is done.
     pub leave: bool,
+    /// Our lease, to be deleted once the node is given back.
+    pub drop_lease: Option<Arc<Lease>>,
+    /// Whether KubeVirt may still be taking virtual machines away that may now stay.
+    pub call_off: bool,
     /// After all else: a merge patch that takes our finalizer off the object.
     pub release: Option<Value>,
     /// What to tell people, once it is true.
@@ -85,7 +93,7 @@ pub enum Subject {
     Node,
 }
 
-/// The events of the medik8s node-maintenance-operator.
+/// The events of the medik8s node-maintenance-operator, and one of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventReason {
     /// The maintenance began.
@@ -98,6 +106,8 @@ pub enum EventReason {
     RemovedMaintenance,
     /// The node was given back.
     UncordonNode,
+    /// Someone had uncordoned the node during its maintenance.
+    RecordonNode,
 }
 
 impl EventReason {
@@ -109,11 +119,12 @@ impl EventReason {
             Self::FailedMaintenance => "FailedMaintenance",
             Self::RemovedMaintenance => "RemovedMaintenance",
             Self::UncordonNode => "UncordonNode",
+            Self::RecordonNode => "RecordonNode",
         }
     }
 
     /// Whether the event is a warning.
     pub fn is_warning(self) -> bool {
-        self == Self::FailedMaintenance
+        matches!(self, Self::FailedMaintenance | Self::RecordonNode)
     }
 }

@@ -21,7 +21,7 @@ pub enum Verdict {
     Evict,
     /// It stays, and nobody waits for it.
     Skip(SkipReason),
-    /// It stays because the drain spec says so, and the drain is not done while it is there.
+    /// It stays because the drain spec says so or because moving it is of no use, and the drain is not done while it is there.
     Block(BlockReason),
 }
 
@@ -140,6 +140,15 @@ impl DrainPlan {
     /// The pods whose end the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = &Judged> {
         self.pods.iter().filter(|judged| !matches!(judged.verdict, Verdict::Skip(_)))
+    }
+
+    /// Moves no more pods of which `comes_back` says that it is of no use.
+    pub fn give_up_on(&mut self, comes_back: impl Fn(&Pod) -> bool) {
+        for judged in self.pods.iter_mut().filter(|judged| judged.verdict == Verdict::Evict) {
+            if comes_back(&judged.pod) {
+                judged.verdict = Verdict::Block(BlockReason::ComesBack);
+            }
+        }
     }
 }
 

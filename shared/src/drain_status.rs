@@ -4,6 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::condition::{self, ConditionReason, ConditionType, Finding};
 use crate::maintenance::{DrainSpec, NodeMaintenance};
+use crate::node_patch::Past;
+use crate::ownership;
 use crate::progress::Survey;
 use crate::status::{NodeMaintenanceStatus, Phase, PodCounts};
 
@@ -17,6 +19,7 @@ pub fn of_drain(
     let mut status = maintenance.status.clone().unwrap_or_default();
     let counted = status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
     survey.write_to(&mut status, !counted, now);
+    status.error_on_lease_count = 0;
 
     let pending = status.pending_pods.len();
     let timed_out = deadline.is_some_and(|deadline| deadline <= now);
@@ -68,6 +71,7 @@ pub fn given_up(
         status.pending_pods.clear();
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
+        status.migrating_pods = None;
         status.pod_counts = PodCounts::default();
     }
     let mut note = |type_, holds, reason, message| {
@@ -75,11 +79,53 @@ pub fn given_up(
     };
     if keeps_node(reason) && was_cordoned {
         note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
-    } else {
+    } else if !(keeps_node(reason) && ownership::past(maintenance) == Past::Medik8s) {
         note(ConditionType::Cordoned, false, reason, error.clone());
     }
     note(ConditionType::Drained, false, reason, error.clone());
     note(ConditionType::Degraded, true, reason, error);
+    status
+}
+
+/// The status of a maintenance whose turn has not come.
+pub fn waiting(
+    maintenance: &NodeMaintenance,
+    reason: ConditionReason,
+    error: String,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut status = maintenance.status.clone().unwrap_or_default();
+    status.phase = Some(Phase::Pending);
+    status.last_error.clone_from(&error);
+    let mut note = |type_, message| {
+        record(&mut status, maintenance, Finding { type_, holds: false, reason, message }, now);
+    };
+    // Without this condition it is still known that the medik8s operator began, and may have cordoned.
+    if ownership::past(maintenance) != Past::Medik8s {
+        note(ConditionType::Cordoned, error.clone());
+    }
+    note(ConditionType::Drained, error);
+    status
+}
+
+/// The status of a maintenance that has lost the node's lease for the moment: the node stays as it is, and no pod is
+/// asked to go.
+pub fn lease_lost(
+    maintenance: &NodeMaintenance,
+    error: String,
+    attempts: i32,
+    now: Timestamp,
+) -> NodeMaintenanceStatus {
+    let mut status = maintenance.status.clone().unwrap_or_default();
+    status.error_on_lease_count = attempts;
+    status.last_error.clone_from(&error);
+    let degraded = Finding {
+        type_: ConditionType::Degraded,
+        holds: true,
+        reason: ConditionReason::LeaseLost,
+        message: error,
+    };
+    record(&mut status, maintenance, degraded, now);
     status
 }
 

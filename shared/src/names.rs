@@ -22,6 +22,12 @@ pub const EXCLUDE_LABEL: &str = "remediation.medik8s.io/exclude-from-remediation
 /// Value of [`EXCLUDE_LABEL`].
 pub const EXCLUDE_VALUE: &str = "true";
 
+/// Namespace of the leases on nodes.
+pub const LEASE_NAMESPACE: &str = "medik8s-leases";
+
+/// Who holds the lease of a node in maintenance.
+pub const LEASE_HOLDER: &str = "node-maintenance";
+
 /// Annotation on a node in maintenance: what we changed, so that exactly that is undone.
 pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
 

@@ -31,13 +31,16 @@ struct Undo {
     labels_before: BTreeMap<String, Option<String>>,
 }
 
-/// Who put the marks on a node that carries them without a record.
+/// What a maintenance has done to its node before, which tells whose the marks are that the node carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unrecorded {
-    /// Others, for reasons of their own: they stay when the node is given back.
-    Foreign,
-    /// This maintenance, begun by the medik8s operator, which leaves no record: they go.
+pub enum Past {
+    /// Nothing: marks without a record were put there by others, for reasons of their own, and stay. A record without
+    /// our taint was left by a maintenance that someone else ended, and says nothing.
+    Fresh,
+    /// We cordoned it, and the record stands.
     Ours,
+    /// The medik8s operator cordoned it, which leaves no record: the marks go.
+    Medik8s,
 }
 
 /// Whether the node has every mark of a maintenance, and the record of what it was before.
@@ -52,15 +55,15 @@ pub fn is_cordoned(node: &Node) -> bool {
 ///
 /// A record that exists is kept as it is: a node cordoned anew, after someone uncordoned it, is still given back as it
 /// was at the very beginning.
-pub fn cordon(node: &Node, unrecorded: Unrecorded) -> Option<NodePatch> {
+pub fn cordon(node: &Node, past: Past) -> Option<NodePatch> {
     if is_cordoned(node) {
         return None;
     }
     let current = taints(node);
     let missing: Vec<Taint> =
         marks().into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
-    let undo = recorded(node).unwrap_or_else(|| match unrecorded {
-        Unrecorded::Ours if bears_drain_taint(node) => everything(),
+    let undo = standing_record(node, past).unwrap_or_else(|| match past {
+        Past::Medik8s if bears_drain_taint(node) => everything(),
         _ => Undo {
             made_unschedulable: !unschedulable(node),
             added_taints: missing.iter().map(id).collect(),
@@ -82,10 +85,10 @@ pub fn cordon(node: &Node, unrecorded: Unrecorded) -> Option<NodePatch> {
 }
 
 /// What gives `node` back as it was; none if there is nothing to undo.
-pub fn uncordon(node: &Node, unrecorded: Unrecorded) -> Option<NodePatch> {
-    let undo = match (recorded(node), unrecorded) {
+pub fn uncordon(node: &Node, past: Past) -> Option<NodePatch> {
+    let undo = match (standing_record(node, past), past) {
         (Some(undo), _) => undo,
-        (None, Unrecorded::Ours) if bears_drain_taint(node) => everything(),
+        (None, Past::Medik8s) if bears_drain_taint(node) => everything(),
         (None, _) => return None,
     };
     let mut labels = Map::new();
@@ -129,6 +132,11 @@ fn everything() -> Undo {
 fn recorded(node: &Node) -> Option<Undo> {
     let text = node.metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
     Some(serde_json::from_str(text).unwrap_or_else(|_| everything()))
+}
+
+/// The record, unless it is a leftover.
+fn standing_record(node: &Node, past: Past) -> Option<Undo> {
+    recorded(node).filter(|_| past != Past::Fresh || bears_drain_taint(node))
 }
 
 fn marks() -> [Taint; 2] {
@@ -200,9 +208,9 @@ mod tests {
     }
 
     fn there_and_back(node: &Value) -> Value {
-        let there = apply(node, cordon(&parse(node), Unrecorded::Foreign));
+        let there = apply(node, cordon(&parse(node), Past::Fresh));
         assert!(is_cordoned(&parse(&there)), "{there}");
-        apply(&there, uncordon(&parse(&there), Unrecorded::Foreign))
+        apply(&there, uncordon(&parse(&there), Past::Fresh))
     }
 
     /// A node without the empty maps and lists that a merge patch leaves behind and the API server drops.
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn a_cordoned_node_has_all_marks_and_needs_no_second_patch() {
         let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {}});
-        let patch = cordon(&parse(&node), Unrecorded::Foreign).unwrap();
+        let patch = cordon(&parse(&node), Past::Fresh).unwrap();
         assert_eq!(patch.0["metadata"]["resourceVersion"], "7");
         let cordoned = apply(&node, Some(patch));
         assert_eq!(cordoned["spec"]["unschedulable"], true);
@@ -233,7 +241,7 @@ mod tests {
             json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"})
         );
         assert_eq!(cordoned["metadata"]["labels"][EXCLUDE_LABEL], "true");
-        assert_eq!(cordon(&parse(&cordoned), Unrecorded::Foreign), None);
+        assert_eq!(cordon(&parse(&cordoned), Past::Fresh), None);
     }
 
     #[test]
@@ -247,21 +255,21 @@ mod tests {
     #[test]
     fn the_first_record_outlives_a_second_cordon() {
         let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-        let mut there = apply(&node, cordon(&parse(&node), Unrecorded::Foreign));
+        let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
         there["spec"]["unschedulable"] = json!(false);
-        let again = apply(&there, cordon(&parse(&there), Unrecorded::Foreign));
-        let back = apply(&again, uncordon(&parse(&again), Unrecorded::Foreign));
+        let again = apply(&there, cordon(&parse(&there), Past::Fresh));
+        let back = apply(&again, uncordon(&parse(&again), Past::Fresh));
         assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned before us");
     }
 
     #[test]
     fn changes_that_others_make_meanwhile_survive() {
         let node = json!({"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {}});
-        let mut there = apply(&node, cordon(&parse(&node), Unrecorded::Foreign));
+        let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
         there["metadata"]["labels"]["b"] = json!("2");
         let late = json!({"key": "late", "effect": "NoExecute"});
         there["spec"]["taints"].as_array_mut().unwrap().push(late.clone());
-        let back = apply(&there, uncordon(&parse(&there), Unrecorded::Foreign));
+        let back = apply(&there, uncordon(&parse(&there), Past::Fresh));
         assert_eq!(back["metadata"]["labels"], json!({"a": "1", "b": "2"}));
         assert_eq!(back["spec"], json!({"taints": [late]}));
     }
@@ -274,24 +282,35 @@ mod tests {
             "spec": {"unschedulable": true, "taints": taints},
         });
         let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-        let direct = apply(&node, uncordon(&parse(&node), Unrecorded::Ours));
+        let direct = apply(&node, uncordon(&parse(&node), Past::Medik8s));
         assert_eq!(tidy(direct), bare);
-        let adopted = apply(&node, cordon(&parse(&node), Unrecorded::Ours));
-        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Unrecorded::Foreign))), bare);
+        let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
+        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Fresh))), bare);
     }
 
     #[test]
     fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
         let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-        let there = apply(&node, cordon(&parse(&node), Unrecorded::Ours));
-        assert_eq!(tidy(apply(&there, uncordon(&parse(&there), Unrecorded::Ours))), node);
+        let there = apply(&node, cordon(&parse(&node), Past::Medik8s));
+        assert_eq!(tidy(apply(&there, uncordon(&parse(&there), Past::Medik8s))), node);
+    }
+
+    #[test]
+    fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
+        let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
+        let mut ended = apply(&schedulable, cordon(&parse(&schedulable), Past::Fresh));
+        ended["spec"] = json!({"unschedulable": true});
+        assert_eq!(uncordon(&parse(&ended), Past::Fresh), None);
+        let there = apply(&ended, cordon(&parse(&ended), Past::Fresh));
+        let back = apply(&there, uncordon(&parse(&there), Past::Ours));
+        assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
     }
 
     #[test]
     fn a_node_without_our_marks_is_left_alone() {
         let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-        assert_eq!(uncordon(&parse(&node), Unrecorded::Foreign), None);
-        assert_eq!(uncordon(&parse(&node), Unrecorded::Ours), None);
+        assert_eq!(uncordon(&parse(&node), Past::Fresh), None);
+        assert_eq!(uncordon(&parse(&node), Past::Medik8s), None);
     }
 
     proptest! {

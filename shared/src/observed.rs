@@ -1,15 +1,17 @@
 //! What the reconciler saw, all of it, before a decision is made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::attempt::Attempt;
 use crate::budget::{BudgetKey, Budgets};
 use crate::drain_plan::DaemonSets;
+use crate::machine::Machines;
 use crate::maintenance::NodeMaintenance;
 use crate::status::PodReference;
 
@@ -18,6 +20,10 @@ use crate::status::PodReference;
 pub struct Observed {
     /// The node; none if there is no node of that name.
     pub node: Option<Arc<Node>>,
+    /// The lease on the node, if there is one.
+    pub lease: Option<Arc<Lease>>,
+    /// The API server's sentence, if it refuses to list leases.
+    pub leases_forbidden: Option<String>,
     /// The pods on the node; none until they have been listed once.
     pub pods: Option<Vec<Arc<Pod>>>,
     /// The API server's sentence, if it refuses to list them.
@@ -26,10 +32,14 @@ pub struct Observed {
     pub daemon_sets: Arc<DaemonSets>,
     /// The disruption budgets of the pods' namespaces.
     pub budgets: Budgets,
+    /// The virtual machines that KubeVirt is to take away.
+    pub machines: Machines,
     /// The evictions so far, by the pod's uid.
     pub attempts: HashMap<String, Attempt>,
     /// When an eviction that a budget guards was last answered, for each budget.
     pub budgets_asked: HashMap<BudgetKey, Timestamp>,
+    /// The pods, by uid, whose owner has brought them back too often to be moved again.
+    pub returned: HashSet<String>,
     /// The pod that the reconciler itself runs in, if it does.
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::condition::{self, ConditionType};
 use crate::maintenance::NodeMaintenance;
 use crate::names::FINALIZER;
-use crate::node_patch::Unrecorded;
+use crate::node_patch::Past;
 
 /// A merge patch that puts our finalizer and an owner reference to the node on the object, where they are missing.
 ///
@@ -58,13 +58,17 @@ pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenanc
     (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Marks without a record are the medik8s operator's if it began this maintenance: then there is a phase, but none of
-/// our conditions, which that operator never writes.
-pub fn unrecorded(maintenance: &NodeMaintenance) -> Unrecorded {
-    let begun_by_another = maintenance.status.as_ref().is_some_and(|status| {
-        status.phase.is_some() && condition::find(&status.conditions, ConditionType::Cordoned).is_none()
-    });
-    if begun_by_another { Unrecorded::Ours } else { Unrecorded::Foreign }
+/// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
+/// but none of our conditions, which that operator never writes.
+pub fn past(maintenance: &NodeMaintenance) -> Past {
+    let Some(status) = maintenance.status.as_ref().filter(|status| status.phase.is_some()) else {
+        return Past::Fresh;
+    };
+    match condition::find(&status.conditions, ConditionType::Cordoned) {
+        Some(cordoned) if cordoned.status == "True" => Past::Ours,
+        Some(_) => Past::Fresh,
+        None => Past::Medik8s,
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use crate::attempt::Attempt;
 use crate::budget::Budgets;
 use crate::drain_plan::{Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
+use crate::machine::{Evacuation, Failure};
 use crate::pod;
+use crate::returns;
 use crate::status::BlockReason;
 
 /// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
@@ -51,6 +53,8 @@ pub struct Known<'a> {
     pub held: Option<&'a str>,
     /// The budgets around it.
     pub budgets: &'a Budgets,
+    /// How far the virtual machine in it has come, if KubeVirt is to take it away.
+    pub evacuation: Option<&'a Evacuation>,
     /// Whether its node is Ready.
     pub node_ready: bool,
 }
@@ -59,7 +63,7 @@ pub struct Known<'a> {
 pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     match judged.verdict {
         Verdict::Skip(_) => return PodState::Skipped,
-        Verdict::Block(reason) => return PodState::Blocked(forbidden_by_spec(reason)),
+        Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason)),
         Verdict::Evict => {}
     }
     if let Some(overdue) = pod::overdue(&judged.pod, now) {
@@ -67,6 +71,12 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     }
     let unasked = Attempt::default();
     let attempt = known.attempt.unwrap_or(&unasked);
+    if let Some(evacuation) = known.evacuation.filter(|_| is_kubevirts(attempt)) {
+        return match &evacuation.failure {
+            None => PodState::Migrating,
+            Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
+        };
+    }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(numbers), true) = (known.held, budget_decides) {
         return PodState::Blocked(obstacle(BlockReason::DisruptionBudget, numbers.to_owned(), attempt));
@@ -79,6 +89,13 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
         // A retry does not make a blocked pod any less blocked until it succeeds.
         Some((_, refusal)) => PodState::Blocked(refused(judged, refusal, attempt, known.budgets)),
     }
+}
+
+/// Whether a machine that is to leave is on its way for all that the eviction of its pod was answered. KubeVirt before
+/// 1.3 marks the machine and leaves the refusal to a budget of its own (`pod-eviction-admitter.go` in kubevirt/kubevirt).
+fn is_kubevirts(attempt: &Attempt) -> bool {
+    use EvictionOutcome::{Migrating, RefusedByBudget};
+    matches!(attempt.last, None | Some((_, Migrating(_) | RefusedByBudget(_))))
 }
 
 /// When the state of a pod changes without anything happening in the cluster.
@@ -105,12 +122,15 @@ fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> Po
     PodState::Blocked(Obstacle { reason, message, since: pod::deadline(pod), refusals: 0 })
 }
 
-fn forbidden_by_spec(reason: BlockReason) -> Obstacle {
+fn stays(judged: &Judged, reason: BlockReason) -> Obstacle {
     let message = match reason {
-        BlockReason::LocalStorage => "has emptyDir volumes and spec.drain.deleteEmptyDirData is false",
-        _ => "no controller would replace it and spec.drain.force is false",
+        BlockReason::ComesBack => returns::why(&judged.pod),
+        BlockReason::LocalStorage => {
+            "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
+        }
+        _ => "no controller would replace it and spec.drain.force is false".to_owned(),
     };
-    Obstacle { reason, message: message.to_owned(), since: None, refusals: 0 }
+    Obstacle { reason, message, since: None, refusals: 0 }
 }
 
 fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budgets: &Budgets) -> Obstacle {
@@ -140,6 +160,12 @@ fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budget
     obstacle(reason, message, attempt)
 }
 
+fn migration_failed(failure: &Failure, attempt: &Attempt) -> Obstacle {
+    let Failure { message, at } = failure.clone();
+    let reason = BlockReason::MigrationFailed;
+    Obstacle { reason, message, since: at, refusals: attempt.refusals }
+}
+
 fn obstacle(reason: BlockReason, message: String, attempt: &Attempt) -> Obstacle {
     Obstacle { reason, message, since: attempt.refused_since, refusals: attempt.refusals }
 }
@@ -166,7 +192,7 @@ mod tests {
     }
 
     fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
-        Known { attempt, held: None, budgets, node_ready }
+        Known { attempt, held: None, budgets, evacuation: None, node_ready }
     }
 
     fn word(state: &PodState) -> String {
@@ -193,6 +219,25 @@ mod tests {
         check(Some(answered(Outcome::RefusedByBudget(String::new()))), "DisruptionBudget");
         check(Some(answered(Outcome::Forbidden(String::new()))), "Forbidden");
         check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
+    }
+
+    #[test]
+    fn a_machine_that_kubevirt_moves_is_migrating_until_that_fails() {
+        use EvictionOutcome as Outcome;
+        let pod = judged(&json!({}));
+        let check = |attempt: Option<Attempt>, failure: Option<Failure>, expected: &str| {
+            let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
+            let known = Known { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
+            assert_eq!(word(&state(&pod, &known, now())), expected);
+        };
+        let failed = || Some(Failure { message: "its live migration failed".to_owned(), at: None });
+        let migrating = || Some(answered(Outcome::Migrating(String::new())));
+        check(None, None, "Migrating");
+        check(migrating(), None, "Migrating");
+        check(Some(answered(Outcome::RefusedByBudget(String::new()))), None, "Migrating");
+        check(migrating(), failed(), "MigrationFailed");
+        check(Some(answered(Outcome::Forbidden(String::new()))), None, "Forbidden");
+        check(Some(answered(Outcome::Accepted)), None, "Evicting");
     }
 
     #[test]

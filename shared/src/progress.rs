@@ -7,11 +7,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::condition::whole_seconds;
 use crate::drain_plan::{DrainPlan, Judged};
+use crate::machine;
 use crate::observed::Observed;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
 use crate::status::{
-    BlockReason, BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, PodCounts, PodReference,
+    BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MigratingPod, NodeMaintenanceStatus,
+    PodCounts, PodReference,
 };
 
 /// How many blocked pods a sentence names before it says "and N more".
@@ -21,6 +23,7 @@ const NAMED_IN_A_SENTENCE: usize = 3;
 #[derive(Debug, Clone)]
 pub struct Survey<'a> {
     pods: Vec<(&'a Judged, PodState)>,
+    migrating: Vec<MigratingPod>,
 }
 
 impl<'a> Survey<'a> {
@@ -38,11 +41,15 @@ impl<'a> Survey<'a> {
                 attempt: observed.attempts.get(uid),
                 held: held.get(uid).map(String::as_str),
                 budgets: &observed.budgets,
+                evacuation: observed.machines.evacuation(&judged.pod),
                 node_ready,
             };
             (judged, pod_state::state(judged, &known, now))
         });
-        Self { pods: pods.collect() }
+        let pods: Vec<(&Judged, PodState)> = pods.collect();
+        let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
+        let migrating = migrating.map(|(judged, _)| migrating_pod(judged, observed)).collect();
+        Self { pods, migrating }
     }
 
     /// The pods whose end is waited for.
@@ -77,6 +84,8 @@ impl<'a> Survey<'a> {
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
         status.pod_counts = self.counts(status.eviction_pods);
         status.blocked_pods = self.blocked_pods(&status.blocked_pods, now);
+        let migrating = self.migrating.iter().take(MAX_MIGRATING_PODS).cloned().collect();
+        status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
         status.last_error = self.obstacles();
@@ -133,6 +142,14 @@ impl<'a> Survey<'a> {
         });
         blocked.collect()
     }
+}
+
+fn migrating_pod(judged: &Judged, observed: &Observed) -> MigratingPod {
+    let PodReference { namespace, name } = pod::reference(&judged.pod);
+    let machine = machine::run_by(&judged.pod).unwrap_or_default().to_owned();
+    let evacuation = observed.machines.evacuation(&judged.pod).cloned().unwrap_or_default();
+    let since = evacuation.since.map(whole_seconds);
+    MigratingPod { namespace, name, machine, source: evacuation.source, target: evacuation.target, since }
 }
 
 /// Per cent of `all` that are gone while `pending` are not; pods that came later do not count against it.

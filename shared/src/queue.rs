@@ -57,7 +57,7 @@ impl Queue {
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
             let due = match budgets.charge(pod) {
-                Opinion::Free => due(&attempt),
+                Opinion::Free => due(pod, &attempt),
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
                     scout(&attempt, &budget, &mut asked, now)
@@ -113,9 +113,13 @@ fn is_own(pod: &Pod, observed: &Observed) -> bool {
 }
 
 /// When a pod is due that no budget stands in the way of.
-fn due(attempt: &Attempt) -> Option<Timestamp> {
+fn due(pod: &Pod, attempt: &Attempt) -> Option<Timestamp> {
     let due = attempt.next_try()?;
     match &attempt.last {
+        // The virtual machine has left it.
+        Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
+            Some(due.min(after(*at, BUDGET_PAUSE)))
+        }
         Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(after(*at, BUDGET_PAUSE))),
         _ => Some(due),
     }

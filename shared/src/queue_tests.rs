@@ -55,6 +55,18 @@ fn asked(queue: &Queue) -> Vec<&str> {
 }
 
 #[test]
+fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
+    let mut finished = Pod::clone(&pod("a", 0));
+    finished.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+    let mut migrating = Attempt::default();
+    migrating.end(EvictionOutcome::Migrating(String::new()), ago(300));
+    let attempts = || HashMap::from([("a".to_owned(), migrating.clone())]);
+    let observed = || Observed { attempts: attempts(), ..Observed::default() };
+    assert!(asked(&queue(&[pod("a", 0)], &json!({}), &observed())).is_empty());
+    assert_eq!(asked(&queue(&[Arc::new(finished)], &json!({}), &observed())), ["a"]);
+}
+
+#[test]
 fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let first = queue(&pods, &json!({}), &Observed { budgets: budgets(0), ..Observed::default() });

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// How many blocked pods a status lists at most; `podCounts.blocked` counts them all.
 pub const MAX_BLOCKED_PODS: usize = 50;
 
+/// How many migrating pods a status lists at most; `podCounts.migrating` counts them all.
+pub const MAX_MIGRATING_PODS: usize = 50;
+
 /// The observed state of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -51,6 +54,12 @@ pub struct NodeMaintenanceStatus {
     /// Pods that something refuses to let go, sorted by namespace and name; at most 50.
     #[schemars(length(max = 50))]
     pub blocked_pods: Vec<BlockedPod>,
+
+    /// Virtual machines on their way to other nodes, sorted by namespace and name of their pods; at most 50. Absent
+    /// where there are none.
+    // Written as null then, by which a merge patch removes it.
+    #[schemars(length(max = 50))]
+    pub migrating_pods: Option<Vec<MigratingPod>>,
 
     /// How many pods are in which state.
     pub pod_counts: PodCounts,
@@ -115,6 +124,27 @@ pub struct BlockedPod {
     pub attempts: i32,
 }
 
+/// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigratingPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The virtual machine, by its name.
+    pub machine: String,
+    /// The node that it leaves, once the migration has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The node that it goes to, once the migration has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// When the migration began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
 /// The kind of obstacle that a pod meets.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockReason {
@@ -126,6 +156,8 @@ pub enum BlockReason {
     AdmissionWebhook,
     /// A virtual machine that cannot be migrated.
     NotMigratable,
+    /// A virtual machine whose last migration failed. KubeVirt tries again.
+    MigrationFailed,
     /// The reconciler lacks the right to evict it.
     Forbidden,
     /// Its namespace is terminating, and evictions are refused there.
@@ -136,6 +168,8 @@ pub enum BlockReason {
     Unmanaged,
     /// `spec.drain.deleteEmptyDirData` is off and it has such a volume.
     LocalStorage,
+    /// Its owner's pods come back to the node however often they are moved.
+    ComesBack,
     /// Finalizers hold it past its grace period.
     Finalizers,
     /// Its node is not Ready, so nobody confirms its end.
@@ -155,11 +189,13 @@ impl BlockReason {
             Self::MultipleDisruptionBudgets => "MultipleDisruptionBudgets",
             Self::AdmissionWebhook => "AdmissionWebhook",
             Self::NotMigratable => "NotMigratable",
+            Self::MigrationFailed => "MigrationFailed",
             Self::Forbidden => "Forbidden",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::ServerError => "ServerError",
             Self::Unmanaged => "Unmanaged",
             Self::LocalStorage => "LocalStorage",
+            Self::ComesBack => "ComesBack",
             Self::Finalizers => "Finalizers",
             Self::NodeNotReady => "NodeNotReady",
             Self::NotEnding => "NotEnding",

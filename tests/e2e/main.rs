@@ -8,6 +8,7 @@
 mod inheritance;
 mod kubectl;
 mod layout;
+mod lease;
 mod lifecycle;
 mod manifests;
 mod object;

@@ -83,7 +83,7 @@ async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
     let _reconciler = everything(&cluster).await;
     let account = manifests::service_account();
     let account = format!("system:serviceaccount:{}:{}", account.namespace().unwrap(), account.name_any());
-    let granted = granted(&manifests::cluster_role().rules.unwrap());
+    let granted = granted(&manifests::rules());
     let log = cluster.sandbox().unwrap().requests();
     // The last events are published when the objects are gone already.
     let all_used = log.until(|log| granted.is_subset(&used(log, &account).0));
@@ -91,7 +91,7 @@ async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
     let (used, refused) = used(log, &account);
     assert!(refused.is_empty(), "refused: {refused:?}");
     let unused: Vec<_> = granted.difference(&used).collect();
-    assert!(unused.is_empty(), "granted in manifests/cluster_role.yaml and never used: {unused:?}");
+    assert!(unused.is_empty(), "granted in manifests/ and never used: {unused:?}");
     let uncovered: Vec<_> = used.difference(&granted).collect();
     assert!(uncovered.is_empty(), "used by other rights than those of the manifests: {uncovered:?}");
 }

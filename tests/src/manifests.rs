@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Resource;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
@@ -21,9 +21,11 @@ pub fn service_account() -> ServiceAccount {
     the_one()
 }
 
-/// What the reconciler may do.
-pub fn cluster_role() -> ClusterRole {
-    the_one()
+/// What the reconciler may do, in the cluster and in namespaces.
+pub fn rules() -> Vec<PolicyRule> {
+    let everywhere = the_one::<ClusterRole>().rules.unwrap_or_default();
+    let in_a_namespace = the_one::<Role>().rules.unwrap_or_default();
+    everywhere.into_iter().chain(in_a_namespace).collect()
 }
 
 /// The only object of its kind.

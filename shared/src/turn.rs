@@ -1,0 +1,150 @@
+//! Whether a maintenance may go to work on its node, or waits for someone else who has it.
+//!
+//! Losing a node that was ours is counted as the medik8s node-maintenance-operator counts it: one attempt to get it
+//! back every five seconds, and after three failures it is given up for good. The count is in the status, and when it
+//! was last raised is the time of that status, so a restart neither forgets nor hurries it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+
+use crate::condition::{self, ConditionType};
+use crate::maintenance::NodeMaintenance;
+use crate::names::LEASE_NAMESPACE;
+use crate::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
+
+/// So many failed attempts to extend a lost lease are forgiven.
+const FORGIVEN: i32 = 3;
+
+/// How far apart they are.
+const PACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whose turn it is on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Turn {
+    /// Ours, once `write` is done.
+    Ours {
+        /// What makes or keeps it ours.
+        write: Option<LeaseWrite>,
+        /// When to renew it.
+        renew_at: Option<Timestamp>,
+    },
+    /// Not yet ours.
+    Waits {
+        /// Who has the node.
+        error: String,
+        /// When that may be over.
+        until: Timestamp,
+    },
+    /// It was ours, and may be again.
+    Lost {
+        /// Who has the node.
+        error: String,
+        /// Failed attempts, this one included.
+        attempts: i32,
+        /// When to try again.
+        next: Timestamp,
+    },
+    /// It was ours and is given up.
+    Forfeited {
+        /// What a person would want to read.
+        error: String,
+    },
+}
+
+/// Whose turn it is on `node`, whose lease this is.
+pub fn turn(maintenance: &NodeMaintenance, node: &Node, lease: Option<&Lease>, now: Timestamp) -> Turn {
+    let status = maintenance.status.as_ref();
+    let failures = status.map_or(0, |status| status.error_on_lease_count);
+    if failures > FORGIVEN {
+        let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
+        return Turn::Forfeited { error };
+    }
+    let foreign = match node_lease::claim(lease, node, now) {
+        Claim::Held { renew_at } => return Turn::Ours { write: None, renew_at: Some(renew_at) },
+        Claim::Take(write) => return Turn::Ours { write: Some(write), renew_at: None },
+        Claim::Foreign(foreign) => foreign,
+    };
+    let had_it = status.is_some_and(|status| {
+        status.drain_progress > 0 || condition::holds(&status.conditions, ConditionType::Cordoned)
+    });
+    if !had_it {
+        let error =
+            format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, &foreign));
+        return Turn::Waits { error, until: foreign.until };
+    }
+    let error =
+        format!("failed to extend a lease that used to be owned by us: {}", held(maintenance, &foreign));
+    let counted_at = status.and_then(|status| status.last_update.as_ref()).map_or(now, |at| at.0.min(now));
+    let due = counted_at.saturating_add(PACE).unwrap_or(now);
+    if failures > 0 && due > now {
+        return Turn::Lost { error, attempts: failures, next: due };
+    }
+    Turn::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
+}
+
+fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
+    let lease = node_lease::name(&maintenance.spec.node_name);
+    format!("lease {LEASE_NAMESPACE}/{lease} is held by {:?}", foreign.holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    /// What `turn` says `second` seconds after someone else took the lease for an hour.
+    fn after(second: i64, status: &Value) -> Turn {
+        let maintenance = serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": "m"}, "spec": {"nodeName": "n1"}, "status": status,
+        }))
+        .unwrap();
+        let lease = serde_json::from_value(json!({"spec": {
+            "holderIdentity": "nhc", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z",
+        }}))
+        .unwrap();
+        let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
+        turn(&maintenance, &node, Some(&lease), at(second))
+    }
+
+    #[test]
+    fn a_node_that_another_has_is_waited_for() {
+        let Turn::Waits { error, until } = after(10, &json!({"phase": "Pending"})) else { panic!("no wait") };
+        assert_eq!(until, at(3600));
+        assert_eq!(
+            error,
+            "failed to obtain a lease that is not owned by us: lease medik8s-leases/node-n1 is held by \"nhc\""
+        );
+    }
+
+    #[test]
+    fn a_lost_lease_is_tried_four_times_five_seconds_apart_and_then_given_up_for_good() {
+        let begun = |failures: i32, updated: &str| json!({"phase": "Running", "drainProgress": 10, "errorOnLeaseCount": failures, "lastUpdate": updated});
+        let attempts = |second, status: &Value| match after(second, status) {
+            Turn::Lost { attempts, next, .. } => (attempts, next),
+            other => panic!("{other:?}"),
+        };
+        let zero = "2026-01-01T00:00:00Z";
+        assert_eq!(attempts(1, &begun(0, zero)), (1, at(6)), "at once");
+        assert_eq!(attempts(4, &begun(1, zero)), (1, at(5)), "not by every look");
+        assert_eq!(attempts(5, &begun(1, zero)), (2, at(10)));
+        assert_eq!(attempts(5, &begun(3, zero)), (4, at(10)));
+        let Turn::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("still hoping") };
+        assert_eq!(error, "maintenance failed: lease could not be extended after 4 attempts");
+        assert!(matches!(after(3600, &begun(2, zero)), Turn::Ours { write: Some(_), .. }), "free again");
+        assert!(matches!(after(3600, &begun(4, zero)), Turn::Forfeited { .. }), "for good");
+    }
+
+    #[test]
+    fn a_cordoned_node_was_ours_even_if_no_pod_has_gone() {
+        let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"phase": "Running", "conditions": [cordoned]});
+        assert!(matches!(after(1, &status), Turn::Lost { attempts: 1, .. }));
+    }
+}

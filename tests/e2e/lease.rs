@@ -1,0 +1,176 @@
+//! The lease by which those who change nodes keep out of each other's way.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_shared::names::{LEASE_HOLDER, LEASE_NAMESPACE};
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, node_lease};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::Reconciler;
+use nm_tests::until::until;
+use nm_tests::workload::{Workload, parse};
+use serde_json::{Value, json};
+
+use crate::{configuration, drained, start, stop};
+
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE)
+}
+
+fn now() -> MicroTime {
+    MicroTime(Timestamp::now())
+}
+
+/// Makes another the holder of a lease, for an hour.
+async fn take_away(cluster: &Cluster, lease: &str) {
+    let foreign = Patch::Merge(json!({"spec": {"holderIdentity": "another", "renewTime": now()}}));
+    leases(cluster).patch(lease, &PatchParams::default(), &foreign).await.unwrap();
+}
+
+/// The maintenance once its status is as wanted.
+async fn once(
+    cluster: &Cluster,
+    name: &str,
+    what: &str,
+    holds: impl Fn(&NodeMaintenanceStatus) -> bool,
+) -> NodeMaintenance {
+    let found = until(&cluster.maintenances(), name, what, |found| {
+        found.and_then(|found| found.status.as_ref()).is_some_and(&holds)
+    });
+    found.await.unwrap()
+}
+
+fn blocked(status: &NodeMaintenanceStatus) -> bool {
+    !status.blocked_pods.is_empty()
+}
+
+/// A node under maintenance whose drain a finalizer holds up, for as long as the workload lives.
+async fn held_up(cluster: &Cluster, name: &str, node: &str) -> Workload {
+    let workload = Workload::new(cluster, name).await;
+    let held = json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}});
+    workload.pod_on(node, "held", held).await;
+    start(cluster, name, node).await;
+    once(cluster, name, "blocked by the finalizer", blocked).await;
+    workload
+}
+
+async fn let_go(workload: &Workload) {
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    workload.pods().patch("held", &PatchParams::default(), &free).await.unwrap();
+}
+
+// Case 18.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_in_maintenance_has_a_lease_that_is_renewed_and_goes_with_it() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-lease", node).await;
+    drained(&cluster, "e2e-lease").await;
+    let name = node_lease::name(node);
+    let lease = leases(&cluster).get(&name).await.unwrap();
+    let spec = lease.spec.clone().unwrap();
+    assert_eq!(spec.holder_identity.as_deref(), Some(LEASE_HOLDER));
+    assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(3600), Some(0)));
+    assert!(spec.acquire_time.is_some() && spec.acquire_time == spec.renew_time);
+    let owner = &lease.metadata.owner_references.unwrap()[0];
+    let expected = cluster.node(node).await.metadata.uid.unwrap();
+    assert_eq!((owner.kind.as_str(), &owner.name, &owner.uid), ("Node", node, &expected));
+
+    let half_an_hour_ago = MicroTime(Timestamp::now() - SignedDuration::from_mins(31));
+    let aged = Patch::Merge(json!({"spec": {"renewTime": half_an_hour_ago}}));
+    leases(&cluster).patch(&name, &PatchParams::default(), &aged).await.unwrap();
+    until(&leases(&cluster), &name, "renewed after the node is drained", |lease| {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        spec.and_then(|spec| spec.renew_time.as_ref()).is_some_and(|at| at.0 > half_an_hour_ago.0)
+    })
+    .await;
+
+    stop(&cluster, "e2e-lease").await;
+    assert!(leases(&cluster).get_opt(&name).await.unwrap().is_none(), "the lease is gone");
+}
+
+// Cases 10 and 11.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_another_holds_is_waited_for_untouched() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let before = cluster.node(node).await;
+    let name = node_lease::name(node);
+    let foreign: Lease = parse(json!({
+        "metadata": {"name": name},
+        "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": now()},
+    }));
+    // The namespace of a cluster that the tests share may hold one from a test that failed.
+    let _ = leases(&cluster).delete(&name, &DeleteParams::default()).await;
+    leases(&cluster).create(&PostParams::default(), &foreign).await.unwrap();
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-waits", node).await;
+    let waiting = once(&cluster, "e2e-waits", "a status", |status| status.phase.is_some()).await;
+    let status = waiting.status.unwrap();
+    assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Pending), 0));
+    let held = format!(
+        "failed to obtain a lease that is not owned by us: lease {LEASE_NAMESPACE}/{name} is held by \"another\""
+    );
+    assert_eq!(status.last_error, held);
+    assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+
+    leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
+    let status = drained(&cluster, "e2e-waits").await.status.unwrap();
+    assert_eq!((status.last_error.as_str(), status.error_on_lease_count), ("", 0));
+    stop(&cluster, "e2e-waits").await;
+    assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+}
+
+// Case 12.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_lost_for_a_moment_stops_the_drain_for_that_moment() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = held_up(&cluster, "e2e-moment", node).await;
+    let name = node_lease::name(node);
+    take_away(&cluster, &name).await;
+    let lost = once(&cluster, "e2e-moment", "lost", |status| status.error_on_lease_count > 0).await;
+    let error = lost.status.unwrap().last_error;
+    assert!(error.starts_with("failed to extend a lease that used to be owned by us"), "{error}");
+    assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true), "cordoned still");
+
+    leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
+    once(&cluster, "e2e-moment", "on again", |status| status.error_on_lease_count == 0).await;
+    let_go(&workload).await;
+    let status = drained(&cluster, "e2e-moment").await.status.unwrap();
+    assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Succeeded), ""));
+    stop(&cluster, "e2e-moment").await;
+}
+
+// Case 13.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_lost_for_good_fails_the_maintenance_and_frees_the_node() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let before = cluster.node(node).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let workload = held_up(&cluster, "e2e-for-good", node).await;
+    let name = node_lease::name(node);
+    take_away(&cluster, &name).await;
+    once(&cluster, "e2e-for-good", "lost", |status| status.error_on_lease_count > 0).await;
+    // The attempts are seconds apart: the others are told as if they had been.
+    let long_ago = Patch::Merge(json!({
+        "status": {"errorOnLeaseCount": 3, "lastUpdate": "2026-01-01T00:00:00Z"},
+    }));
+    cluster.maintenances().patch_status("e2e-for-good", &PatchParams::default(), &long_ago).await.unwrap();
+    let failed = once(&cluster, "e2e-for-good", "failed", |status| status.phase == Some(Phase::Failed)).await;
+    let status = failed.status.unwrap();
+    assert_eq!(status.error_on_lease_count, 4);
+    assert_eq!(status.last_error, "maintenance failed: lease could not be extended after 4 attempts");
+    assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+
+    stop(&cluster, "e2e-for-good").await;
+    let holder: Value = json!(leases(&cluster).get(&name).await.unwrap().spec.unwrap().holder_identity);
+    assert_eq!(holder, "another", "what is another's stays");
+    leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
+    let_go(&workload).await;
+}
