@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::request_log::RequestLog;
 use crate::resource::PODS;
 use crate::server::{Server, Service};
-use crate::store::{Object, State};
+use crate::store::{Object, State, journal};
 use crate::workload;
 
 /// What a sandbox is to be like.
@@ -65,6 +65,10 @@ impl Sandbox {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let cluster = Arc::new(Cluster::new(Clock::start()));
+        // What would be forgotten before anybody could read it is not written.
+        if options.pods > journal::KEPT {
+            cluster.store.write(|state| state.journal.close());
+        }
         let refused = |refusal: Refusal| io::Error::other(refusal.message);
         workload::seed_nodes(&cluster, options.nodes).map_err(refused)?;
         let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
@@ -72,6 +76,7 @@ impl Sandbox {
         let pace = Pace { start: options.start_delay, stop: options.stop_delay };
         let controllers = Controllers::start(&cluster, pace);
         until_ready(&cluster, pods).await;
+        cluster.store.write(|state| state.journal.open());
         Ok(Self { cluster, server, controllers })
     }
 

@@ -5,6 +5,7 @@
 //! The store knows nothing of Kubernetes beyond `metadata.{namespace,name,resourceVersion}` and `spec.nodeName`;
 //! what makes a write legal is in `registry`. How a collection is kept is in `rows`, and one object in `stored`.
 
+pub(crate) mod journal;
 mod place;
 mod rows;
 mod stored;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::faults::frozen::Frozen;
 
+use self::journal::Journal;
 pub(crate) use self::place::Scope;
 pub use self::place::{Collection, Key};
 use self::rows::{Past, Rows};
@@ -44,6 +46,8 @@ pub struct State {
     tables: HashMap<Collection, Rows>,
     /// Objects whose status stands still.
     pub(crate) frozen: Frozen,
+    /// The cluster's own events.
+    pub(crate) journal: Journal,
     examined: Cell<u64>,
     /// What is to be folded when the lock is free.
     cold: Vec<Stored>,

@@ -14,6 +14,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::Event;
 use super::node_fit;
 use super::pod_brief::PodBrief;
 use super::pod_template::{self, PodName};
@@ -152,8 +153,11 @@ impl Fleet {
         if pod::is_terminating(set) {
             return;
         }
-        if live.is_empty() && self.wanted_on.contains(name) {
-            desk.create(&PODS, pinned(template, name));
+        if live.is_empty()
+            && self.wanted_on.contains(name)
+            && let Some(pod) = desk.create(&PODS, pinned(template, name))
+        {
+            desk.tell(&Event::created("daemonset-controller", set, &pod));
         }
         // One healthy pod stays where it may; finished ones make room for a new one.
         live.sort_by_key(|(_, pod)| (pod.finished, !pod.ready));

@@ -12,6 +12,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::{Author, Event};
 use super::pod_template::owner_reference;
 use super::replicaset::replicas;
 use super::template_hash::template_hash;
@@ -55,10 +56,12 @@ impl Deployments {
             sets.iter().partition(|set| set["metadata"]["labels"][HASH_LABEL] == *hash);
         if !pod::is_terminating(&deployment) {
             let wanted = replicas(&deployment);
-            match current.first() {
-                Some(set) => scale(desk, set, wanted),
-                None => {
-                    desk.create(&REPLICA_SETS, replica_set(&deployment, &hash, sets.len() + 1));
+            if let Some(set) = current.first() {
+                scale(desk, &deployment, set, wanted);
+            } else {
+                let set = replica_set(&deployment, &hash, sets.len() + 1);
+                if let Some(set) = desk.create(&REPLICA_SETS, set).filter(|_| wanted > 0) {
+                    desk.tell(&scaled(&deployment, &set, 0, wanted));
                 }
             }
             let replaced: usize = current.iter().map(|set| counter(&set["status"], "readyReplicas")).sum();
@@ -66,17 +69,34 @@ impl Deployments {
             for set in old {
                 let share = replicas(set).min(kept);
                 kept -= share;
-                scale(desk, set, share);
+                scale(desk, &deployment, set, share);
             }
         }
         report(desk, &deployment, &sets, &hash);
     }
 }
 
-fn scale(desk: &mut Desk<'_>, set: &Object, wanted: usize) {
-    desk.edit(&REPLICA_SETS, set, |set| {
+fn scale(desk: &mut Desk<'_>, deployment: &Value, set: &Object, wanted: usize) {
+    let before = replicas(set);
+    if before == wanted {
+        return;
+    }
+    let written = desk.edit(&REPLICA_SETS, set, |set| {
         set["spec"]["replicas"] = json!(wanted);
     });
+    if written.is_some() {
+        desk.tell(&scaled(deployment, set, before, wanted));
+    }
+}
+
+fn scaled<'a>(deployment: &'a Value, set: &Value, from: usize, to: usize) -> Event<'a> {
+    let way = if to > from { "up" } else { "down" };
+    Event {
+        author: Author::Controller("deployment-controller"),
+        about: deployment,
+        reason: "ScalingReplicaSet",
+        message: format!("Scaled {way} replica set {} from {from} to {to}", pod::name(set)),
+    }
 }
 
 fn replica_set(deployment: &Value, hash: &str, revision: usize) -> Value {

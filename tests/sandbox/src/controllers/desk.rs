@@ -14,8 +14,10 @@ use crate::cluster::Catalog;
 use crate::pod;
 use crate::refusal::Refusal;
 use crate::registry::{self, DeleteOptions, Deleted, Effect, Part, Propagation};
-use crate::resource::{Resource, built_in};
+use crate::resource::{EVENTS, Resource, built_in};
 use crate::store::{Collection, Key, Object, State};
+
+use super::event::{self, Event};
 
 /// After so many writes a controller lets others at the state before it goes on.
 const BATCH: usize = 250;
@@ -112,6 +114,27 @@ impl<'a> Desk<'a> {
     pub(crate) fn bind(&mut self, pod: &Key, node: &str) -> bool {
         self.writes += 1;
         binding::bind(self.state, &pod.namespace, &pod.name, node, self.now).is_ok()
+    }
+
+    /// Writes an event. Whatever becomes of it, its author goes on, and the turn is no longer for it.
+    pub(crate) fn tell(&mut self, event: &Event<'_>) {
+        if self.state.journal.is_closed() {
+            return;
+        }
+        let gist = event.gist();
+        let (now, writes) = (self.now, self.writes);
+        let earlier = self.state.journal.find(&gist).filter(|_| !event.is_new_style());
+        if let Some(earlier) = earlier.cloned().and_then(|key| self.get(&EVENTS, &key)) {
+            self.edit(&EVENTS, &earlier, |earlier| event::repeat(earlier, now));
+        } else {
+            let object = event.object(self.state.journal.stamp(now), now);
+            if let Some(written) = self.create(&EVENTS, object)
+                && let Some(oldest) = self.state.journal.keep(gist, Key::of(&written))
+            {
+                self.state.remove(&EVENTS, &oldest);
+            }
+        }
+        self.writes = writes;
     }
 
     fn update(

@@ -14,6 +14,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::Event;
 use super::owned_pods::OwnedPods;
 use super::pod_template::{self, PodName};
 
@@ -65,9 +66,10 @@ impl Jobs {
                     self.pods.again(key);
                     break;
                 }
-                if desk.create(&PODS, pod_template::pod(&job, PodName::Generated)).is_none() {
+                let Some(pod) = desk.create(&PODS, pod_template::pod(&job, PodName::Generated)) else {
                     break;
-                }
+                };
+                desk.tell(&Event::created("job-controller", &job, &pod));
             }
             for pod in active.iter().skip(wanted) {
                 desk.delete(&PODS, pod, None, Propagation::Background);

@@ -19,6 +19,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::{Author, Event};
 use super::pod_status;
 use super::timeline::Timeline;
 
@@ -80,14 +81,16 @@ impl Kubelets {
         }
     }
 
-    fn plan(&mut self, pod: &Value, now: Timestamp) {
+    fn plan(&mut self, desk: &mut Desk<'_>, pod: &Value) {
         let key = Key::of(pod);
-        match self.errand(pod, now) {
-            Some((errand, wait)) => {
-                let at = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
-                self.errands.plan(key, pod::uid(pod), errand, at);
-            }
-            None => self.errands.cancel(&key),
+        let Some((errand, wait)) = self.errand(pod, desk.now) else {
+            self.errands.cancel(&key);
+            return;
+        };
+        let at = desk.now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        let is_new = self.errands.plan(key, pod::uid(pod), errand, at);
+        if is_new && errand == Errand::End {
+            tell(desk, pod, "Killing");
         }
     }
 
@@ -144,10 +147,29 @@ impl Kubelets {
     fn report(&mut self, desk: &mut Desk<'_>, pod: &Object, node: &Value) {
         self.addresses += 1;
         let (address, now) = (self.addresses, desk.now);
+        if pod::phase(pod) != "Running" {
+            tell(desk, pod, "Started");
+        }
         desk.edit_status(&PODS, pod, |pod| {
             let ready = should_be_ready(pod);
             pod_status::run(pod, node, address, ready, now);
         });
+    }
+}
+
+/// Says what happens to each container, unless the node is not heard of.
+fn tell(desk: &mut Desk<'_>, pod: &Value, reason: &'static str) {
+    let node = pod::node(pod).unwrap_or_default();
+    if !desk.get(&NODES, &Key::cluster(node)).is_some_and(|node| is_up(&node)) {
+        return;
+    }
+    for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+        let name = container["name"].as_str().unwrap_or_default();
+        let message = match reason {
+            "Killing" => format!("Stopping container {name}"),
+            _ => "Container started".to_owned(),
+        };
+        desk.tell(&Event { author: Author::Kubelet(node, name), about: pod, reason, message });
     }
 }
 
@@ -202,7 +224,7 @@ impl Controller for Kubelets {
     fn act(&mut self, desk: &mut Desk<'_>) -> Next {
         for key in std::mem::take(&mut self.changed) {
             match desk.get(&PODS, &key) {
-                Some(pod) => self.plan(&pod, desk.now),
+                Some(pod) => self.plan(desk, &pod),
                 None => self.errands.cancel(&key),
             }
         }

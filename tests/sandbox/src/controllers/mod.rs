@@ -9,6 +9,7 @@ mod daemonset;
 mod deployment;
 pub(crate) mod desk;
 mod disruption;
+mod event;
 mod feed;
 mod garbage;
 mod job;

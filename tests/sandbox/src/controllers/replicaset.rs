@@ -13,9 +13,12 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::{Author, Event};
 use super::owned_pods::OwnedPods;
 use super::pod_brief::PodBrief;
 use super::pod_template::{self, PodName};
+
+const CONTROLLER: &str = "replicaset-controller";
 
 /// The `ReplicaSet` controller.
 #[derive(Debug)]
@@ -40,14 +43,24 @@ impl ReplicaSets {
         if !pod::is_terminating(&set) {
             for _ in active..wanted {
                 more = desk.is_full();
-                if more || desk.create(&PODS, pod_template::pod(&set, PodName::Generated)).is_none() {
+                if more {
                     break;
                 }
+                let Some(pod) = desk.create(&PODS, pod_template::pod(&set, PodName::Generated)) else {
+                    break;
+                };
+                desk.tell(&Event::created(CONTROLLER, &set, &pod));
             }
             if active > wanted {
                 for name in surplus(pods(), active - wanted) {
                     if let Some(pod) = desk.get(&PODS, &Key::new(&*key.namespace, name)) {
                         desk.delete(&PODS, &pod, None, Propagation::Background);
+                        desk.tell(&Event {
+                            author: Author::Controller(CONTROLLER),
+                            about: &set,
+                            reason: "SuccessfulDelete",
+                            message: format!("Deleted pod: {}", pod::name(&pod)),
+                        });
                     }
                 }
             }

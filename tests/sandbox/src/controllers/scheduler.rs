@@ -15,6 +15,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::{Author, Event};
 use super::node_fit::{self, Unfit};
 use super::node_loads::NodeLoads;
 use super::waiting_line::WaitingLine;
@@ -97,6 +98,12 @@ impl Scheduler {
     }
 }
 
+fn assigned<'a>(pod: &'a Value, node: &str) -> Event<'a> {
+    let (namespace, name) = (pod::namespace(pod), pod::name(pod));
+    let message = format!("Successfully assigned {namespace}/{name} to {node}");
+    Event { author: Author::Scheduler, about: pod, reason: "Scheduled", message }
+}
+
 /// Whether a node's change can make a pod fit that did not.
 fn matters(change: &Change) -> bool {
     let (Some(before), Some(after)) = (&change.before, &change.after) else {
@@ -163,6 +170,7 @@ impl Controller for Scheduler {
             } else if let Some(node) = self.choose(&pod) {
                 if desk.bind(&key, &node) {
                     self.loads.place(&key, Some(&node));
+                    desk.tell(&assigned(&pod, &node));
                 }
             } else {
                 let because = self.explain(&pod);

@@ -10,6 +10,7 @@ use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
 use super::desk::Desk;
+use super::event::{Author, Event};
 use super::owned_pods::OwnedPods;
 use super::pod_template::{self, PodName};
 use super::replicaset::replicas;
@@ -70,7 +71,14 @@ fn settle(desk: &mut Desk<'_>, set: &Object, ordinal: usize) -> Turn {
     let name = format!("{}-{ordinal}", pod::name(set));
     match desk.get(&PODS, &Key::new(pod::namespace(set), &*name)) {
         None => {
-            desk.create(&PODS, pod_of(set, &name, ordinal));
+            if desk.create(&PODS, pod_of(set, &name, ordinal)).is_some() {
+                desk.tell(&Event {
+                    author: Author::Controller("statefulset-controller"),
+                    about: set,
+                    reason: "SuccessfulCreate",
+                    message: format!("Create Pod {name} in StatefulSet {} successful", pod::name(set)),
+                });
+            }
             Turn::Wait
         }
         Some(pod) if is_ours(set, &pod) && pod::is_finished(&pod) && !pod::is_terminating(&pod) => {

@@ -28,19 +28,21 @@ impl<T> Default for Timeline<T> {
 
 impl<T: PartialEq> Timeline<T> {
     /// Plans something for an object instead of what was planned. The same thing for the same object is never put
-    /// off, only brought forward.
-    pub(crate) fn plan(&mut self, key: Key, uid: &str, what: T, at: Timestamp) {
-        let mut at = at;
+    /// off, only brought forward. Says whether it was not planned before.
+    pub(crate) fn plan(&mut self, key: Key, uid: &str, what: T, at: Timestamp) -> bool {
+        let (mut at, mut is_new) = (at, true);
         if let Some(entry) = self.entries.get(&key)
             && entry.uid == uid
             && entry.what == what
         {
             at = at.min(entry.at);
+            is_new = false;
         }
         self.cancel(&key);
         self.order.insert((at, key.clone()));
         let uid = uid.to_owned();
         self.entries.insert(key, Entry { uid, what, at });
+        is_new
     }
 
     /// Nothing is to be done to this object any more.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod budgets;
+mod events;
 mod nodes;
 mod removal;
 mod tolerations;
