@@ -3,6 +3,7 @@
 use std::sync::{PoisonError, RwLock};
 
 use crate::admission::Admission;
+use crate::aggregation::Aggregated;
 use crate::clock::Clock;
 use crate::resource::{Resource, built_in};
 use crate::store::{Collection, Store};
@@ -31,11 +32,13 @@ impl Cluster {
 #[derive(Debug)]
 pub struct Catalog {
     resources: RwLock<Vec<Resource>>,
+    /// What is served by others.
+    pub aggregated: Aggregated,
 }
 
 impl Default for Catalog {
     fn default() -> Self {
-        Self { resources: RwLock::new(built_in()) }
+        Self { resources: RwLock::new(built_in()), aggregated: Aggregated::default() }
     }
 }
 

@@ -30,13 +30,13 @@ pub(crate) fn core(address: &str) -> Value {
 /// `/apis`
 pub(crate) fn groups(catalog: &Catalog) -> Value {
     let groups: Vec<Value> =
-        named_groups(catalog).into_iter().map(|(group, versions)| group_of(&group, &versions)).collect();
+        all_groups(catalog).into_iter().map(|(group, versions)| group_of(&group, &versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`
 pub(crate) fn group(catalog: &Catalog, wanted: &str) -> Option<Value> {
-    let (group, versions) = named_groups(catalog).into_iter().find(|(group, _)| group == wanted)?;
+    let (group, versions) = all_groups(catalog).into_iter().find(|(group, _)| group == wanted)?;
     let mut found = group_of(&group, &versions);
     found["kind"] = json!("APIGroup");
     found["apiVersion"] = json!("v1");
@@ -45,11 +45,10 @@ pub(crate) fn group(catalog: &Catalog, wanted: &str) -> Option<Value> {
 
 /// `/api/v1` or `/apis/GROUP/VERSION`
 pub(crate) fn version(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
-    let entries = entries(catalog, group, version);
-    if entries.is_empty() {
-        return None;
-    }
-    let resources: Vec<Value> = entries.iter().flat_map(Entry::listed).collect();
+    let resources = catalog.aggregated.listed(group, version).or_else(|| {
+        let own: Vec<Value> = entries(catalog, group, version).iter().flat_map(Entry::listed).collect();
+        Some(own).filter(|own| !own.is_empty())
+    })?;
     let mut list = json!({"kind": "APIResourceList", "groupVersion": api_version(group, version),
         "resources": resources});
     if !group.is_empty() {
@@ -65,10 +64,17 @@ pub(crate) fn aggregated_core(catalog: &Catalog) -> Value {
 
 /// `/apis`, aggregated.
 pub(crate) fn aggregated_groups(catalog: &Catalog) -> Value {
-    aggregated(catalog, &named_groups(catalog))
+    aggregated(catalog, &all_groups(catalog))
 }
 
-/// Every group with a name, and its versions, the preferred one first.
+/// Every group that has a name, those of others last.
+fn all_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
+    let mut groups = named_groups(catalog);
+    groups.extend(catalog.aggregated.named());
+    groups
+}
+
+/// Every group with a name that is served here, and its versions, the preferred one first.
 pub(crate) fn named_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     let known = catalog.all();
@@ -99,9 +105,10 @@ fn aggregated(catalog: &Catalog, groups: &[(String, Vec<String>)]) -> Value {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let entries = entries(catalog, group, version);
-                    let resources: Vec<Value> =
-                        entries.iter().map(|entry| entry.aggregated(group, version)).collect();
+                    let own = || entries(catalog, group, version);
+                    let resources = catalog.aggregated.nested(group, version).unwrap_or_else(|| {
+                        own().iter().map(|entry| entry.aggregated(group, version)).collect()
+                    });
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();

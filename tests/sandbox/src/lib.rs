@@ -46,6 +46,7 @@
 
 mod access;
 pub mod admission;
+pub mod aggregation;
 pub mod binding;
 pub mod cli;
 pub mod clock;

@@ -89,6 +89,16 @@ impl Sandbox {
         Ok(self)
     }
 
+    /// The same with a KubeVirt before 1.7, which cannot be told to call an evacuation off.
+    ///
+    /// # Errors
+    /// When it is there already.
+    pub fn with_kubevirt_before_1_7(self, migration: Duration) -> Result<Self, Refusal> {
+        let sandbox = self.with_kubevirt(migration)?;
+        kubevirt::withdraw_cancel(&sandbox.cluster);
+        Ok(sandbox)
+    }
+
     /// A kubeconfig of the administrator, in YAML.
     pub fn kubeconfig(&self) -> String {
         self.server.kubeconfig()

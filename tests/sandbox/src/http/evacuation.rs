@@ -1,45 +1,54 @@
 //! `PUT virtualmachineinstances/NAME/evacuate/cancel`: KubeVirt's own subresource, by which an evacuation is called off.
 
+use bytes::Bytes;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::answer::{self, Answer, not_allowed};
 use super::path::ResourcePath;
 use crate::cluster::Cluster;
-use crate::kubevirt::VMIS;
+use crate::kubevirt::{CANCEL, SUBRESOURCES, VMIS};
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};
 use crate::store::Key;
 
 /// Whether a path leads here.
 pub(super) fn is_meant(path: &ResourcePath) -> bool {
-    path.group == "subresources.kubevirt.io"
-        && path.plural == VMIS.plural
-        && path.subresource.as_deref() == Some("evacuate/cancel")
+    path.group == SUBRESOURCES
+        && path.subresource.as_deref().is_some_and(|below| format!("{}/{below}", path.plural) == CANCEL)
 }
 
-/// Takes the mark off an instance whose node was to be left.
+/// Takes the mark off an instance, if it is the one that the body names. The answer has no body.
 ///
 /// # Errors
-/// 404 for an instance that is not there, or without KubeVirt.
-pub(super) fn cancel(cluster: &Cluster, method: &Method, path: &ResourcePath) -> Answer {
+/// 404 for an instance that is not there, 400 for a body that cannot be read, 500 for another mark.
+pub(super) fn cancel(cluster: &Cluster, method: &Method, path: &ResourcePath, body: &Bytes) -> Answer {
+    if !cluster.catalog.aggregated.offers(&path.group, &path.version, CANCEL) {
+        return Ok(answer::page_not_found());
+    }
     if method != Method::PUT {
         return Err(not_allowed());
     }
     let name = path.name.as_deref().unwrap_or_default();
-    let Some(resource) = cluster.catalog.of(&VMIS) else {
-        return Ok(answer::page_not_found());
-    };
+    let missing = || Refusal::not_found(&VMIS.group, "virtualmachineinstance", name);
+    let resource = cluster.catalog.of(&VMIS).ok_or_else(missing)?;
     let key = Key::new(path.namespace.as_deref().unwrap_or_default(), name);
     cluster.store.write(|state| {
-        let missing = || Refusal::not_found(&VMIS.group, "virtualmachineinstance", name);
         let mut next = Value::clone(&*state.get(&VMIS, &key).ok_or_else(missing)?);
+        let Some(mark) = next["status"]["evacuationNodeName"].as_str() else {
+            return Ok(());
+        };
+        let options: Value = serde_json::from_slice(body).map_err(|error| {
+            Refusal::bad_request(format!("Can not unmarshal Request body to struct, error: {error}"))
+        })?;
+        if options["evacuationNodeName"] != mark {
+            let test = "testing value /status/evacuationNodeName failed: test failed";
+            return Err(Refusal::new(500, "InternalError", format!("Internal error occurred: {test}")));
+        }
         if let Some(status) = next["status"].as_object_mut() {
             status.remove("evacuationNodeName");
         }
-        registry::update(state, &resource, &next, Part::Status, Effect::Real)
+        registry::update(state, &resource, &next, Part::Status, Effect::Real).map(|_| ())
     })?;
-    let done =
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200});
-    Ok(answer::json(200, &done))
+    Ok(answer::text(200, ""))
 }

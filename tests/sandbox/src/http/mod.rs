@@ -148,7 +148,8 @@ impl Api {
             return review.answer(self, method, text(headers, "content-type"), &path, &body, &user);
         }
         if evacuation::is_meant(&path) {
-            return evacuation::cancel(&self.cluster, method, &path);
+            self.access.authorize(&user, right.whole(&path))?;
+            return evacuation::cancel(&self.cluster, method, &path, &body);
         }
         let Some(call) = Call::new(&self.cluster.catalog, path, query, headers, body, user)? else {
             return Ok(answer::page_not_found());

@@ -47,9 +47,27 @@ impl Right {
             verb: self.verb,
             group: &path.group,
             plural: &path.plural,
-            subresource: path.subresource.as_deref().unwrap_or_default(),
+            // What comes after is for those who serve it to understand.
+            subresource: path
+                .subresource
+                .as_deref()
+                .unwrap_or_default()
+                .split('/')
+                .next()
+                .unwrap_or_default(),
             namespace: &self.namespace,
             name: &self.name,
+        }
+    }
+
+    /// What a group that is served behind the API server asks for once more: the whole of the path.
+    pub(super) fn whole<'a>(&'a self, path: &'a ResourcePath) -> Attributes<'a> {
+        let whole = path.subresource.as_deref().unwrap_or_default();
+        match self.attributes(path) {
+            Attributes::Resource { verb, group, plural, namespace, name, .. } => {
+                Attributes::Resource { verb, group, plural, subresource: whole, namespace, name }
+            }
+            other @ Attributes::Path { .. } => other,
         }
     }
 

@@ -4,7 +4,8 @@
 //! for an evacuation instead (`interceptor`), and what carries evacuations out (`virt_controller`). A
 //! `VirtualMachineInstance` that is written, by [`Vmi`] or by kubectl, gets its pod by itself.
 //!
-//! The wording and the fields are those of KubeVirt 1.7, which programs match on.
+//! The wording and the fields are those of KubeVirt 1.7, which programs match on. Its subresource by which an evacuation
+//! is called off is in `http`; what is under way goes on to its end, as there.
 
 mod interceptor;
 mod objects;
@@ -21,7 +22,9 @@ use crate::registry::{self, Effect};
 use crate::resource::NAMESPACES;
 use crate::store::Collection;
 
-pub use objects::{HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, VMIS, Vmi, hotplug_pod};
+pub use objects::{
+    CANCEL, HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, SUBRESOURCES, VMIS, Vmi, hotplug_pod,
+};
 
 /// Brings KubeVirt to a cluster. A migration takes so long from the moment when its target pod is Ready.
 ///
@@ -41,8 +44,14 @@ pub fn install(
     let interceptor = interceptor::Interceptor::new(Arc::downgrade(cluster));
     cluster.admission.services.answer(NAMESPACE, SERVICE, Arc::new(interceptor));
     create(cluster, &objects::WEBHOOKS, objects::webhook())?;
+    cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[CANCEL]);
     controllers.add(cluster, virt_controller::VirtController::new(migration));
     Ok(())
+}
+
+/// Makes it a KubeVirt before 1.7, which cannot be told to call an evacuation off.
+pub fn withdraw_cancel(cluster: &Cluster) {
+    cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[]);
 }
 
 fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), Refusal> {

@@ -12,6 +12,12 @@ use crate::store::{Collection, Object};
 pub const VMIS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstances");
 /// Their migrations.
 pub const MIGRATIONS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstancemigrations");
+/// The group of subresources that KubeVirt serves behind the API server.
+pub const SUBRESOURCES: &str = "subresources.kubevirt.io";
+/// The one that calls an evacuation off, as discovery names it.
+pub const CANCEL: &str = "virtualmachineinstances/evacuate/cancel";
+/// The label of an instance that tells its node.
+pub(super) const NODE: &str = "kubevirt.io/nodeName";
 /// Where KubeVirt itself lives.
 pub const NAMESPACE: &str = "kubevirt";
 /// The service of its webhooks.

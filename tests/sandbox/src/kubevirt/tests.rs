@@ -8,11 +8,11 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::{MIGRATIONS, NAMESPACE, SERVICE, VMIS, Vmi, hotplug_pod, install};
+use super::{MIGRATIONS, NAMESPACE, SERVICE, VMIS, Vmi, hotplug_pod, install, withdraw_cancel};
 use crate::controllers::test_bed::Bed;
 use crate::http::Api;
 use crate::pod;
-use crate::registry::Part;
+use crate::registry::{DeleteOptions, Part};
 use crate::resource::PODS;
 use crate::store::{Key, Object};
 
@@ -57,8 +57,15 @@ impl Virt {
             .body(Bytes::from(body.to_string()));
         let (head, body) = self.api.answer(request.unwrap()).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        let body: Value = serde_json::from_slice(&body).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         (head.status.as_u16(), body["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Calls the evacuation off, and returns the code of the answer, which has no body if that is done.
+    async fn cancel(&self, options: &Value) -> u16 {
+        let path =
+            "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm/evacuate/cancel";
+        self.post("PUT", path, options).await.0
     }
 
     async fn evict(&self, pod: &Value, query: &str) -> (u16, String) {
@@ -135,18 +142,39 @@ async fn a_plugged_disk_stays_with_its_machine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evacuation_can_be_called_off() {
+async fn an_evacuation_that_is_called_off_does_not_begin_anew() {
     let virt = Virt::with(Vmi::new("ns", "vm")).await;
     let source = virt.pods().remove(0);
+    let node = pod::node(&source).unwrap().to_owned();
+    assert_eq!(virt.cancel(&json!({"evacuationNodeName": node})).await, 200, "there is nothing to call off");
     virt.evict(&source, "").await;
     virt.until("it migrates", |vmi| vmi["status"]["migrationState"].is_object()).await;
-    let path = "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm/evacuate/cancel";
-    assert_eq!(virt.post("PUT", path, &json!({})).await.0, 200);
-    virt.until("it stays", |vmi| vmi["status"]["migrationState"]["failed"] == true).await;
+    assert_eq!(virt.cancel(&json!({"evacuationNodeName": "elsewhere"})).await, 500);
+    assert_eq!(virt.cancel(&json!({})).await, 500);
+    assert_eq!(virt.vmi()["status"]["evacuationNodeName"], node);
+    assert_eq!(virt.cancel(&json!({"evacuationNodeName": node})).await, 200);
+    assert!(virt.vmi()["status"]["evacuationNodeName"].is_null());
+    let target = virt.vmi()["status"]["migrationState"]["targetPod"].as_str().unwrap().to_owned();
+    virt.bed.delete(&PODS, &Key::new("ns", target.as_str()), &DeleteOptions::default());
+    virt.until("it fails", |vmi| vmi["status"]["migrationState"]["failed"] == true).await;
     virt.bed.pass(MIGRATION * 2).await;
     assert_eq!(virt.vmi()["status"]["nodeName"], *pod::node(&source).unwrap());
     let active: Vec<Object> = virt.pods().into_iter().filter(|pod| pod::is_active(pod)).collect();
     assert_eq!(active.iter().map(|pod| pod::name(pod)).collect::<Vec<_>>(), [pod::name(&source)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_tells_whether_an_evacuation_can_be_called_off() {
+    let virt = Virt::with(Vmi::new("ns", "vm")).await;
+    let listed = || crate::discovery::version(&virt.bed.cluster.catalog, "subresources.kubevirt.io", "v1");
+    let groups = crate::discovery::groups(&virt.bed.cluster.catalog).to_string();
+    assert!(groups.contains("subresources.kubevirt.io/v1"), "{groups}");
+    let resources = listed().unwrap()["resources"].clone();
+    assert_eq!(resources[0]["name"], "virtualmachineinstances/evacuate/cancel");
+    assert_eq!(virt.cancel(&json!({})).await, 200);
+    withdraw_cancel(&virt.bed.cluster);
+    assert_eq!(listed().unwrap()["resources"], json!([]));
+    assert_eq!(virt.cancel(&json!({})).await, 404);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::objects::{self, MIGRATIONS, NOT_MIGRATABLE, VMIS, domain, is_launcher};
+use super::objects::{self, MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
 use crate::clock::metav1_time;
 use crate::condition;
 use crate::controllers::controller::{Controller, Next, Watches};
@@ -60,9 +60,6 @@ impl VirtController {
         let target = pods.iter().find(|pod| pod["metadata"]["labels"][JOB] == pod::uid(&job));
         let begun = vmi["status"]["migrationState"]["migrationUid"] == pod::uid(&job);
         match target {
-            _ if !marked && pod::annotation(&job, EVACUATION).is_some() => {
-                give_up(desk, &vmi, &job, target);
-            }
             None if begun => give_up(desk, &vmi, &job, None),
             None => bring_target(desk, &vmi, &job),
             Some(target) if !pod::is_active(target) => give_up(desk, &vmi, &job, Some(target)),
@@ -94,7 +91,10 @@ fn start(desk: &mut Desk<'_>, vmi: &Object, pods: &[Object]) {
         return;
     };
     let now = desk.now;
-    desk.edit_status(&VMIS, vmi, |vmi| {
+    let Some(vmi) = desk.edit(&VMIS, vmi, |vmi| vmi["metadata"]["labels"][NODE] = json!(node)) else {
+        return;
+    };
+    desk.edit_status(&VMIS, &vmi, |vmi| {
         let migratable = pod::annotation(vmi, NOT_MIGRATABLE).is_none();
         vmi["status"]["phase"] = json!("Running");
         vmi["status"]["nodeName"] = json!(node);
@@ -158,7 +158,7 @@ fn complete(desk: &mut Desk<'_>, key: &Key, uid: &str) {
     let mut state = vmi["status"]["migrationState"].clone();
     state["completed"] = json!(true);
     state["endTimestamp"] = json!(metav1_time(now));
-    desk.edit_status(&VMIS, &vmi, |vmi| {
+    let moved = desk.edit_status(&VMIS, &vmi, |vmi| {
         let node = state["targetNode"].clone();
         vmi["status"]["activePods"] = json!({pod::uid(target): node});
         vmi["status"]["nodeName"] = node;
@@ -167,6 +167,9 @@ fn complete(desk: &mut Desk<'_>, key: &Key, uid: &str) {
             status.remove("evacuationNodeName");
         }
     });
+    if let Some(vmi) = moved {
+        desk.edit(&VMIS, &vmi, |vmi| vmi["metadata"]["labels"][NODE] = state["targetNode"].clone());
+    }
     set_phase(desk, &job, "Succeeded", &state);
     for source in pods.iter().filter(|pod| pod::uid(pod) != pod::uid(target) && !pod::is_finished(pod)) {
         desk.edit_status(&PODS, source, |pod| pod_status::succeed(pod, now));
@@ -179,6 +182,7 @@ fn give_up(desk: &mut Desk<'_>, vmi: &Object, job: &Object, target: Option<&Obje
     if state["migrationUid"] == pod::uid(job) {
         state["completed"] = json!(true);
         state["failed"] = json!(true);
+        state["failureReason"] = json!("Target pod is down");
         state["endTimestamp"] = json!(metav1_time(desk.now));
         desk.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
     }
