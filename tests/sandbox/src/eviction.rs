@@ -68,7 +68,7 @@ pub(crate) fn admit(state: &State, pods: &Resource, key: &Key, eviction: &Value)
     if pod::is_terminating(&namespace) {
         return Err(registry::namespace_terminating(pods, key));
     }
-    if eviction["metadata"]["name"].as_str().is_some_and(|named| named != key.name) {
+    if eviction["metadata"]["name"] != *key.name {
         return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
     Ok(())

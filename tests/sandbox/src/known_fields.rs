@@ -5,11 +5,12 @@
 //! `k8s-openapi`, by the schemas that they write of themselves.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::LazyLock;
 
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
@@ -46,10 +47,19 @@ pub(crate) struct Decoded {
 pub(crate) struct Misfit {
     /// What was found, as in `string`.
     pub(crate) found: String,
+    /// The same by the type that Go gives it, as in `slice`.
+    pub(crate) read_as: &'static str,
     /// Type and path of the field, as in `PodSpec.spec.containers`.
     pub(crate) field: String,
     /// What it takes, as in `int32`.
     pub(crate) expected: String,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { found, field, expected, .. } = self;
+        write!(f, "json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
+    }
 }
 
 /// Drops the fields that a kind does not have; kinds that are not known keep all.
@@ -124,7 +134,12 @@ impl Known {
             }
             "scheduling.k8s.io": scheduling { PriorityClass }
             "coordination.k8s.io": coordination { Lease }
+            "authentication.k8s.io": authentication { SelfSubjectReview TokenReview }
+            "authorization.k8s.io": authorization {
+                LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview
+            }
         }
+        kinds.insert(("meta.k8s.io", "DeleteOptions"), shape::<DeleteOptions>(&mut generator));
         let definition = shape::<CustomResourceDefinition>(&mut generator);
         kinds.insert(("apiextensions.k8s.io", "CustomResourceDefinition"), definition);
         let metadata = shape::<ObjectMeta>(&mut generator);
@@ -266,8 +281,17 @@ impl Decoding {
             (Value::Array(_), _) => "array".to_owned(),
             (Value::Object(_) | Value::Null, _) => "object".to_owned(),
         };
+        let read_as = match value {
+            Value::Bool(_) => "bool",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            Value::String(_) => "string",
+            Value::Array(_) => "slice",
+            Value::Object(_) | Value::Null => "map",
+        };
         let (owner, path) = &place.field;
-        let misfit = Misfit { found, field: format!("{owner}.{path}"), expected: shape.name() };
+        let field = format!("{owner}.{path}");
+        let misfit = Misfit { found, read_as, field, expected: shape.name() };
         self.decoded.misfit.get_or_insert(misfit);
     }
 }
@@ -313,7 +337,7 @@ mod tests {
             (json!({"spec": {"hostNetwork": ["yes"]}}), "array PodSpec.spec.hostNetwork bool"),
         ] {
             let mut object = pod.clone();
-            let Misfit { found, field, expected: takes } = decode("", "Pod", &mut object).misfit.unwrap();
+            let Misfit { found, field, expected: takes, .. } = decode("", "Pod", &mut object).misfit.unwrap();
             assert_eq!(format!("{found} {field} {takes}"), expected, "{pod}");
         }
     }

@@ -55,6 +55,11 @@ impl Refusal {
         Self::new(400, "BadRequest", message)
     }
 
+    /// 500 that has no reason, as errors are told that nobody thought of.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self { reason: None, ..Self::new(500, "", message) }
+    }
+
     /// 404 for an object; `plural` is qualified with its group, as in `leases.coordination.k8s.io`.
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
         let resource = qualified(group, plural);
@@ -91,9 +96,12 @@ impl Refusal {
 
     /// 422 with one cause a field, as validation reports them.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
-        let mut sentences: Vec<String> =
-            causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
-        sentences.dedup();
+        let mut sentences: Vec<String> = Vec::new();
+        for sentence in causes.iter().map(|c| format!("{}: {}", c.field, c.message)) {
+            if !sentences.contains(&sentence) {
+                sentences.push(sentence);
+            }
+        }
         let listed = match sentences.as_slice() {
             [only] => only.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -146,6 +154,30 @@ impl FieldError {
         Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
+    /// `Required value: …`.
+    pub fn required_because(field: impl Into<String>, because: &str) -> Self {
+        Self { message: format!("Required value: {because}"), ..Self::required(field) }
+    }
+
+    /// `Unsupported value: …`; `value` is shown as JSON.
+    pub fn unsupported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
+        let known: Vec<String> = known.iter().map(|known| format!("{known:?}")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", known.join(", "));
+        Self { reason: "FieldValueNotSupported", field: field.into(), message }
+    }
+
+    /// `Duplicate value: …`; `value` is shown as JSON.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Duplicate value: {value}");
+        Self { reason: "FieldValueDuplicate", field: field.into(), message }
+    }
+
+    /// `Too long: …`.
+    pub fn too_long(field: impl Into<String>, most: usize) -> Self {
+        let message = format!("Too long: may not be more than {most} bytes");
+        Self { reason: "FieldValueTooLong", field: field.into(), message }
+    }
+
     /// `Forbidden: …`.
     pub fn forbidden(field: impl Into<String>, because: &str) -> Self {
         Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {because}") }
@@ -158,9 +190,10 @@ pub fn qualified(group: &str, plural: &str) -> String {
 }
 
 fn details(group: &str, kind: &str, name: &str) -> Value {
-    let mut details = json!({"name": name, "kind": kind});
-    if !group.is_empty() {
-        details["group"] = json!(group);
-    }
-    details
+    let fields = [("name", name), ("group", group), ("kind", kind)];
+    fields
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(field, text)| (field, json!(text)))
+        .collect()
 }

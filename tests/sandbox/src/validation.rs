@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::admission::configuration;
 use crate::event_shapes;
+use crate::name_forms;
 use crate::rbac_objects;
 use crate::refusal::FieldError;
 use crate::resource::Resource;
@@ -47,28 +48,17 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
     errors
 }
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
-    start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-
-fn name(resource: &Resource, object: &Value) -> Option<FieldError> {
-    let name = object["metadata"]["name"].as_str()?;
-    let (fits, because) = match (resource.group(), resource.plural()) {
-        ("rbac.authorization.k8s.io", _) => {
-            (!name.contains(['/', '%']) && name != "." && name != "..", SUBDOMAIN)
-        }
-        ("", "namespaces" | "services") => (is_label(name) && name.len() <= 63, LABEL),
-        _ => (name.split('.').all(is_label) && name.len() <= 253, SUBDOMAIN),
+fn name(resource: &Resource, object: &Value) -> Vec<FieldError> {
+    let Some(name) = object["metadata"]["name"].as_str() else {
+        return Vec::new();
     };
-    (!fits).then(|| FieldError::invalid("metadata.name", &json!(name), because))
-}
-
-fn is_label(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.starts_with(plain) && text.ends_with(plain) && text.chars().all(|c| plain(c) || c == '-')
+    let odd = match (resource.group(), resource.plural()) {
+        ("rbac.authorization.k8s.io", _) => name_forms::path_segment(name),
+        ("", "namespaces") => name_forms::label(name),
+        ("", "services") => name_forms::service(name),
+        _ => name_forms::subdomain(name),
+    };
+    odd.iter().map(|because| FieldError::invalid("metadata.name", &json!(name), because)).collect()
 }
 
 /// The API server itself looks for a node's taints below `metadata`.

@@ -94,18 +94,9 @@ impl Call {
         }
     }
 
-    /// Whether the write counts.
-    ///
-    /// # Errors
-    /// 400 for a `dryRun` other than `All`.
-    pub(crate) fn effect(&self) -> Result<Effect, Refusal> {
-        match self.query.get("dryRun") {
-            None => Ok(Effect::Real),
-            Some("All") => Ok(Effect::DryRun),
-            Some(other) => Err(Refusal::bad_request(format!(
-                "dryRun: Unsupported value: {other:?}: supported values: \"All\""
-            ))),
-        }
+    /// Whether the write counts; what else `dryRun` might say was refused before.
+    pub(crate) fn effect(&self) -> Effect {
+        if self.query.given("dryRun").is_some() { Effect::DryRun } else { Effect::Real }
     }
 
     /// The selectors of a list, a watch or a deletion of many.

@@ -55,6 +55,21 @@ pub(super) fn decode_as(
     judge(call, decoded, |because| unreadable(kind, version, because))
 }
 
+/// The same for what is asked and never stored: nobody is strict about that.
+///
+/// # Errors
+/// 400 for a value that does not fit.
+pub(super) fn warnings_of(
+    (group, version, kind): (&str, &str, &str),
+    object: &mut Value,
+) -> Result<Vec<String>, Refusal> {
+    let found = worded(known_fields::decode(group, kind, object), false);
+    match found.misfit {
+        Some(because) => Err(unreadable(kind, version, &because)),
+        None => Ok(found.unknown.iter().map(|field| format!("unknown field {field:?}")).collect()),
+    }
+}
+
 /// Unknown fields, and what is wrong with a value.
 struct Findings {
     unknown: Vec<String>,
@@ -116,16 +131,17 @@ fn read(call: &Call, object: &mut Value) -> Decoded {
 /// A strategic merge patch is read without knowing where its values stand.
 fn worded(decoded: Decoded, strategic: bool) -> Findings {
     let misfit = decoded.misfit.map(|misfit| {
-        let Misfit { found, field, expected } = misfit;
         if !strategic {
-            return format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}");
+            return misfit.to_string();
         }
-        let found = found.split(' ').next().unwrap_or_default();
+        let Misfit { read_as, expected, .. } = misfit;
         match expected.as_str() {
+            // Go would take a number for a letter, and the API server does not.
+            "string" if read_as == "int64" => format!("cannot convert {read_as} to {expected}"),
             "string" | "bool" | "int32" | "int64" => format!("unrecognized type: {expected}"),
-            list if list.starts_with("[]") => format!("cannot restore slice from: {found}"),
-            map if map.starts_with("map[") => format!("cannot restore map from: {found}"),
-            _ => format!("cannot restore struct from: {found}"),
+            list if list.starts_with("[]") => format!("cannot restore slice from {read_as}"),
+            map if map.starts_with("map[") => format!("cannot restore map from {read_as}"),
+            _ => format!("cannot restore struct from: {read_as}"),
         }
     });
     Findings { unknown: decoded.unknown, misfit }

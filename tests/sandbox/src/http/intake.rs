@@ -1,13 +1,16 @@
 //! What comes in: bodies are read, put in their place, completed and checked before anything is written.
 
+use std::fmt::Write;
+
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::protobuf;
 use crate::event_shapes;
+use crate::json_syntax;
 use crate::refusal::{FieldError, Refusal};
 use crate::registry::finalizers;
-use crate::resource::NEW_EVENTS;
+use crate::resource::{NEW_EVENTS, built_in};
 use crate::validation;
 
 /// The object in the body, as it is stored: with its kind, in its namespace and under the name of the path.
@@ -47,13 +50,14 @@ pub(super) fn body(call: &Call) -> Result<Value, Refusal> {
 /// # Errors
 /// 415 for an unknown type, 400 for what cannot be read.
 pub(super) fn read(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Refusal> {
-    let unreadable = |because: &str| {
-        let shown = String::from_utf8_lossy(body);
-        Refusal::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
-             error: {because} ({shown})"
-        ))
-    };
+    parsed(content_type, body)?.map_err(|because| unrecognized(kind, &because, body))
+}
+
+/// A body of a type, or what is wrong with it.
+///
+/// # Errors
+/// 415 for an unknown type.
+pub(super) fn parsed(content_type: &str, body: &[u8]) -> Result<Result<Value, String>, Refusal> {
     let unknown = || {
         Refusal::new(
             415,
@@ -62,16 +66,59 @@ pub(super) fn read(content_type: &str, body: &[u8], kind: &str) -> Result<Value,
              application/yaml, application/vnd.kubernetes.protobuf",
         )
     };
-    match content_type {
-        "" | "application/json" => serde_json::from_slice::<Value>(body).map_err(|error| {
+    let found = match content_type {
+        "" | "application/json" => json_syntax::read(body),
+        "application/yaml" => yaml(body),
+        "application/vnd.kubernetes.protobuf" if !body.starts_with(protobuf::MAGIC) => {
             let because =
-                if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
-            unreadable(&because)
-        }),
-        "application/yaml" => yaml(body).map_err(|because| unreadable(&because)),
-        "application/vnd.kubernetes.protobuf" => protobuf::read(body).ok_or_else(unknown),
-        _ => Err(unknown()),
+                "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+            return Ok(Err(because.into()));
+        }
+        "application/vnd.kubernetes.protobuf" => return protobuf::read(body).map(Ok).ok_or_else(unknown),
+        _ => return Err(unknown()),
+    };
+    let because = |because| format!("couldn't get version/kind; json parse error: {because}");
+    Ok(found.and_then(with_kind).map_err(because))
+}
+
+/// Before anything else of an object its kind is read.
+fn with_kind(object: Value) -> Result<Value, String> {
+    const WANTED: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let found = json_syntax::kind_of(&object);
+    match object {
+        Value::Null => Ok(json!({})),
+        Value::Object(fields) => {
+            let odd = ["apiVersion", "kind"].into_iter().find_map(|name| {
+                let value = fields.get(name).filter(|value| !value.is_string() && !value.is_null())?;
+                Some((name, json_syntax::kind_of(value)))
+            });
+            match odd {
+                None => Ok(Value::Object(fields)),
+                Some((name, found)) => {
+                    Err(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
+                }
+            }
+        }
+        _ => Err(format!("json: cannot unmarshal {found} into Go value of type {WANTED}")),
     }
+}
+
+/// 400 for a body of which not even the kind is known; it is quoted in part.
+fn unrecognized(kind: &str, because: &str, body: &[u8]) -> Refusal {
+    const SHOWN: usize = 30;
+    let (start, more) = if body.len() > SHOWN { (&body[..SHOWN], " ...") } else { (body, "") };
+    let shown = match start.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(start).into_owned(),
+        Some(_) => start.iter().fold(String::new(), |mut hex, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        }),
+    };
+    let message =
+        format!("the object provided is unrecognized (must be of type {kind}): {because} ({shown}{more})");
+    Refusal::bad_request(message)
 }
 
 /// YAML, of which JSON is a part.
@@ -82,27 +129,19 @@ pub(super) fn yaml(bytes: &[u8]) -> Result<Value, String> {
 
 fn check_kind(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     let resource = &call.resource;
-    if !object.is_object() {
-        return Err(Refusal::bad_request("the object provided is unrecognized: it is not an object"));
+    if resource.definition.is_none() {
+        return of_kind(&call.body, object, (resource.group(), &resource.version, &resource.kind));
     }
     let expected = resource.api_version();
-    let version = object["apiVersion"].as_str().unwrap_or(&expected).to_owned();
+    let version = text_or(&object["apiVersion"], &expected);
     if version != expected {
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
-    let kind = object["kind"].as_str().unwrap_or(&resource.kind).to_owned();
+    let kind = text_or(&object["kind"], &resource.kind);
     if kind != resource.kind {
-        let expected = &resource.kind;
-        if resource.definition.is_none() {
-            return Err(Refusal::bad_request(format!(
-                "{kind} in version {:?} cannot be handled as a {expected}: converting ({kind}) to ({expected}): \
-                 unknown conversion",
-                resource.version
-            )));
-        }
-        let error = FieldError::invalid("kind", &json!(kind), &format!("must be {expected}"));
+        let error = FieldError::invalid("kind", &json!(kind), &format!("must be {}", resource.kind));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         return Err(Refusal::invalid(resource.group(), &kind, name, &[error]));
     }
@@ -111,13 +150,107 @@ fn check_kind(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn text_or(value: &Value, default: &str) -> String {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or(default).to_owned()
+}
+
+/// Takes an object for one of a built-in kind, unless it says to be another.
+///
+/// # Errors
+/// 400 for another kind.
+pub(super) fn of_kind(
+    body: &[u8],
+    object: &mut Value,
+    (group, version, kind): (&str, &str, &str),
+) -> Result<(), Refusal> {
+    let expected = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let said_version = text_or(&object["apiVersion"], &expected);
+    let said_kind = text_or(&object["kind"], kind);
+    if said_version.matches('/').count() > 1 {
+        return Err(unrecognized(kind, &format!("unexpected GroupVersion string: {said_version}"), body));
+    }
+    if said_version != expected || said_kind != kind {
+        let said = said_version.rsplit('/').next().unwrap_or_default();
+        let because = if !is_registered(&said_version, &said_kind) {
+            unregistered(&said_kind, &said_version)
+        } else if said_kind != kind {
+            let package = match group.split('.').next().unwrap_or_default() {
+                "" | "events" => "core",
+                package => package,
+            };
+            format!("converting ({said}.{said_kind}) to ({package}.{kind}): unknown conversion")
+        } else if kind == "Eviction" {
+            // Its first version is taken as well.
+            String::new()
+        } else {
+            return Err(Refusal::bad_request(format!(
+                "the API version in the data ({said_version}) does not match the expected API version ({expected})"
+            )));
+        };
+        if !because.is_empty() {
+            let message = format!("{said_kind} in version {said:?} cannot be handled as a {kind}: {because}");
+            return Err(Refusal::bad_request(message));
+        }
+    }
+    object["apiVersion"] = json!(expected);
+    object["kind"] = json!(kind);
+    Ok(())
+}
+
+/// What is said of a kind that is none.
+pub(super) fn unregistered(kind: &str, version: &str) -> String {
+    format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
+}
+
+fn is_registered(version: &str, kind: &str) -> bool {
+    const BESIDES: [(&str, &str); 7] = [
+        ("v1", "List"),
+        ("v1", "Binding"),
+        ("policy/v1", "Eviction"),
+        ("policy/v1beta1", "Eviction"),
+        ("autoscaling/v1", "Scale"),
+        ("authentication.k8s.io/v1", "SelfSubjectReview"),
+        ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
+    ];
+    let listed = kind.strip_suffix("List").unwrap_or(kind);
+    BESIDES.contains(&(version, kind))
+        || built_in()
+            .iter()
+            .any(|known| known.api_version() == version && (known.kind == kind || known.kind == listed))
+}
+
 /// Puts an object where the path says, unless it says otherwise itself.
 ///
 /// # Errors
 /// 400 when path and object disagree.
 pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
-    if !object["metadata"].is_object() {
+    settle(call, object)?;
+    if !object["metadata"].is_object() || call.path.name.is_none() {
+        return Ok(());
+    }
+    let (name, own) = (call.name(), &object["metadata"]["name"]);
+    match own {
+        own if own.is_null() || own == "" => Err(Refusal::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        Value::String(own) if own != name => Err(Refusal::bad_request(format!(
+            "the name of the object ({own}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Puts an object into the namespace of the path, unless it says otherwise itself.
+///
+/// # Errors
+/// 400 when path and object disagree.
+pub(super) fn settle(call: &Call, object: &mut Value) -> Result<(), Refusal> {
+    if object["metadata"].is_null() {
         object["metadata"] = json!({});
+    }
+    if !object["metadata"].is_object() {
+        // What stands there instead is told with all that does not fit.
+        return Ok(());
     }
     let metadata = &mut object["metadata"];
     if call.resource.namespaced {
@@ -130,18 +263,6 @@ pub(super) fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
         metadata["namespace"] = json!(namespace);
     } else if let Some(metadata) = metadata.as_object_mut() {
         metadata.remove("namespace");
-    }
-    if call.path.name.is_some() {
-        let name = call.name();
-        match metadata["name"].as_str() {
-            None | Some("") => metadata["name"] = json!(name),
-            Some(own) if own != name => {
-                return Err(Refusal::bad_request(format!(
-                    "the name of the object ({own}) does not match the name on the URL ({name})"
-                )));
-            }
-            Some(_) => {}
-        }
     }
     Ok(())
 }

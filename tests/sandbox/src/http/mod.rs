@@ -8,14 +8,18 @@
 mod answer;
 mod api;
 mod call;
+mod continued;
 mod decode;
 pub(crate) mod definitions;
+mod delete_options;
 mod evacuation;
 mod faulty;
 mod hold;
 mod intake;
 mod modify;
 mod negotiate;
+mod options;
+mod patch_body;
 mod path;
 mod protobuf;
 mod read;
@@ -174,7 +178,7 @@ impl Api {
             _ => return subresources::answer(cluster, method, &call).await,
         };
         if !known {
-            return Ok(answer::page_not_found());
+            return Err(subresources::not_served());
         }
         // Objects of a namespaced resource are written and read in their namespace.
         let placed = call.path.namespace.is_some() || !call.resource.namespaced;

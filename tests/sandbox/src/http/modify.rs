@@ -3,14 +3,14 @@
 //! Each reads the object, computes what it should become, and writes that if the object is still the one that was
 //! read; otherwise it begins again. So nothing is held while a change is computed and checked.
 
-use json_patch::Patch;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::answer::warn;
 use super::call::Call;
 use super::decode::{self, Source};
-use super::{definitions, intake, read, webhooks, write};
+use super::patch_body::{self, PatchBody};
+use super::{definitions, intake, options, read, webhooks, write};
 use crate::cluster::Cluster;
 use crate::patch::shapes::Shapes;
 use crate::patch::{apply, managers, strategic};
@@ -23,6 +23,7 @@ const ATTEMPTS: usize = 100;
 
 /// `PUT`.
 pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_write(&call.query, "UpdateOptions")?;
     let object = intake::object(call)?;
     change(cluster, call, Source::Body, |current| {
         current.ok_or_else(|| call.not_found())?;
@@ -33,12 +34,12 @@ pub(super) async fn update(cluster: &Cluster, call: &Call) -> Answer {
 
 /// `PATCH`.
 pub(super) async fn patch(cluster: &Cluster, call: &Call) -> Answer {
-    let patch = Kind::read(call)?;
+    let patch = PatchBody::read(call)?;
     let source = match &patch {
-        Kind::Strategic(patch) => Source::Strategic(patch),
+        Ok(PatchBody::Strategic(patch)) => Source::Strategic(patch),
         _ => Source::Patch,
     };
-    change(cluster, call, source, |current| patch.next(cluster, call, current)).await
+    change(cluster, call, source, |current| next(cluster, call, patch.as_ref(), current)).await
 }
 
 /// What an object becomes, and whether its managed fields are settled.
@@ -53,7 +54,7 @@ async fn change(
     source: Source<'_>,
     compute: impl Fn(Option<&Value>) -> Result<Next, Refusal>,
 ) -> Answer {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -111,77 +112,48 @@ fn complete(
     Ok((definitions::prepare(call, object)?, warnings))
 }
 
-/// A patch that was read.
-enum Kind {
-    Json(Patch),
-    Merge(Value),
-    Strategic(Value),
-    Apply(Value),
-}
-
-impl Kind {
-    fn read(call: &Call) -> Result<Self, Refusal> {
-        let unreadable = |because: &dyn std::fmt::Display| {
-            Refusal::bad_request(format!("error decoding patch: {because}"))
+/// What a patch makes of an object.
+fn next(
+    cluster: &Cluster,
+    call: &Call,
+    patch: Result<&PatchBody, &Refusal>,
+    current: Option<&Value>,
+) -> Result<Next, Refusal> {
+    let Some(current) = current else {
+        return match patch {
+            Ok(PatchBody::Apply(_)) if call.part() == Part::Status => Err(call.not_found()),
+            Ok(PatchBody::Apply(applied)) => apply(cluster, call, &json!({}), applied),
+            _ => Err(call.not_found()),
         };
-        let json = || serde_json::from_slice::<Value>(&call.body).map_err(|error| unreadable(&error));
-        match call.content_type.as_str() {
-            "application/json-patch+json" => {
-                serde_json::from_slice(&call.body).map(Self::Json).map_err(|error| unreadable(&error))
-            }
-            "application/merge-patch+json" => json().map(Self::Merge),
-            "application/strategic-merge-patch+json" if call.resource.definition.is_none() => {
-                json().map(Self::Strategic)
-            }
-            "application/apply-patch+yaml" => {
-                intake::yaml(&call.body).map(Self::Apply).map_err(|error| unreadable(&error))
-            }
-            _ => Err(unsupported(call)),
-        }
+    };
+    let mut object = intake::wire_shape(call, current);
+    match patch.map_err(Clone::clone)? {
+        PatchBody::Apply(applied) => return apply(cluster, call, &object, applied),
+        PatchBody::Json(operations) => patch_body::operate(&mut object, operations)?,
+        PatchBody::Merge(patch) => json_patch::merge(&mut object, patch),
+        PatchBody::Strategic(patch) => strategic::merge(&mut object, patch, &Shapes::of(&call.stored)),
     }
-
-    fn next(&self, cluster: &Cluster, call: &Call, current: Option<&Value>) -> Result<Next, Refusal> {
-        let shapes = Shapes::of(&call.stored);
-        let Some(current) = current else {
-            return match self {
-                Self::Apply(_) if call.part() == Part::Status => Err(call.not_found()),
-                Self::Apply(applied) => apply(cluster, call, &json!({}), applied),
-                _ => Err(call.not_found()),
-            };
-        };
-        let mut object = intake::wire_shape(call, current);
-        match self {
-            Self::Apply(applied) => return apply(cluster, call, &object, applied),
-            Self::Json(patch) => json_patch::patch(&mut object, patch).map_err(|_| {
-                let message = "the server rejected our request due to an error in our request";
-                Refusal::new(422, "Invalid", message).with_details(json!({}))
-            })?,
-            Self::Merge(patch) => json_patch::merge(&mut object, patch),
-            Self::Strategic(patch) => strategic::merge(&mut object, patch, &shapes),
-        }
-        if !object.is_object() {
-            return Err(Refusal::bad_request("the patch does not leave an object"));
-        }
-        Ok(Next::Written(intake::stored_shape(call, object)))
+    if !object.is_object() {
+        return Err(Refusal::bad_request("the patch does not leave an object"));
     }
+    Ok(Next::Written(intake::stored_shape(call, object)))
 }
 
 fn apply(cluster: &Cluster, call: &Call, current: &Value, applied: &Value) -> Result<Next, Refusal> {
     let mut applied = applied.clone();
-    if call.query.get("fieldManager").is_none() {
-        let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply \
-                       patch";
-        let causes = json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{
-            "reason": "FieldValueRequired", "field": "fieldManager",
-            "message": "Required value: is required for apply patch"}]});
-        return Err(Refusal::new(422, "Invalid", message).with_details(causes));
+    let resource = &call.resource;
+    let said = |field: &str| applied[field].as_str().unwrap_or_default();
+    let (version, kind) = (said("apiVersion"), said("kind"));
+    if version != resource.api_version() || kind != resource.kind {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        return Err(Refusal::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
-    for field in ["apiVersion", "kind"] {
-        if applied[field].as_str().is_none() {
-            return Err(Refusal::bad_request(format!(
-                "invalid object: {field} is required in an apply patch"
-            )));
-        }
+    let metadata = &mut applied["metadata"];
+    if !metadata["managedFields"].is_null() {
+        return Err(Refusal::bad_request("metadata.managedFields must be nil"));
+    }
+    if metadata["name"].as_str().is_none_or(str::is_empty) {
+        metadata["name"] = json!(call.name());
     }
     decode::declared(call, &applied)?;
     intake::place(call, &mut applied)?;
@@ -189,19 +161,4 @@ fn apply(cluster: &Cluster, call: &Call, current: &Value, applied: &Value) -> Re
     let force = call.query.flag("force");
     let object = apply::apply(current, &applied, &write::writer(call, &now), force)?;
     Ok(Next::Applied(intake::stored_shape(call, object)))
-}
-
-fn unsupported(call: &Call) -> Refusal {
-    let strategic = match call.resource.definition {
-        None => "application/strategic-merge-patch+json, ",
-        Some(_) => "",
-    };
-    Refusal::new(
-        415,
-        "UnsupportedMediaType",
-        format!(
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
-        ),
-    )
 }

@@ -93,13 +93,23 @@ impl Query {
 
     /// The first value of a parameter that is given and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
-        Some(value.as_str()).filter(|value| !value.is_empty())
+        self.given(name).filter(|value| !value.is_empty())
     }
 
-    /// Whether a parameter says yes.
+    /// The first value of a parameter that is given, were it empty.
+    pub(crate) fn given(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
+        Some(value)
+    }
+
+    /// Every value of a parameter.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter says yes, which it does by anything but a no.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        matches!(self.get(name), Some("1" | "true" | "True" | "t"))
+        self.given(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// A number, if it is one.
@@ -148,7 +158,8 @@ mod tests {
     fn queries_are_decoded() {
         let query = Query::parse("labelSelector=zone+in+%28a%2Cb%29&watch=1&limit=5&empty=");
         assert_eq!(query.get("labelSelector"), Some("zone in (a,b)"));
-        assert!(query.flag("watch") && query.get("empty").is_none());
+        assert!(query.flag("watch") && query.get("empty").is_none() && query.given("empty") == Some(""));
+        assert!(!Query::parse("watch=False").flag("watch") && Query::parse("watch=yes").flag("watch"));
         assert_eq!(query.number::<usize>("limit"), Some(5));
     }
 }

@@ -1,12 +1,12 @@
 //! Reading one object and listing many, whole or in pages.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::answer;
 use super::answer::Answer;
 use super::call::Call;
+use super::continued::Continue;
+use super::options;
 use super::show::Show;
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
@@ -16,6 +16,9 @@ use crate::store::{Collection, Key, Object, Scope, State, Stored};
 
 /// `GET` of one object, or of its status, which shows the same.
 pub(super) fn get(cluster: &Cluster, call: &Call) -> Answer {
+    if let Some(text) = call.query.get("resourceVersion") {
+        options::revision(text).map_err(Refusal::internal)?;
+    }
     let found = cluster.store.read(|state| state.get(call.resource.storage(), &call.key()));
     let object = found.ok_or_else(|| call.not_found())?;
     Ok(object_answer(cluster, call, 200, &object))
@@ -34,10 +37,11 @@ pub(super) fn object_answer(
 
 /// `GET` of a collection.
 pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_list(&call.query)?;
     let selection = call.selection()?;
     let limit: usize = call.query.number("limit").unwrap_or_default();
-    let start = call.query.get("continue").map(Continue::read).transpose()?;
-    let oldest: u64 = call.query.number("resourceVersion").unwrap_or_default();
+    let (start, oldest) = beginning(call, limit)?;
+    let lost = if call.query.get("continue").is_some() { LOST_PAGE } else { LOST_REVISION };
     // Where all are chosen, a page is known without a look at what comes after it.
     let at_most = if limit > 0 && selection.is_everything() { limit } else { usize::MAX };
     let (candidates, after, current) = cluster.store.read(|state| {
@@ -48,7 +52,7 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
             None => Some(find(state, call, &selection)),
             Some(start) => later(state, call, &selection, start),
         };
-        let mut found = found.ok_or_else(|| Refusal::expired(LOST_PAGE))?;
+        let mut found = found.ok_or_else(|| Refusal::expired(lost))?;
         let candidates: Vec<Stored> = found.by_ref().take(at_most).cloned().collect();
         Ok((candidates, found.count(), state.revision()))
     })?;
@@ -64,6 +68,29 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
     let objects = page.objects.iter().map(Stored::open).filter(|object| selection.matches(object));
     Ok(answer::bytes_of(200, "application/json", show.list(&metadata, objects)))
+}
+
+/// Where a list begins if not with the first object of today, and how old it may be.
+fn beginning(call: &Call, limit: usize) -> Result<(Option<Continue>, u64), Refusal> {
+    let version = call.query.get("resourceVersion");
+    if let Some(token) = call.query.get("continue") {
+        let start = Continue::read(token)?;
+        if version.is_some_and(|version| version != "0") {
+            let because = "specifying resource version is not allowed when using continue";
+            return Err(Refusal::bad_request(because));
+        }
+        return Ok((Some(start), 0));
+    }
+    let oldest = version.map(options::revision).transpose();
+    let oldest =
+        oldest.map_err(|because| Refusal::bad_request(format!("invalid resource version: {because}")));
+    let revision = oldest?.unwrap_or_default();
+    let exactly = match call.query.get("resourceVersionMatch") {
+        Some(wanted) => wanted == "Exact",
+        // A page of a list that named a version was of that version before there was a word for it.
+        None => limit > 0 && revision > 0,
+    };
+    Ok((exactly.then(|| Continue { revision, after: Key::new("", "") }), revision))
 }
 
 /// Every object that a selection chooses, by the shortest way there is.
@@ -120,6 +147,8 @@ const LOST_PAGE: &str = "The provided continue parameter is too old to display a
     a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of \
     the results.";
 
+const LOST_REVISION: &str = "The resourceVersion for the provided list is too old.";
+
 struct Page {
     /// Those that the selection chooses, or all that it may choose where there is no limit.
     objects: Vec<Stored>,
@@ -146,41 +175,6 @@ fn page(
     let last = candidates.last().filter(|_| remaining > 0);
     let next = last.map(|last| Continue { revision, after: Key::of(&last.open()) }.write());
     Page { objects: candidates, revision, next, remaining }
-}
-
-/// Where a list goes on, as an opaque token.
-struct Continue {
-    revision: u64,
-    after: Key,
-}
-
-impl Continue {
-    fn write(&self) -> String {
-        let Key { namespace, name } = &self.after;
-        let start = if namespace.is_empty() { format!("{name}\0") } else { format!("{namespace}/{name}\0") };
-        let token = json!({"v": "meta.k8s.io/v1", "rv": self.revision, "start": start});
-        URL_SAFE_NO_PAD.encode(token.to_string())
-    }
-
-    fn read(token: &str) -> Result<Self, Refusal> {
-        let invalid = |because: &str| Refusal::bad_request(format!("invalid continue token: {because}"));
-        let json = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
-            let at = match error {
-                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-                _ => token.len().saturating_sub(1),
-            };
-            invalid(&format!("continue key is not valid: illegal base64 data at input byte {at}"))
-        })?;
-        let token: Value = serde_json::from_slice(&json)
-            .map_err(|error| invalid(&format!("continue key is not valid: {error}")))?;
-        let start = token["start"].as_str().unwrap_or_default().trim_end_matches('\0');
-        let (namespace, name) = start.split_once('/').unwrap_or(("", start));
-        let revision = token["rv"].as_u64().unwrap_or_default();
-        if revision == 0 || start.is_empty() {
-            return Err(invalid("continue key is not valid: incorrect encoded start resourceVersion"));
-        }
-        Ok(Self { revision, after: Key::new(namespace, name) })
-    }
 }
 
 /// 504 for a list at a revision that is not there yet.

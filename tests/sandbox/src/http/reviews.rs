@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Answer, not_allowed};
 use super::api::Api;
-use super::intake;
 use super::path::ResourcePath;
 use super::token_request::AUDIENCE;
+use super::{decode, intake};
 use crate::access::{Attributes, Rule, User, joined};
 use crate::refusal::{FieldError, Refusal};
 
@@ -59,19 +59,25 @@ impl Review {
         if method != Method::POST || path.name.is_some() {
             return Err(not_allowed());
         }
-        let mut review = intake::read(content_type, body, &path.plural)?;
+        let kind = (path.group.as_str(), path.version.as_str(), self.kind());
+        let mut review = intake::read(content_type, body, self.kind())?;
+        intake::of_kind(body, &mut review, kind)?;
+        let warnings = decode::warnings_of(kind, &mut review)?;
         if !review["metadata"].is_object() {
             review["metadata"] = json!({});
         }
         if let Some(namespace) = &path.namespace {
             review["metadata"]["namespace"] = json!(namespace);
         }
+        if self == Self::SelfSubject {
+            review["metadata"]["creationTimestamp"] = json!(api.cluster().clock.now_string());
+            review["status"] = json!({"userInfo": user.to_info()});
+            return Ok(answer::warn(answer::json(201, &review), &warnings));
+        }
         let spec = &mut review["spec"];
         match self {
-            Self::SelfSubject => {
-                review["metadata"]["creationTimestamp"] = json!(api.cluster().clock.now_string());
-                review["status"] = json!({"userInfo": user.to_info()});
-            }
+            // It has no spec.
+            Self::SelfSubject => {}
             Self::SelfRules => {
                 review["status"] = rules(api, user, text(&spec["namespace"]))?;
                 review["spec"] = json!({});
@@ -96,7 +102,18 @@ impl Review {
                 review["status"] = access(api, &them, spec);
             }
         }
-        Ok(answer::json(201, &review))
+        Ok(answer::warn(answer::json(201, &review), &warnings))
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::SelfAccess => "SelfSubjectAccessReview",
+            Self::Access => "SubjectAccessReview",
+            Self::LocalAccess => "LocalSubjectAccessReview",
+            Self::SelfRules => "SelfSubjectRulesReview",
+            Self::SelfSubject => "SelfSubjectReview",
+            Self::Token => "TokenReview",
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answer::{self, warn};
 use super::answer::{Answer, not_allowed};
 use super::call::Call;
-use super::{decode, intake, read, webhooks};
+use super::{decode, delete_options, intake, options, read, webhooks};
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};
@@ -16,7 +16,10 @@ use crate::{binding, eviction};
 
 /// Answers for a subresource other than `status`.
 pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> Answer {
-    let workload = call.resource.group() == "apps" && call.resource.plural() != "daemonsets";
+    let workload = matches!(
+        (call.resource.group(), call.resource.plural()),
+        ("apps", "deployments" | "replicasets" | "statefulsets") | ("", "replicationcontrollers")
+    );
     match (method.as_str(), call.subresource()) {
         ("POST", "eviction") if call.stored.collection == PODS => evict(cluster, call).await,
         ("POST", "binding") if call.stored.collection == PODS => bind(cluster, call).await,
@@ -24,22 +27,31 @@ pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> A
         ("GET", "scale") if workload => scale(cluster, call),
         ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call).await,
         (_, "eviction" | "binding") if call.stored.collection == PODS => Err(not_allowed()),
-        _ => Ok(answer::page_not_found()),
+        _ => Err(not_served()),
     }
+}
+
+/// 404 below an object that may well be there.
+pub(super) fn not_served() -> Refusal {
+    let message = "the server could not find the requested resource";
+    Refusal::new(404, "NotFound", message).with_details(json!({}))
 }
 
 async fn evict(cluster: &Cluster, call: &Call) -> Answer {
     const KIND: (&str, &str, &str) = ("policy", "v1", "Eviction");
-    let mut eviction = intake::body(call)?;
+    options::check_write(&call.query, "CreateOptions")?;
+    let mut eviction = intake::read(&call.content_type, &call.body, KIND.2)?;
+    intake::of_kind(&call.body, &mut eviction, KIND)?;
     let mut warnings = decode::decode_as(call, KIND, &mut eviction)?;
+    intake::settle(call, &mut eviction)?;
     cluster.store.read(|state| eviction::admit(state, &call.stored, &call.key(), &eviction))?;
-    eviction["metadata"]["name"] = json!(call.name());
-    eviction["metadata"]["namespace"] = json!(call.namespace());
+    check_dry_runs(call, &eviction["deleteOptions"]["dryRun"])?;
+    delete_options::check(&eviction["deleteOptions"])?;
     let asked = webhooks::on_subresource(cluster, call, "CREATE", KIND, (&eviction, &Value::Null)).await;
     warnings.extend(asked.map_err(|refusal| refusal.with_warnings(&warnings))?);
     let effect = match eviction["deleteOptions"]["dryRun"][0].as_str() {
-        Some("All") => Effect::DryRun,
-        _ => call.effect()?,
+        Some(_) => Effect::DryRun,
+        None => call.effect(),
     };
     let now = cluster.clock.now();
     cluster.store.write(|state| {
@@ -48,12 +60,24 @@ async fn evict(cluster: &Cluster, call: &Call) -> Answer {
     Ok(warn(success(), &warnings))
 }
 
+/// Both the query and the body may ask for a dry run, but not for two.
+fn check_dry_runs(call: &Call, said: &Value) -> Result<(), Refusal> {
+    let asked: Vec<&str> = call.query.all("dryRun").collect();
+    let said: Vec<&str> = said.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if asked.is_empty() || said.is_empty() || asked == said {
+        return Ok(());
+    }
+    let shown = |words: &[&str]| format!("[{}]", words.join(" "));
+    let (asked, said) = (shown(&asked), shown(&said));
+    Err(Refusal::internal(format!("Non-matching dry-run options in request and content: {asked} and {said}")))
+}
+
 async fn bind(cluster: &Cluster, call: &Call) -> Answer {
     let body = intake::body(call)?;
     let kind = ("", "v1", "Binding");
     let warnings = webhooks::on_subresource(cluster, call, "CREATE", kind, (&body, &Value::Null)).await?;
     let node = body["target"]["name"].as_str().unwrap_or_default();
-    let effect = call.effect()?;
+    let effect = call.effect();
     let now = cluster.clock.now();
     match effect {
         Effect::Real => {
@@ -69,7 +93,7 @@ async fn bind(cluster: &Cluster, call: &Call) -> Answer {
 /// Lets a terminating namespace go once its own finalizer is off.
 async fn finalize(cluster: &Cluster, call: &Call) -> Answer {
     let object = intake::object(call)?;
-    let effect = call.effect()?;
+    let effect = call.effect();
     let there = cluster.store.read(|state| current(state, call))?;
     let warnings = webhooks::on_update(cluster, call, &object, &there).await?;
     let stored = cluster.store.write(|state| {
@@ -87,7 +111,7 @@ fn scale(cluster: &Cluster, call: &Call) -> Answer {
 }
 
 async fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let wanted: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
     let replicas = wanted["spec"]["replicas"].as_u64();

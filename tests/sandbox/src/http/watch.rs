@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::answer::{self, Answer};
 use super::api::Api;
 use super::call::Call;
+use super::options;
 use super::read;
 use super::show::Show;
 use crate::refusal::Refusal;
@@ -30,22 +31,13 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// `GET` of a collection with `watch=1`.
 pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
+    options::check_list(&call.query)?;
     let selection = call.selection()?;
     let from = match call.query.get("resourceVersion") {
         None | Some("0") => None,
-        Some(text) => Some(text.parse::<u64>().map_err(|_| {
-            Refusal::bad_request(format!("Invalid value: {text:?}: strconv.ParseUint: invalid syntax"))
-        })?),
+        Some(text) => Some(options::revision(text).map_err(Refusal::internal)?),
     };
     let streams = call.query.flag("sendInitialEvents");
-    if streams && call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
-        return Err(Refusal::new(
-            422,
-            "Invalid",
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires \
-             setting resourceVersionMatch to NotOlderThan",
-        ));
-    }
     let cluster = api.cluster();
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());

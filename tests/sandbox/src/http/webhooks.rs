@@ -21,7 +21,7 @@ pub(super) async fn on_create(
     call: &Call,
     object: &Value,
 ) -> Result<Vec<String>, Refusal> {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let ask = || question(cluster, call, "CREATE", &Key::of(object).name, (object, &Value::Null), effect);
     cluster.admission.review(&cluster.store, ask).await
 }
@@ -36,7 +36,7 @@ pub(super) async fn on_update(
     object: &Value,
     old: &Value,
 ) -> Result<Vec<String>, Refusal> {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let ask = || question(cluster, call, "UPDATE", call.name(), (object, old), effect);
     cluster.admission.review(&cluster.store, ask).await
 }
@@ -69,7 +69,7 @@ pub(super) async fn on_subresource(
     (group, version, kind): (&str, &str, &str),
     objects: (&Value, &Value),
 ) -> Result<Vec<String>, Refusal> {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let ask = || {
         let mut question = question(cluster, call, operation, call.name(), objects, effect);
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };

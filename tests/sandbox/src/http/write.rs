@@ -6,16 +6,18 @@ use super::answer::Answer;
 use super::answer::{self, warn};
 use super::call::Call;
 use super::decode::{self, Source};
-use super::{definitions, intake, read, webhooks};
+use super::{definitions, delete_options, intake, options, read, webhooks};
 use crate::admission;
 use crate::cluster::Cluster;
+use crate::defaults;
 use crate::patch::managers::{self, Writer};
 use crate::refusal::Refusal;
-use crate::registry::{self, DeleteOptions, Deleted, Effect, Propagation};
+use crate::registry::{self, DeleteOptions, Deleted, Effect};
 use crate::store::Key;
 
 /// `POST` to a collection.
 pub(super) async fn create(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_write(&call.query, "CreateOptions")?;
     let object = intake::object(call)?;
     created(cluster, call, object, Source::Body).await
 }
@@ -25,7 +27,7 @@ pub(super) async fn create(cluster: &Cluster, call: &Call) -> Answer {
 /// # Errors
 /// Whatever is wrong with it.
 pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, source: Source<'_>) -> Answer {
-    let effect = call.effect()?;
+    let effect = call.effect();
     let metadata = &mut object["metadata"];
     let generate = metadata["generateName"].as_str().map(str::to_owned);
     if let (None | Some(""), Some(prefix)) = (metadata["name"].as_str(), generate) {
@@ -47,14 +49,16 @@ pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, s
     }
     let now = cluster.clock.now();
     let object = definitions::prepare(call, object)?;
-    let object = cluster.store.read(|state| registry::complete(state, &call.stored, object, now))?;
+    let mut object = cluster.store.read(|state| registry::complete(state, &call.stored, object, now))?;
+    defaults::not_ready(&call.stored, &mut object);
     let more = webhooks::on_create(cluster, call, &object).await;
     warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
     let stored = cluster.store.write(|state| {
         let stored = registry::insert(state, &call.stored, object, effect)?;
         definitions::changed(cluster, state, call, effect)?;
         Ok(stored)
-    })?;
+    });
+    let stored = stored.map_err(|refusal: Refusal| refusal.with_warnings(&warnings))?;
     Ok(warn(read::object_answer(cluster, call, 201, &stored), &warnings))
 }
 
@@ -71,7 +75,7 @@ pub(super) fn writer<'a>(call: &'a Call, now: &'a str) -> Writer<'a> {
 
 /// `DELETE` of one object.
 pub(super) async fn delete(cluster: &Cluster, call: &Call) -> Answer {
-    let (options, effect) = options(call)?;
+    let (options, effect) = delete_options::read(call)?;
     let (deleted, warnings) = delete_one(cluster, call, &call.key(), &options, effect).await?;
     let response = match deleted {
         // Pods are answered as they were, and so is what goes on terminating.
@@ -84,8 +88,9 @@ pub(super) async fn delete(cluster: &Cluster, call: &Call) -> Answer {
 
 /// `DELETE` of a collection.
 pub(super) async fn delete_many(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_list(&call.query)?;
     let selection = call.selection()?;
-    let (options, effect) = options(call)?;
+    let (options, effect) = delete_options::read(call)?;
     let chosen = cluster.store.read(|state| read::selected(state, call, &selection));
     let mut warnings = Vec::new();
     for object in &chosen {
@@ -131,35 +136,6 @@ async fn delete_one(
         Ok(deleted)
     })?;
     Ok((deleted, warnings))
-}
-
-/// The options of the body and of the query; the body wins.
-fn options(call: &Call) -> Result<(DeleteOptions, Effect), Refusal> {
-    let body = if call.body.is_empty() { Value::Null } else { intake::body(call)? };
-    let text = |field: &str| {
-        let given = body[field].as_str().or_else(|| call.query.get(field));
-        given.map(str::to_owned)
-    };
-    let propagation = match text("propagationPolicy").as_deref() {
-        Some("Foreground") => Propagation::Foreground,
-        Some("Orphan") => Propagation::Orphan,
-        None if body["orphanDependents"] == true => Propagation::Orphan,
-        _ => Propagation::Background,
-    };
-    let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-    let options = DeleteOptions {
-        grace_period_seconds: body["gracePeriodSeconds"]
-            .as_i64()
-            .or_else(|| call.query.number("gracePeriodSeconds")),
-        uid: precondition("uid"),
-        resource_version: precondition("resourceVersion"),
-        propagation,
-    };
-    let effect = match body["dryRun"][0].as_str() {
-        Some("All") => Effect::DryRun,
-        _ => call.effect()?,
-    };
-    Ok((options, effect))
 }
 
 fn gone(call: &Call, object: &Value) -> Value {

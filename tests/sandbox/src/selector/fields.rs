@@ -22,18 +22,19 @@ impl FieldSelector {
     /// # Errors
     /// 400 for a term without an operator and for a field that the resource does not select by.
     pub(crate) fn parse(resource: &Resource, text: &str) -> Result<Self, Refusal> {
-        let terms = text.split(',').filter(|term| !term.is_empty());
+        let terms = terms(text).into_iter().filter(|term| !term.is_empty());
         terms
             .map(|term| {
                 let (field, wanted, value) = split(term).ok_or_else(|| {
-                    let because = format!("invalid selector: '{term}'; can't understand '{term}'");
+                    let because = format!("invalid selector: '{text}'; can't understand '{term}'");
                     Refusal::bad_request(because)
                 })?;
+                let value = unescaped(value)
+                    .map_err(|because| Refusal::bad_request(format!("invalid field selector: {because}")))?;
                 let field = stored_field(resource, field);
                 if !supported(resource, &field) {
-                    return Err(Refusal::bad_request(format!("field label not supported: {field}")));
+                    return Err(Refusal::bad_request(unknown(resource, &field)));
                 }
-                let value = value.to_owned();
                 Ok(Term { field, wanted, value })
             })
             .collect::<Result<_, _>>()
@@ -62,13 +63,70 @@ pub(crate) fn only_name(text: &str) -> Option<&str> {
     terms.find_map(|(field, wanted, value)| (wanted && field == "metadata.name").then_some(value))
 }
 
-fn split(term: &str) -> Option<(&str, bool, &str)> {
-    for (operator, wanted) in [("!=", false), ("==", true), ("=", true)] {
-        if let Some((field, value)) = term.split_once(operator) {
-            return Some((field.trim(), wanted, value.trim()));
+/// The terms between commas that no backslash escapes.
+fn terms(text: &str) -> Vec<&str> {
+    let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
         }
     }
-    None
+    terms.push(&text[start..]);
+    terms
+}
+
+/// A term at its first operator. Spaces belong to what they stand beside.
+fn split(term: &str) -> Option<(&str, bool, &str)> {
+    let at = (0..term.len())
+        .filter(|at| term.is_char_boundary(*at))
+        .find(|at| term[*at..].starts_with('=') || term[*at..].starts_with("!="))?;
+    let (field, rest) = term.split_at(at);
+    let (wanted, operator) = match rest {
+        rest if rest.starts_with("!=") => (false, 2),
+        rest if rest.starts_with("==") => (true, 2),
+        _ => (true, 1),
+    };
+    Some((field, wanted, &rest[operator..]))
+}
+
+/// A value without the backslashes before what means something else otherwise.
+fn unescaped(value: &str) -> Result<String, String> {
+    let mut plain = String::new();
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                other => {
+                    let other = other.map(String::from).unwrap_or_default();
+                    return Err(format!("invalid escape sequence: \\{other}"));
+                }
+            },
+            ',' | '=' => return Err(format!("unescaped character in value: {}", u32::from(letter))),
+            letter => plain.push(letter),
+        }
+    }
+    Ok(plain)
+}
+
+/// What is said of a field that a resource does not select by. Some have their own list of fields and words.
+fn unknown(resource: &Resource, field: &str) -> String {
+    match (resource.group(), resource.plural()) {
+        ("batch", "jobs") => format!("field label {field:?} not supported for {}", resource.kind),
+        ("", "pods" | "nodes" | "namespaces" | "secrets" | "events" | "services") | ("events.k8s.io", _) => {
+            format!("field label not supported: {field}")
+        }
+        _ if resource.definition.is_some() => format!("field label not supported: {field}"),
+        _ => {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
+    }
 }
 
 /// `events.k8s.io` calls some fields otherwise than the core group, in whose shape events are stored.
@@ -107,9 +165,15 @@ fn supported(resource: &Resource, field: &str) -> bool {
         "spec.hostNetwork",
         "status.phase",
         "status.podIP",
+        "status.podIPs",
         "status.nominatedNodeName",
     ];
-    if field == "metadata.name" || (field == "metadata.namespace" && resource.namespaced) {
+    // Those without fields of their own take a namespace even where they have none.
+    let plain = match (resource.group(), resource.plural()) {
+        ("", "nodes" | "namespaces") => false,
+        _ => resource.namespaced || resource.definition.is_none(),
+    };
+    if field == "metadata.name" || (field == "metadata.namespace" && plain) {
         return true;
     }
     if let Some(definition) = &resource.definition {
@@ -121,7 +185,7 @@ fn supported(resource: &Resource, field: &str) -> bool {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("" | "events.k8s.io", "events") => EVENT,
-        ("apps", "replicasets") => &["status.replicas"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
         ("batch", "jobs") => &["status.successful"],
         _ => &[],
     };
@@ -139,5 +203,39 @@ fn text_at(object: &Value, field: &str) -> String {
         Value::Null if matches!(field, "spec.unschedulable" | "spec.hostNetwork") => "false".into(),
         Value::Null => String::new(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::built_in;
+
+    fn told(plural: &str, text: &str) -> String {
+        let known = built_in();
+        let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+        FieldSelector::parse(resource, text).err().map_or_else(String::new, |refusal| refusal.message)
+    }
+
+    #[test]
+    fn what_selects_nothing_known_is_refused_in_the_servers_words() {
+        for (plural, selector, expected) in [
+            ("pods", "spec.nodeName=,status.phase!=Running,metadata.name==a", ""),
+            ("pods", r"metadata.name=a\,b", ""),
+            ("pods", "spec.bogus=1", "field label not supported: spec.bogus"),
+            ("pods", " metadata.name=a", "field label not supported:  metadata.name"),
+            ("pods", "metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
+            ("pods", "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
+            ("pods", r"metadata.name=a\x", r"invalid field selector: invalid escape sequence: \x"),
+            ("jobs", "spec.bogus=1", "field label \"spec.bogus\" not supported for Job"),
+            ("clusterroles", "metadata.namespace=a", ""),
+            (
+                "deployments",
+                "spec.bogus=1",
+                "\"spec.bogus\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+            ),
+        ] {
+            assert_eq!(told(plural, selector), expected, "{plural} {selector}");
+        }
     }
 }

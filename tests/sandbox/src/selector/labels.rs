@@ -6,6 +6,8 @@ use std::vec::IntoIter;
 
 use serde_json::Value;
 
+use crate::name_forms;
+
 /// A label selector; the empty one matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector(Vec<Requirement>);
@@ -33,17 +35,23 @@ enum Token {
 }
 
 impl LabelSelector {
-    /// Reads a selector; the error is what follows `unable to parse requirement: `.
+    /// Reads a selector; the error is what a person is told.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = tokens(text).into_iter().peekable();
         let mut requirements = Vec::new();
-        while tokens.peek().is_some() {
-            requirements.push(requirement(&mut tokens)?);
+        let begins = |token: Option<&Token>| matches!(token, Some(Token::Word(_) | Token::Symbol("!")));
+        while let Some(next) = tokens.peek() {
+            if !begins(Some(next)) {
+                let found = shown(tokens.next());
+                return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+            }
+            let requirement = requirement(&mut tokens);
+            requirements.push(requirement.map_err(|error| format!("unable to parse requirement: {error}"))?);
             match tokens.next() {
                 None => break,
-                Some(Token::Symbol(",")) if tokens.peek().is_some() => {}
+                Some(Token::Symbol(",")) if begins(tokens.peek()) => {}
                 Some(Token::Symbol(",")) => {
-                    return Err("found '', expected: identifier after ','".into());
+                    return Err(format!("found '{}', expected: identifier after ','", shown(tokens.next())));
                 }
                 other => return Err(format!("found '{}', expected: ',' or 'end of string'", shown(other))),
             }
@@ -76,11 +84,12 @@ fn requirement(tokens: &mut Peekable<IntoIter<Token>>) -> Result<Requirement, St
     let absent = tokens.next_if_eq(&Token::Symbol("!")).is_some();
     let key = match tokens.next() {
         Some(Token::Word(key)) => key,
-        other => {
-            let found = shown(other);
-            return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
-        }
+        other => return Err(format!("found '{}', expected: identifier", shown(other))),
     };
+    let odd = name_forms::qualified(&key);
+    if !odd.is_empty() {
+        return Err(format!("<nil>: Invalid value: {key:?}: {}", odd.join("; ")));
+    }
     if absent {
         let operator = Operator::Absent;
         return Ok(Requirement { key, operator });
@@ -100,6 +109,14 @@ fn requirement(tokens: &mut Peekable<IntoIter<Token>>) -> Result<Requirement, St
             }
         },
     };
+    if let Operator::In(values) | Operator::NotIn(values) = &operator {
+        for (index, value) in values.iter().enumerate() {
+            let odd = name_forms::value(value);
+            if !odd.is_empty() {
+                return Err(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", odd.join("; ")));
+            }
+        }
+    }
     Ok(Requirement { key, operator })
 }
 
@@ -115,13 +132,21 @@ fn exact(tokens: &mut Peekable<IntoIter<Token>>) -> Result<String, String> {
 
 fn set(tokens: &mut Peekable<IntoIter<Token>>) -> Result<BTreeSet<String>, String> {
     if tokens.next_if_eq(&Token::Symbol("(")).is_none() {
-        return Err(format!("found '{}', expected: '('", shown(tokens.next())));
+        return Err(format!("found '{}' expected: '('", shown(tokens.next())));
+    }
+    if !matches!(tokens.peek(), Some(Token::Word(_) | Token::Symbol("," | ")"))) {
+        return Err(format!("found '{}', expected: ',', ')' or identifier", shown(tokens.next())));
     }
     let mut values = BTreeSet::new();
     let mut pending = String::new();
     loop {
         match tokens.next() {
-            Some(Token::Word(word)) => pending = word,
+            Some(Token::Word(word)) => {
+                pending = word;
+                if !matches!(tokens.peek(), Some(Token::Symbol("," | ")"))) {
+                    return Err(format!("found '{}', expected: ',' or ')'", shown(tokens.next())));
+                }
+            }
             Some(Token::Symbol(",")) => _ = values.insert(std::mem::take(&mut pending)),
             Some(Token::Symbol(")")) => {
                 values.insert(pending);
@@ -133,7 +158,8 @@ fn set(tokens: &mut Peekable<IntoIter<Token>>) -> Result<BTreeSet<String>, Strin
 }
 
 fn number(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|_| format!("for 'Gt', 'Lt' operators, the value must be an integer: {text:?}"))
+    let because = "for 'Gt', 'Lt' operators, the value must be an integer";
+    text.parse().map_err(|_| format!("values[0]: Invalid value: {text:?}: {because}"))
 }
 
 fn shown(token: Option<Token>) -> String {
@@ -202,8 +228,33 @@ mod tests {
 
     #[test]
     fn a_malformed_selector_is_told_in_the_servers_words() {
-        assert_eq!(LabelSelector::parse("a===b").unwrap_err(), "found '=', expected: identifier");
-        assert!(LabelSelector::parse("a in b").is_err());
-        assert!(LabelSelector::parse("a b").is_err());
+        for (selector, expected) in [
+            ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+            ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            (
+                "a>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value \
+                 must be an integer",
+            ),
+            (
+                "/a=b",
+                "unable to parse requirement: <nil>: Invalid value: \"/a\": prefix part must be non-empty",
+            ),
+            ("=b", "found '=', expected: !, identifier, or 'end of string'"),
+            ("a=b,", "found '', expected: identifier after ','"),
+            ("a=b,,c", "found ',', expected: identifier after ','"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ] {
+            assert_eq!(LabelSelector::parse(selector).unwrap_err(), expected, "{selector}");
+        }
+        let odd = LabelSelector::parse("a in (b,$)").unwrap_err();
+        assert!(
+            odd.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"$\": a valid label")
+        );
     }
 }

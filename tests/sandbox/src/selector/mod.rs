@@ -34,8 +34,7 @@ impl Selection {
     ) -> Result<Self, Refusal> {
         Ok(Self {
             namespace: namespace.map(str::to_owned),
-            labels: LabelSelector::parse(labels.unwrap_or_default())
-                .map_err(|error| Refusal::bad_request(format!("unable to parse requirement: {error}")))?,
+            labels: LabelSelector::parse(labels.unwrap_or_default()).map_err(Refusal::bad_request)?,
             fields: FieldSelector::parse(resource, fields.unwrap_or_default())?,
         })
     }

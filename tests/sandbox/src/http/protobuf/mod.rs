@@ -15,7 +15,7 @@ use messages::{Kind, Message, message};
 use wire::{Part, parts};
 
 /// What every body begins with.
-const MAGIC: &[u8] = b"k8s\0";
+pub(super) const MAGIC: &[u8] = b"k8s\0";
 
 /// The object in a body; none when it cannot be read or its kind is not known here.
 pub(super) fn read(body: &[u8]) -> Option<Value> {

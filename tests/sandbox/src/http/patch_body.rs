@@ -1,0 +1,230 @@
+//! The bodies of patches: read as what their type says, and refused in the API server's words.
+
+use json_patch::PatchOperation;
+use serde_json::{Value, json};
+
+use super::call::Call;
+use super::{intake, options};
+use crate::json_syntax;
+use crate::refusal::Refusal;
+
+/// More operations than this are too many.
+const MOST_OPERATIONS: usize = 10_000;
+
+/// A patch that was read.
+#[derive(Debug, Clone)]
+pub(super) enum PatchBody {
+    /// Operations, one after another.
+    Json(Vec<Value>),
+    /// A merge patch.
+    Merge(Value),
+    /// A strategic merge patch.
+    Strategic(Value),
+    /// What a manager wants.
+    Apply(Value),
+}
+
+impl PatchBody {
+    /// Reads the body. What is wrong with it matters only once there is something to patch, so that comes apart.
+    ///
+    /// # Errors
+    /// 415 for an unknown type, 422 for options that the type does not take; within, 400 and 413 for what is no patch.
+    pub(super) fn read(call: &Call) -> Result<Result<Self, Refusal>, Refusal> {
+        let built_in = call.resource.definition.is_none();
+        let kind = match call.content_type.as_str() {
+            "application/json-patch+json" => Self::json,
+            "application/merge-patch+json" => Self::merge,
+            "application/strategic-merge-patch+json" if built_in => Self::strategic,
+            "application/apply-patch+yaml" => Self::apply,
+            _ if built_in => {
+                let message = "415: Unsupported Media Type";
+                return Err(Refusal::new(415, "UnsupportedMediaType", message).with_details(json!({})));
+            }
+            _ => return Err(unsupported()),
+        };
+        options::check_patch(&call.query, call.content_type == "application/apply-patch+yaml")?;
+        Ok(kind(&call.body))
+    }
+
+    fn json(body: &[u8]) -> Result<Self, Refusal> {
+        let patch = json_syntax::read(body).map_err(|because| undecoded(&because))?;
+        let Value::Array(operations) = patch else {
+            let found = json_syntax::kind_of(&patch);
+            let because =
+                format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
+            return Err(undecoded(&because));
+        };
+        if operations.len() > MOST_OPERATIONS {
+            let message = format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+                operations.len()
+            );
+            return Err(Refusal::new(413, "RequestEntityTooLarge", message));
+        }
+        for operation in &operations {
+            let found = json_syntax::kind_of(operation);
+            if !operation.is_object() {
+                let because =
+                    format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
+                return Err(undecoded(&because));
+            }
+            for member in ["op", "path", "from"] {
+                let value = &operation[member];
+                if !value.is_string() && !value.is_null() {
+                    let found = json_syntax::kind_of(value);
+                    return Err(undecoded(&format!(
+                        "json: cannot unmarshal {found} into Go struct field jsonPatchOp.{member} of type string"
+                    )));
+                }
+            }
+        }
+        Ok(Self::Json(operations))
+    }
+
+    fn merge(body: &[u8]) -> Result<Self, Refusal> {
+        match json_syntax::read(body).map_err(|because| undecoded(&because))? {
+            Value::Null => Err(Refusal::bad_request("Invalid JSON Patch")),
+            patch => fields(patch).map(Self::Merge).map_err(|because| undecoded(&because)),
+        }
+    }
+
+    fn strategic(body: &[u8]) -> Result<Self, Refusal> {
+        match json_syntax::read(body).map_err(Refusal::bad_request)? {
+            Value::Null => Ok(Self::Strategic(json!({}))),
+            patch => fields(patch).map(Self::Strategic).map_err(Refusal::bad_request),
+        }
+    }
+
+    fn apply(body: &[u8]) -> Result<Self, Refusal> {
+        let undecoded = |because: String| Refusal::bad_request(format!("error decoding YAML: {because}"));
+        let applied = match intake::yaml(body) {
+            _ if body.is_empty() => Value::Null,
+            Ok(applied) => applied,
+            Err(because) => return Err(undecoded(format!("error converting YAML to JSON: yaml: {because}"))),
+        };
+        match applied {
+            Value::Null => Ok(Self::Apply(json!({}))),
+            applied => fields(applied).map(Self::Apply).map_err(|because| {
+                undecoded(format!("error unmarshaling JSON: while decoding JSON: {because}"))
+            }),
+        }
+    }
+}
+
+/// Carries operations out. They mean what they mean to the API server, which takes what is missing for null.
+///
+/// # Errors
+/// 422, in the same words for everything that can go wrong.
+pub(super) fn operate(object: &mut Value, operations: &[Value]) -> Result<(), Refusal> {
+    let rejected = || {
+        let message = "the server rejected our request due to an error in our request";
+        Refusal::new(422, "Invalid", message).with_details(json!({}))
+    };
+    for operation in operations {
+        let mut operation = operation.clone();
+        let (word, path) = (operation["op"].clone(), operation["path"].clone());
+        let (Some(word), Some(path)) = (word.as_str(), path.as_str()) else {
+            return Err(rejected());
+        };
+        if matches!(word, "add" | "replace" | "test") && operation.get("value").is_none() {
+            operation["value"] = Value::Null;
+        }
+        if word == "test" && operation["value"].is_null() && is_free(object, path) {
+            continue;
+        }
+        if word == "replace" && is_free(object, path) {
+            operation["op"] = json!("add");
+        }
+        if word == "copy" && operation["from"].as_str().is_some_and(|from| is_free(object, from)) {
+            operation = json!({"op": "add", "path": path, "value": null});
+        }
+        let operation: PatchOperation = serde_json::from_value(operation).map_err(|_| rejected())?;
+        json_patch::patch(object, &[operation]).map_err(|_| rejected())?;
+    }
+    Ok(())
+}
+
+/// Whether a path leads to a field that is not there, of an object that is.
+fn is_free(object: &Value, path: &str) -> bool {
+    let parent = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
+    parent.is_some_and(Value::is_object) && object.pointer(path).is_none()
+}
+
+fn fields(patch: Value) -> Result<Value, String> {
+    if patch.is_object() {
+        return Ok(patch);
+    }
+    let found = json_syntax::kind_of(&patch);
+    Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+}
+
+fn undecoded(because: &str) -> Refusal {
+    Refusal::bad_request(format!("error decoding patch: {because}"))
+}
+
+fn unsupported() -> Refusal {
+    let message = "the body of the request was in an unknown format - accepted media types include: \
+                   application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    Refusal::new(415, "UnsupportedMediaType", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(read: fn(&[u8]) -> Result<PatchBody, Refusal>, body: &str) -> String {
+        read(body.as_bytes()).unwrap_err().message
+    }
+
+    #[test]
+    fn what_is_no_patch_is_told_in_the_servers_words() {
+        let map = "Go value of type map[string]interface {}";
+        for (body, expected) in [
+            ("[]", format!("error decoding patch: json: cannot unmarshal array into {map}")),
+            ("\"x\"", format!("error decoding patch: json: cannot unmarshal string into {map}")),
+            ("null", "Invalid JSON Patch".into()),
+            ("{", "error decoding patch: unexpected end of JSON input".into()),
+        ] {
+            assert_eq!(told(PatchBody::merge, body), expected);
+        }
+        assert_eq!(told(PatchBody::strategic, "7"), format!("json: cannot unmarshal number into {map}"));
+        assert_eq!(told(PatchBody::strategic, "{} x"), "invalid character 'x' after top-level value");
+        for (body, expected) in [
+            ("{}", "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
+            ("[\"x\"]", "json: cannot unmarshal string into Go value of type handlers.jsonPatchOp"),
+            (
+                "[{\"op\": 7}]",
+                "json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
+            ("[{", "unexpected end of JSON input"),
+        ] {
+            assert_eq!(told(PatchBody::json, body), format!("error decoding patch: {expected}"));
+        }
+        let many = json!(vec![json!({"op": "add", "path": "/a", "value": 1}); 10_001]).to_string();
+        assert!(told(PatchBody::json, &many).ends_with("a JSON patch is 10000, got 10001"));
+    }
+
+    #[test]
+    fn operations_mean_what_they_mean_to_a_server() {
+        let object = json!({"data": {"a": "b"}, "list": [1]});
+        for (operation, fits) in [
+            (json!({"op": "add", "path": "/data/q", "value": "x"}), true),
+            (json!({"op": "add", "path": "/data/q"}), true),
+            (json!({"op": "replace", "path": "/data/q", "value": "x"}), true),
+            (json!({"op": "copy", "from": "/data/q", "path": "/data/r"}), true),
+            (json!({"op": "test", "path": "/data/q", "value": null}), true),
+            (json!({"op": "test", "path": "/data/a", "value": "b"}), true),
+            (json!({"op": "test", "path": "/data/a", "value": "c"}), false),
+            (json!({"op": "remove", "path": "/data/q"}), false),
+            (json!({"op": "add", "path": "/nothing/q", "value": "x"}), false),
+            (json!({"op": "remove", "path": "/list/9"}), false),
+            (json!({"op": "move", "from": "/data/q", "path": "/data/r"}), false),
+            (json!({"op": "bogus", "path": "/data/a"}), false),
+            (json!({"op": "remove"}), false),
+            (json!({"op": "remove", "path": "data"}), false),
+        ] {
+            let done = operate(&mut object.clone(), std::slice::from_ref(&operation));
+            assert_eq!(done.is_ok(), fits, "{operation}");
+        }
+    }
+}
