@@ -1,5 +1,8 @@
 //! Webhooks over real connections: what they are asked, and what is made of what they answer.
 
+#[path = "maintenance_webhooks_tests.rs"]
+mod maintenances;
+
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;

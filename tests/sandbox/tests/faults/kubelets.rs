@@ -60,6 +60,36 @@ async fn pods_of_a_silent_node_never_end_until_it_speaks_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forced_delete_of_a_live_pod_waits_for_nobody() {
+    let (sandbox, client) = cluster(1).await;
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    let app =
+        App::new(Kind::StatefulSet, "default", "db").annotation(annotations::IGNORE_TERMINATION, "true");
+    run(&sandbox, &app.grace(3_600));
+    let mut last = until(&pods, "db-0", pod_is_ready).await.unwrap();
+    // The second time its end has begun, and its node cannot even be asked.
+    for silent in [false, true] {
+        if silent {
+            pods.delete("db-0", &DeleteParams::default()).await.unwrap();
+            assert!(pods.get("db-0").await.unwrap().metadata.deletion_timestamp.is_some());
+            sandbox.faults().silence_node("node-01").unwrap();
+        }
+        let began = Instant::now();
+        let deleted = pods.delete("db-0", &DeleteParams::default().grace_period(0)).await.unwrap();
+        let deleted = deleted.left().expect("the pod as it was at its end");
+        assert_eq!(deleted.metadata.uid, last.metadata.uid);
+        assert_eq!(deleted.metadata.deletion_grace_period_seconds, Some(0));
+        let another = |pod: Option<&Pod>| pod.is_some_and(|pod| pod.metadata.uid != last.metadata.uid);
+        until(&pods, "db-0", another).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        if !silent {
+            let is_new = |pod: Option<&Pod>| another(pod) && pod_is_ready(pod);
+            last = until(&pods, "db-0", is_new).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_of_a_node_that_speaks_again_are_ready_again() {
     let (sandbox, client) = cluster(1).await;
     let pods: Api<Pod> = Api::namespaced(client, "default");

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{EvictParams, ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use nm_sandbox::sandbox::Sandbox;
 use nm_sandbox::workload::{App, Kind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -77,6 +79,61 @@ async fn only_the_matches_that_a_rule_chooses_fail() {
         codes.push(nodes(&client).get("node-01").await.is_ok());
     }
     assert_eq!(codes, [true, true, false, true, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_plays_on_the_first_on_one_or_by_a_chance_that_repeats_itself() {
+    let (sandbox, client) = cluster(1).await;
+    let play = async |when: When| {
+        let action = Action::Fail(Failure::Internal, Moment::BeforeEffect);
+        let rule =
+            sandbox.faults().add(Rule::new(Target::any().verb("get").resource("nodes"), action).when(when));
+        let mut failed = Vec::new();
+        for number in 1..=20 {
+            if nodes(&client).get("node-01").await.is_err() {
+                failed.push(number);
+            }
+        }
+        assert_eq!(sandbox.faults().played(rule), u64::try_from(failed.len()).unwrap());
+        sandbox.faults().remove(rule);
+        failed
+    };
+    assert_eq!(play(When::First(2)).await, [1, 2]);
+    assert_eq!(play(When::Nth(4)).await, [4]);
+    assert_eq!(play(When::Every(8)).await, [8, 16]);
+    let chance = |seed| When::Chance { probability: 0.5, seed };
+    let drawn = play(chance(7)).await;
+    assert!(!drawn.is_empty() && drawn.len() < 20, "{drawn:?}");
+    assert_eq!(play(chance(7)).await, drawn);
+    assert_ne!(play(chance(8)).await, drawn);
+}
+
+#[tokio::test]
+async fn a_client_is_refused_by_its_user_agent_and_another_is_not() {
+    let (sandbox, _) = cluster(1).await;
+    let (ours, theirs) =
+        (named(&sandbox, "nm-reconciler/0.1.0").await, named(&sandbox, "kubectl/v1.36.2").await);
+    // What kube's client does not try again by itself.
+    let action = Action::Fail(Failure::Internal, Moment::BeforeEffect);
+    sandbox.faults().add(Rule::new(Target::any().user_agent("nm-reconciler/*"), action));
+    assert_eq!(status(nodes(&ours).get("node-01").await).code, 500);
+    cordon(&theirs, true).await.unwrap();
+    assert!(is_cordoned(&theirs).await);
+    let by = |agent: &str, code: u16| {
+        sandbox.requests().count(|entry| entry.user_agent == agent && entry.code == code)
+    };
+    assert_eq!((by("nm-reconciler/0.1.0", 500), by("nm-reconciler/0.1.0", 200)), (1, 0));
+    assert_eq!((by("kubectl/v1.36.2", 500), by("kubectl/v1.36.2", 200)), (0, 2));
+    sandbox.faults().clear();
+    assert!(is_cordoned(&ours).await);
+}
+
+/// A client over a socket that calls itself so.
+async fn named(sandbox: &Sandbox, user_agent: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(&sandbox.kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.headers.push((http::header::USER_AGENT, user_agent.parse().unwrap()));
+    Client::try_from(config).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
