@@ -77,17 +77,25 @@ pub(crate) fn established(crd: &Value, now: &str) -> Value {
         json!({"type": kind, "status": "True", "lastTransitionTime": since(kind), "reason": reason,
             "message": message})
     };
-    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let stored: Vec<&Value> =
-        versions.filter(|version| version["storage"] == true).map(|version| &version["name"]).collect();
     json!({
         "acceptedNames": crd["spec"]["names"],
         "conditions": [
             condition("NamesAccepted", "NoConflicts", "no conflicts found"),
             condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         ],
-        "storedVersions": stored,
+        "storedVersions": stored_versions(crd),
     })
+}
+
+/// The status of a CRD that nobody has looked at yet.
+pub(crate) fn not_yet_established(crd: &Value) -> Value {
+    json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored_versions(crd)})
+}
+
+fn stored_versions(crd: &Value) -> Value {
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    versions.filter(|version| version["storage"] == true).map(|version| version["name"].clone()).collect()
 }
 
 fn names(crd: &Value) -> Result<(String, String), Refusal> {

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::admission::configuration;
+use crate::custom_resource;
 use crate::rbac_objects;
 use crate::resource::{NODES, Resource};
 
@@ -13,6 +14,9 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
     match (resource.group(), resource.plural()) {
         ("", "pods") => {
             pod_spec(&mut object["spec"]);
+            missing(&mut object["spec"], "enableServiceLinks", || json!(true));
+            set(&mut object["spec"], "serviceAccountName", "default");
+            set(&mut object["spec"], "serviceAccount", "default");
             if object["spec"]["priority"].is_null() {
                 object["spec"]["priority"] = json!(0);
             }
@@ -23,8 +27,27 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
         ("", "namespaces") => namespace(object),
         ("", "nodes") => {
             missing(object, "spec", || json!({}));
-            missing(object, "status", || json!({}));
+            node_status(&mut object["status"]);
         }
+        ("", "resourcequotas") | ("networking.k8s.io", "servicecidrs") => object["status"] = json!({}),
+        ("", "podtemplates") => pod_spec(&mut object["template"]["spec"]),
+        ("", "replicationcontrollers") => {
+            let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+            missing(&mut object["metadata"], "labels", || labels.clone());
+            let spec = &mut object["spec"];
+            missing(spec, "selector", || labels);
+            replicas(spec);
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"replicas": 0});
+        }
+        ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
+        ("networking.k8s.io", "networkpolicies") => {
+            let spec = &mut object["spec"];
+            let types =
+                if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            missing(spec, "policyTypes", || types);
+        }
+        ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
         ("", "services") => {
             set(&mut object["spec"], "type", "ClusterIP");
             set(&mut object["spec"], "sessionAffinity", "None");
@@ -93,10 +116,45 @@ fn namespace(object: &mut Value) {
     object["status"]["phase"] = json!("Active");
 }
 
+/// The taint that every node begins with that somebody adds by a request. The node lifecycle controller takes it off
+/// as soon as a kubelet calls the node ready.
+pub(crate) fn not_ready(resource: &Resource, object: &mut Value) {
+    if resource.collection != NODES {
+        return;
+    }
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    match object["spec"]["taints"].as_array_mut() {
+        Some(taints) if taints.contains(&taint) => {}
+        Some(taints) => taints.push(taint),
+        None => object["spec"]["taints"] = json!([taint]),
+    }
+}
+
+/// What a node's status says though no kubelet has said it.
+fn node_status(status: &mut Value) {
+    const INFO: [&str; 10] = [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ];
+    missing(status, "daemonEndpoints", || json!({"kubeletEndpoint": {"Port": 0}}));
+    for field in INFO {
+        set(&mut status["nodeInfo"], field, "");
+    }
+}
+
 fn replicas(spec: &mut Value) {
     missing(spec, "replicas", || json!(1));
 }
 
+/// What a pod and a template of pods have in common.
 fn pod_spec(spec: &mut Value) {
     if !spec.is_object() {
         return;
@@ -106,12 +164,13 @@ fn pod_spec(spec: &mut Value) {
     set(spec, "schedulerName", "default-scheduler");
     missing(spec, "terminationGracePeriodSeconds", || json!(30));
     missing(spec, "securityContext", || json!({}));
-    missing(spec, "enableServiceLinks", || json!(true));
-    if spec["serviceAccountName"].is_null() {
-        let account = spec["serviceAccount"].as_str().unwrap_or("default").to_owned();
-        spec["serviceAccountName"] = json!(account);
+    // Two names of one field; only a pod gets an account that it did not ask for, its template stays as it is.
+    for (field, other) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")]
+    {
+        if let Some(account) = spec[other].as_str().map(str::to_owned) {
+            set(spec, field, &account);
+        }
     }
-    spec["serviceAccount"] = spec["serviceAccountName"].clone();
     for list in ["containers", "initContainers"] {
         for container in items(spec, list) {
             self::container(container);
@@ -200,6 +259,35 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
         assert_eq!(pod["spec"]["serviceAccount"], "default");
         assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    }
+
+    #[test]
+    fn a_node_has_a_status_without_its_kubelet_and_keeps_what_the_kubelet_said() {
+        let node = filled("nodes", json!({"status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}}));
+        assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0);
+        assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.36.2");
+        assert_eq!(node["status"]["nodeInfo"]["bootID"], "");
+    }
+
+    #[test]
+    fn a_node_begins_with_the_taint_of_one_that_is_not_ready() {
+        let known = built_in();
+        let taint = || json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        for (plural, given, expected) in [
+            ("nodes", json!({"spec": {}}), json!([taint()])),
+            ("nodes", json!({"spec": {"taints": [taint()]}}), json!([taint()])),
+            (
+                "nodes",
+                json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+                json!([{"key": "a", "effect": "NoExecute"}, taint()]),
+            ),
+            ("pods", json!({"spec": {}}), Value::Null),
+        ] {
+            let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+            let mut object = given;
+            not_ready(resource, &mut object);
+            assert_eq!(object["spec"]["taints"], expected, "{plural}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::cluster::Catalog;
@@ -9,6 +11,10 @@ use crate::resource::Resource;
 
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+/// The same of custom resources, in their order.
+const CUSTOM_VERBS: &[&str] =
+    &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 const REVIEWS: [(&str, &str); 2] = [("authentication.k8s.io", "v1"), ("authorization.k8s.io", "v1")];
 
@@ -118,6 +124,19 @@ fn aggregated(catalog: &Catalog, groups: &[(String, Vec<String>)]) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
+/// The beginning of the hash of the version and the kind in which objects are stored.
+fn storage_hash(resource: &Resource) -> String {
+    // The TLS library has the only SHA-256 at hand, as a part of a cipher suite.
+    let rustls::SupportedCipherSuite::Tls13(suite) =
+        rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256
+    else {
+        return String::new();
+    };
+    let stored = format!("{}/{}/{}", resource.storage().group, resource.version, resource.kind);
+    let hash = suite.common.hash_provider.hash(stored.as_bytes());
+    BASE64_STANDARD.encode(&hash.as_ref()[..8])
+}
+
 fn group_of(group: &str, versions: &[String]) -> Value {
     let versions: Vec<Value> = versions
         .iter()
@@ -142,6 +161,8 @@ struct Entry {
     short_names: Vec<Cow<'static, str>>,
     categories: Vec<Cow<'static, str>>,
     below: Vec<Below>,
+    /// `storageVersionHash`, by which clients tell whether objects are stored in another version than before.
+    storage_hash: Option<String>,
 }
 
 /// A subresource: its name, kind, verbs, and the group and version of the kind where they are its own.
@@ -158,6 +179,7 @@ fn entries(catalog: &Catalog, group: &str, version: &str) -> Vec<Entry> {
         short_names: Vec::new(),
         categories: Vec::new(),
         below: Vec::new(),
+        storage_hash: None,
     };
     match (group, version) {
         ("authentication.k8s.io", "v1") => vec![
@@ -193,7 +215,7 @@ impl Entry {
                 below.push(("token", "TokenRequest".into(), &["create"], token));
             }
             ("", "namespaces") => below.push(("finalize", kind(), &["update"], None)),
-            ("apps", "deployments" | "replicasets" | "statefulsets") => {
+            ("apps", "deployments" | "replicasets" | "statefulsets") | ("", "replicationcontrollers") => {
                 let scale = Some(("autoscaling", "v1"));
                 below.push(("scale", "Scale".into(), &["get", "patch", "update"], scale));
             }
@@ -203,7 +225,9 @@ impl Entry {
             below.push(("status", kind(), &["get", "patch", "update"], None));
         }
         let no_collection = (resource.group(), resource.plural()) == ("", "namespaces");
-        let verbs = ALL_VERBS.iter().filter(|verb| !(no_collection && **verb == "deletecollection"));
+        let verbs = if resource.definition.is_some() { CUSTOM_VERBS } else { ALL_VERBS }
+            .iter()
+            .filter(|verb| !(no_collection && **verb == "deletecollection"));
         Self {
             name: resource.plural().to_owned(),
             singular: resource.singular.to_string(),
@@ -214,6 +238,7 @@ impl Entry {
             short_names: resource.short_names.clone(),
             categories: resource.categories.clone(),
             below,
+            storage_hash: Some(storage_hash(resource)),
         }
     }
 
@@ -221,6 +246,9 @@ impl Entry {
         let mut own = json!({"name": self.name, "singularName": self.singular, "namespaced": self.namespaced,
             "kind": self.kind, "verbs": self.verbs});
         self.name_it(&mut own);
+        if let Some(hash) = &self.storage_hash {
+            own["storageVersionHash"] = json!(hash);
+        }
         let below = self.below.iter().map(|(name, kind, verbs, own_version)| {
             let mut entry = json!({"name": format!("{}/{name}", self.name), "singularName": "",
                 "namespaced": self.namespaced, "kind": kind, "verbs": verbs});

@@ -4,7 +4,9 @@
 //! refused as `fieldValidation` says; a value that does not fit its field is refused always. The types are those of
 //! `k8s-openapi`, by the schemas that they write of themselves.
 
-use std::collections::{BTreeMap, HashMap};
+mod exceptions;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -14,24 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-/// Fields that are younger than the types. Their values are not looked into.
-#[rustfmt::skip]
-const YOUNGER: &[(&str, &[&str])] = &[
-    ("io.k8s.api.core.v1.Container", &["restartPolicyRules"]),
-    ("io.k8s.api.core.v1.EnvVarSource", &["fileKeyRef"]),
-    ("io.k8s.api.core.v1.EphemeralContainer", &["restartPolicyRules"]),
-    ("io.k8s.api.core.v1.NodeStatus", &["declaredFeatures"]),
-    ("io.k8s.api.core.v1.PodSpec", &["hostnameOverride", "schedulingGroup"]),
-    ("io.k8s.api.core.v1.PodStatus",
-        &["allocatedResources", "extendedResourceClaimStatus", "nodeAllocatableResourceClaimStatuses", "resources"]),
-    ("io.k8s.api.core.v1.ResourceHealth", &["message"]),
-    ("io.k8s.api.core.v1.VolumeMountStatus", &["volumeStatus"]),
-    ("io.k8s.api.core.v1.VolumeProjection", &["podCertificate"]),
-    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition",
-        &["observedGeneration"]),
-    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
-        &["observedGeneration"]),
-];
+use exceptions::{KEPT, YOUNGER};
 
 /// What came of decoding an object.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,7 +47,8 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// Drops the fields that a kind does not have; kinds that are not known keep all.
+/// Drops the fields that a kind does not have, and lists and maps without anything in them, which Go does not write
+/// (`omitempty`); kinds that are not known keep all.
 pub(crate) fn decode(group: &str, kind: &str, object: &mut Value) -> Decoded {
     decode_as(KNOWN.kinds.get(&(group, kind)), object)
 }
@@ -105,6 +91,8 @@ enum Shape {
 }
 
 struct Known {
+    /// Fields that are there even when they are empty, by their type.
+    kept: HashMap<String, BTreeSet<String>>,
     types: HashMap<String, BTreeMap<String, Shape>>,
     kinds: HashMap<(&'static str, &'static str), Shape>,
     metadata: Shape,
@@ -121,8 +109,8 @@ impl Known {
         }
         know! {
             "": core {
-                ConfigMap Endpoints Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret Service
-                ServiceAccount
+                ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod
+                PodTemplate ReplicationController ResourceQuota Secret Service ServiceAccount
             }
             "apps": apps { ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet }
             "batch": batch { Job }
@@ -134,6 +122,9 @@ impl Known {
             }
             "scheduling.k8s.io": scheduling { PriorityClass }
             "coordination.k8s.io": coordination { Lease }
+            "networking.k8s.io": networking { IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR }
+            "node.k8s.io": node { RuntimeClass }
+            "discovery.k8s.io": discovery { EndpointSlice }
             "authentication.k8s.io": authentication { SelfSubjectReview TokenReview }
             "authorization.k8s.io": authorization {
                 LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview
@@ -151,12 +142,20 @@ impl Known {
                 (name, fields.iter().map(|(field, of)| (field.clone(), read(of))).collect())
             })
             .collect();
+        let mut kept: HashMap<String, BTreeSet<String>> = HashMap::new();
+        for (name, schema) in generator.definitions() {
+            let required = schema["required"].as_array().into_iter().flatten();
+            kept.insert(name.clone(), required.filter_map(Value::as_str).map(str::to_owned).collect());
+        }
+        for (name, field) in KEPT {
+            kept.entry((*name).to_owned()).or_default().insert((*field).to_owned());
+        }
         for (name, fields) in YOUNGER {
             if let Some(known) = types.get_mut(*name) {
                 known.extend(fields.iter().map(|field| ((*field).to_owned(), Shape::Open)));
             }
         }
-        Self { types, kinds, metadata }
+        Self { kept, types, kinds, metadata }
     }
 }
 
@@ -183,6 +182,19 @@ fn read(schema: &Value) -> Shape {
 }
 
 impl Shape {
+    /// Whether Go leaves the field out for this value. Empty texts and zeros may be pointers, and stay.
+    fn is_nothing(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Open, _) => false,
+            // Times write themselves, as `null` where there is none.
+            (Self::Fields(name), Value::Null) => KNOWN.types.contains_key(name),
+            (_, Value::Null) => true,
+            (Self::List(_), Value::Array(items)) => items.is_empty(),
+            (Self::Table(_), Value::Object(entries)) => entries.is_empty(),
+            _ => false,
+        }
+    }
+
     /// The type's name in messages.
     fn name(&self) -> String {
         match self {
@@ -264,11 +276,15 @@ impl Decoding {
     ) {
         fields.retain(|name, value| {
             let place = place.below(owner, name);
-            match known.get(name) {
-                Some(shape) => self.walk(shape, value, &place),
-                None => self.decoded.unknown.push(place.path),
+            let Some(shape) = known.get(name) else {
+                self.decoded.unknown.push(place.path);
+                return false;
+            };
+            self.walk(shape, value, &place);
+            if name == "creationTimestamp" && value.is_null() {
+                return false;
             }
-            known.contains_key(name)
+            !shape.is_nothing(value) || KNOWN.kept.get(owner).is_some_and(|kept| kept.contains(name))
         });
     }
 
@@ -321,6 +337,30 @@ mod tests {
         assert_eq!(decoded.unknown, ["metadata.bogus", "spec.containers[0].bogus", "spec.nodename"]);
         assert_eq!(decoded.misfit, None);
         assert_eq!(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"], "1");
+    }
+
+    #[test]
+    fn what_go_leaves_out_for_being_empty_is_left_out() {
+        let role = ("rbac.authorization.k8s.io", "Role");
+        let volumes = json!([{"name": "v", "emptyDir": {}}]);
+        for ((group, kind), mut given, kept) in [
+            (
+                ("", "Pod"),
+                json!({"metadata": {"annotations": {}, "creationTimestamp": null}}),
+                json!({"metadata": {}}),
+            ),
+            (("", "Pod"), json!({"spec": {"nodeSelector": {}, "tolerations": null}}), json!({"spec": {}})),
+            (("", "Pod"), json!({"spec": {"volumes": volumes}}), json!({"spec": {"volumes": volumes}})),
+            (("", "Pod"), json!({"spec": {"containers": []}}), json!({"spec": {"containers": []}})),
+            (("", "ConfigMap"), json!({"data": {}}), json!({})),
+            (role, json!({"rules": []}), json!({"rules": []})),
+        ] {
+            assert_eq!(decode(group, kind, &mut given), Decoded::default());
+            assert_eq!(given, kept, "{kind}");
+        }
+        let mut custom = json!({"metadata": {"annotations": {}}, "spec": {"labels": {}}});
+        decode_metadata(&mut custom);
+        assert_eq!(custom, json!({"metadata": {}, "spec": {"labels": {}}}));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub use metadata::{Part, finalizers};
-use metadata::{add_finalizer, bump_generation, strip};
+use metadata::{add_finalizer, bump_generation, strip, tidy};
 pub(crate) use metadata::{merged, suffix};
 
 use crate::clock::metav1_time;
@@ -98,6 +98,7 @@ pub fn complete(
     metadata["uid"] = json!(Uuid::new_v4().to_string());
     metadata["creationTimestamp"] = json!(metav1_time(now));
     strip(metadata, &["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
+    tidy(metadata);
     if resource.generation {
         metadata["generation"] = json!(1);
     } else {

@@ -15,6 +15,8 @@ pub enum Failure {
         /// Seconds.
         retry_after: u32,
     },
+    /// 429 with a `Retry-After` header of one second: the storage of a kind that is new is not ready yet.
+    Initializing,
     /// 500.
     Internal,
     /// 503.
@@ -34,12 +36,9 @@ impl Failure {
                 "the object has been modified; please apply your changes to the latest version and try again",
             ),
             Self::TooManyRequests { retry_after } => {
-                let message = "Too many requests, please try again later.";
-                let mut refusal = Refusal::new(429, "TooManyRequests", message)
-                    .with_details(json!({"retryAfterSeconds": retry_after}));
-                refusal.retry_after = Some(*retry_after);
-                refusal
+                later("Too many requests, please try again later.", *retry_after)
             }
+            Self::Initializing => later("storage is (re)initializing", 1),
             Self::Internal => {
                 let cause = "etcdserver: leader changed";
                 Refusal::new(500, "InternalError", format!("Internal error occurred: {cause}"))
@@ -57,6 +56,13 @@ impl Failure {
     }
 }
 
+fn later(message: &str, seconds: u32) -> Refusal {
+    let details = json!({"retryAfterSeconds": seconds});
+    let mut refusal = Refusal::new(429, "TooManyRequests", message).with_details(details);
+    refusal.retry_after = Some(seconds);
+    refusal
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +73,7 @@ mod tests {
         for (failure, code, reason, retry_after) in [
             (Failure::Conflict, 409, "Conflict", None),
             (Failure::TooManyRequests { retry_after: 3 }, 429, "TooManyRequests", Some(3)),
+            (Failure::Initializing, 429, "TooManyRequests", Some(1)),
             (Failure::Internal, 500, "InternalError", None),
             (Failure::Unavailable, 503, "ServiceUnavailable", None),
             (Failure::Timeout, 504, "Timeout", None),

@@ -90,7 +90,7 @@ fn counted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// Empty lists and maps of metadata are not written down.
-fn tidy(metadata: &mut Value) {
+pub(super) fn tidy(metadata: &mut Value) {
     if let Some(fields) = metadata.as_object_mut() {
         fields.retain(|_, value| match value {
             Value::Null => false,

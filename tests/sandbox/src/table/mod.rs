@@ -1,6 +1,7 @@
 //! Tables for people: what `kubectl get` shows, as the API server prints it.
 
 mod cell;
+mod descriptions;
 mod nodes;
 mod pods;
 mod rest;
@@ -31,7 +32,9 @@ pub(crate) fn columns(resource: &Resource) -> Value {
         }));
     } else {
         columns.extend(built_in(resource).columns.iter().map(|(name, kind, wide)| {
-            json!({"name": name, "type": kind, "format": "", "description": "", "priority": i32::from(*wide)})
+            let description = descriptions::of(resource.group(), resource.plural(), name);
+            json!({"name": name, "type": kind, "format": "", "description": description,
+                "priority": i32::from(*wide)})
         }));
     }
     if has_name_last(resource) {

@@ -1,6 +1,6 @@
 //! One request after the other, each answer beside the recorded one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use nm_sandbox::clock::Clock;
 use nm_sandbox::cluster::Cluster;
+use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_sandbox::http::{Api, Body};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::essence::{essence, without_unserved};
+use crate::essence::essence;
+use crate::left_out::without;
 
 /// How long a watch that has no end of its own is listened to after its last event.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -20,25 +22,25 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// A replay: the server, the continue token that it gave last, and the versions of the objects that it answered with.
 pub(crate) struct Replay {
     api: Arc<Api>,
+    /// What of discovery is not compared.
+    left_out: Vec<&'static str>,
     token: String,
     versions: HashMap<String, Value>,
 }
 
 impl Replay {
     /// The cluster as it was before the recordings: two namespaces and three nodes.
-    pub(crate) async fn begin() -> Self {
+    pub(crate) async fn begin(left_out: Vec<&'static str>) -> Self {
         let api = Api::new(Arc::new(Cluster::new(Clock::start())));
-        let replay = Self { api, token: String::new(), versions: HashMap::new() };
+        let replay = Self { api, left_out, token: String::new(), versions: HashMap::new() };
         for namespace in ["default", "facts"] {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             replay.given(&json!({"method": "POST", "path": "/api/v1/namespaces", "body": body})).await;
         }
         for index in 0..3 {
-            let name = format!("node-000{index}");
-            let labels = json!({"kubernetes.io/hostname": name, "zone": format!("z{index}")});
-            let body =
-                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
-            replay.given(&json!({"method": "POST", "path": "/api/v1/nodes", "body": body})).await;
+            let (create, annotate) = hollow_node(index);
+            replay.given(&create).await;
+            replay.given(&annotate).await;
         }
         replay
     }
@@ -46,15 +48,27 @@ impl Replay {
     /// Sets the scene, sends the request and says where the answer is not the recorded one.
     pub(crate) async fn check(&mut self, case: &Value) -> Vec<String> {
         if case["anew"] == true {
-            *self = Self::begin().await;
+            *self = Self::begin(self.left_out.clone()).await;
         }
         for given in listed(&case["given"]) {
             self.given(given).await;
         }
+        let fault = case["fault"].as_str().map(|name| self.api.faults().add(fault(name)));
         let response = self.send(&case["request"]).await;
+        if let Some(fault) = fault {
+            self.api.faults().remove(fault);
+        }
         let expected = &case["response"];
         let mut wrong = Differences::default();
         wrong.compare("code", &json!(response.status().as_u16()), &expected["status"]);
+        for name in ["content-type", "retry-after"] {
+            let found = response.headers().get(name);
+            let found = found.map_or(Value::Null, |value| json!(value.to_str().unwrap()));
+            wrong.compare(name, &found, &expected["headers"][name]);
+        }
+        let warnings = response.headers().get_all("warning").into_iter();
+        let warnings: Value = warnings.map(|value| value.to_str().unwrap()).collect();
+        wrong.compare("warnings", &warnings, &json!(listed(&expected["headers"]["warning"])));
         if expected["events"].is_array() {
             for during in listed(&case["during"]) {
                 self.given(during).await;
@@ -63,18 +77,12 @@ impl Replay {
             self.check_events(response, listed(&expected["events"]), ends, &mut wrong).await;
             return wrong.0;
         }
-        for name in ["content-type", "warning", "retry-after"] {
-            // Several warnings were recorded as the last of them.
-            let found = response.headers().get_all(name).iter().next_back();
-            let found = found.map_or(Value::Null, |value| json!(value.to_str().unwrap()));
-            wrong.compare(name, &found, &expected["headers"][name]);
-        }
         let body = read(response).await;
         if let Some(token) = body["metadata"]["continue"].as_str() {
             token.clone_into(&mut self.token);
         }
         self.check_version(&body, &expected["resourceVersion"], &mut wrong);
-        wrong.compare("body", &essence(&body), &essence(&without_unserved(&expected["body"])));
+        wrong.compare("body", &essence(&body), &essence(&without(&self.left_out, &expected["body"])));
         wrong.0
     }
 
@@ -162,14 +170,62 @@ impl Replay {
     }
 }
 
+/// The request of a node's kubelet to add it, and what a controller then writes to it.
+fn hollow_node(index: usize) -> (Value, Value) {
+    let name = format!("node-000{index}");
+    let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});
+    let since = "2026-11-21T07:33:06Z";
+    let create = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": format!("z{index}")}},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": since,
+                "lastTransitionTime": since, "reason": "Hollow"}],
+            "nodeInfo": {"machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "hollow",
+                "osImage": "hollow", "containerRuntimeVersion": "hollow", "kubeletVersion": "v1.36.2",
+                "kubeProxyVersion": "v1.36.2", "operatingSystem": "linux", "architecture": "amd64"}}});
+    // Without the taint that every node begins with.
+    let annotate = json!({"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": "0"}},
+        "spec": {"taints": null}});
+    (
+        json!({"method": "POST", "path": "/api/v1/nodes", "body": create}),
+        json!({"method": "PATCH", "path": format!("/api/v1/nodes/{name}"), "body": annotate,
+            "headers": {"Content-Type": "application/merge-patch+json"}}),
+    )
+}
+
+/// A moment that a real server has by itself, and the sandbox when it is told to.
+fn fault(name: &str) -> Rule {
+    assert_eq!(name, "initializing", "the one moment that was recorded");
+    Rule::new(Target::any(), Action::Fail(Failure::Initializing, Moment::BeforeEffect))
+}
+
+/// Stands for a field that is not there, which is not the same as one that is `null`.
+const ABSENT: &str = "<absent>";
+
 /// Where an answer is not the recorded one.
 #[derive(Default)]
 struct Differences(Vec<String>);
 
 impl Differences {
+    /// Names each field or item that differs.
     fn compare(&mut self, what: &str, found: &Value, expected: &Value) {
-        if found != expected {
-            self.0.push(format!("{what}\n  expected {expected}\n  found    {found}"));
+        match (found, expected) {
+            (Value::Object(left), Value::Object(right)) => {
+                let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+                for name in names {
+                    let of = |fields: &Map<String, Value>| fields.get(name).cloned().unwrap_or(json!(ABSENT));
+                    self.compare(&format!("{what}.{name}"), &of(left), &of(right));
+                }
+            }
+            (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+                for (index, (found, expected)) in left.iter().zip(right).enumerate() {
+                    self.compare(&format!("{what}[{index}]"), found, expected);
+                }
+            }
+            _ if found == expected => {}
+            _ => self.0.push(format!("{what}\n  expected {expected}\n  found    {found}")),
         }
     }
 }
