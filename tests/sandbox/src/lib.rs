@@ -30,15 +30,15 @@
 //!
 //! # What it does not do
 //!
-//! It runs nothing: containers, networks, volumes and images exist in objects alone, so there are no logs, no `exec`, no
-//! probes. The scheduler knows cordons, taints, node selectors, node affinity and the number of pods a node takes, but
-//! neither cpu and memory, nor pod affinity, topology spread, priorities or preemption. Rolling updates go in one
-//! step. Quotas, limit ranges, replication controllers, ingresses, network policies and their like are kept, and nothing
-//! comes of them. There are no API priorities, no aggregated API servers, no autoscalers, no certificate requests, no
-//! `CronJobs`, and no schemas of built-in kinds for `kubectl explain`. Mutating webhooks are not called. There are events of what goes well with pods
-//! and their owners (`Scheduled`, `Started`, `Killing`, `SuccessfulCreate`, …), the newest 5,000 of them, but none of
-//! what fails, and none from before a larger cluster stood. Protobuf is read but never written. Nothing is kept on disk:
-//! with the process the cluster is gone.
+//! It runs nothing: containers, networks, volumes and images exist in objects alone, so there are no logs, no `exec`,
+//! no probes. The scheduler knows cordons, taints, node selectors, node affinity and the number of pods a node takes,
+//! but neither cpu and memory, nor pod affinity, topology spread, priorities or preemption. Rolling updates go in one
+//! step. Quotas, limit ranges, replication controllers, ingresses, network policies and their like are kept, and
+//! nothing comes of them. There are no API priorities, no aggregated API servers, no autoscalers, no certificate
+//! requests, no `CronJobs`, and no schemas of built-in kinds for `kubectl explain`. Mutating webhooks are not called.
+//! There are events of what goes well with pods and their owners (`Scheduled`, `Started`, `Killing`,
+//! `SuccessfulCreate`, …), the newest 5,000 of them, but none of what fails, and none from before a larger cluster
+//! stood. Protobuf is read but never written. Nothing is kept on disk: with the process the cluster is gone.
 //!
 //! # Size
 //!
