@@ -1,5 +1,7 @@
 //! What the API server insists on for built-in resources, as far as somebody might run into it here.
 
+mod metadata;
+
 use serde_json::{Value, json};
 
 use crate::admission::configuration;
@@ -18,6 +20,10 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
     if resource.definition.is_some() {
         return errors;
     }
+    errors.extend(match old {
+        None => metadata::of_new(object),
+        Some(_) => metadata::of_changed(resource, object),
+    });
     match (resource.group(), resource.plural()) {
         ("", "nodes") => {
             let found = taints(object);
@@ -28,12 +34,29 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
             errors.extend(found);
         }
         ("", "pods") => match old {
-            None => errors.extend(containers(&object["spec"], "spec")),
+            None => {
+                errors.extend(containers(&object["spec"], "spec"));
+                let policy = &object["spec"]["restartPolicy"];
+                if !matches!(policy.as_str(), None | Some("Always" | "OnFailure" | "Never")) {
+                    let known = ["Always", "OnFailure", "Never"];
+                    errors.push(FieldError::unsupported("spec.restartPolicy", policy, &known));
+                }
+            }
             Some(old) => errors.extend(unchanged_pod(old, object)),
         },
         ("", "events") if old.is_none() => errors.extend(event_shapes::check(object)),
         ("apps", "deployments" | "replicasets" | "daemonsets" | "statefulsets") => {
             errors.extend(workload(object));
+            if old.is_some_and(|old| old["spec"]["selector"] != object["spec"]["selector"]) {
+                let selector = &object["spec"]["selector"];
+                errors.push(FieldError::invalid("spec.selector", selector, "field is immutable"));
+            }
+        }
+        ("coordination.k8s.io", "leases") => errors.extend(lease(&object["spec"])),
+        ("", "secrets")
+            if old.is_some_and(|old| old["type"] != object["type"]) && object["type"].is_string() =>
+        {
+            errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
         }
         ("batch", "jobs") => {
             errors.extend(containers(&object["spec"]["template"]["spec"], "spec.template.spec"));
@@ -79,6 +102,29 @@ fn taints(node: &Value) -> Vec<FieldError> {
                     "Unsupported value: {other:?}: supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\""
                 ),
             }),
+        }
+        for (name, form) in
+            [("key", name_forms::qualified as fn(&str) -> Vec<String>), ("value", name_forms::value)]
+        {
+            let text = taint[name].as_str().unwrap_or_default();
+            let odd = if text.is_empty() { Vec::new() } else { form(text) };
+            let invalid = |because| FieldError::invalid(format!("{path}.{name}"), &json!(text), because);
+            errors.extend(odd.iter().map(|because| invalid(because)));
+        }
+        let all = node["spec"]["taints"].as_array().into_iter().flatten();
+        let same = |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
+        if all.take(index).any(same) {
+            let (value, added) = (taint["value"].as_str().unwrap_or_default(), &taint["timeAdded"]);
+            // Shown as the API server has it in memory.
+            let shown = format!(
+                r#"{{"Key":{},"Value":{value:?},"Effect":{},"TimeAdded":{added}}}"#,
+                taint["key"], taint["effect"]
+            );
+            errors.push(FieldError {
+                reason: "FieldValueDuplicate",
+                field: path,
+                message: format!("Duplicate value: {shown}: taints must be unique by key and effect pair"),
+            });
         }
     }
     errors
@@ -138,11 +184,68 @@ fn workload(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn budget(object: &Value) -> Option<FieldError> {
+fn lease(spec: &Value) -> Vec<FieldError> {
+    let below = |field: &str, least: i64| spec[field].as_i64().is_some_and(|number| number < least);
+    let mut errors = Vec::new();
+    if below("leaseDurationSeconds", 1) {
+        let field = "spec.leaseDurationSeconds";
+        errors.push(FieldError::invalid(field, &spec["leaseDurationSeconds"], "must be greater than 0"));
+    }
+    if below("leaseTransitions", 0) {
+        let because = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("spec.leaseTransitions", &spec["leaseTransitions"], because));
+    }
+    errors
+}
+
+fn budget(object: &Value) -> Vec<FieldError> {
     let spec = &object["spec"];
-    let both = !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null();
-    let shown = json!({"minAvailable": spec["minAvailable"], "maxUnavailable": spec["maxUnavailable"]});
-    both.then(|| FieldError::invalid("spec", &shown, "minAvailable and maxUnavailable cannot be both set"))
+    let mut errors = Vec::new();
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        // Shown as the API server has it in memory.
+        let shown = format!(
+            r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
+            spec["minAvailable"],
+            spec["selector"],
+            spec["maxUnavailable"],
+            spec["unhealthyPodEvictionPolicy"]
+        );
+        errors.push(FieldError {
+            reason: "FieldValueInvalid",
+            field: "spec".into(),
+            message: format!("Invalid value: {shown}: minAvailable and maxUnavailable cannot be both set"),
+        });
+    }
+    errors.extend(["minAvailable", "maxUnavailable"].into_iter().filter_map(|field| amount(spec, field)));
+    let policy = &spec["unhealthyPodEvictionPolicy"];
+    let known = ["AlwaysAllow", "IfHealthyBudget"];
+    if policy.as_str().is_some_and(|policy| !known.contains(&policy)) {
+        errors.push(FieldError::unsupported("spec.unhealthyPodEvictionPolicy", policy, &known));
+    }
+    errors
+}
+
+/// A number of pods, or a part of all of them.
+fn amount(spec: &Value, field: &str) -> Option<FieldError> {
+    let value = &spec[field];
+    let because = match value {
+        Value::Number(number) if number.as_i64().is_some_and(|number| number < 0) => {
+            "must be greater than or equal to 0"
+        }
+        Value::String(text) => {
+            let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty());
+            match digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit())) {
+                None => {
+                    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
+                     regex used for validation is '[0-9]+%')"
+                }
+                Some(digits) if digits.parse::<u64>().is_ok_and(|percent| percent <= 100) => return None,
+                Some(_) => "must not be greater than 100%",
+            }
+        }
+        _ => return None,
+    };
+    Some(FieldError::invalid(format!("spec.{field}"), value, because))
 }
 
 #[cfg(test)]
@@ -166,5 +269,54 @@ mod tests {
         assert_eq!(complaints("pods", &named("p")), ["spec.containers"]);
         let tainted = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a"}]}});
         assert_eq!(complaints("nodes", &tainted), ["metadata.taints[0].effect"]);
+    }
+
+    #[test]
+    fn what_means_nothing_is_told_in_the_servers_words() {
+        let known = built_in();
+        let told = |plural: &str, spec: Value| {
+            let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+            let object = json!({"metadata": {"name": "a"}, "spec": spec});
+            let errors = check(resource, &object, None).into_iter();
+            errors.map(|error| format!("{}: {}", error.field, error.message)).collect::<Vec<_>>()
+        };
+        let taint = json!({"key": "a", "effect": "NoSchedule"});
+        for (plural, spec, expected) in [
+            (
+                "nodes",
+                json!({"taints": [taint, taint]}),
+                "metadata.taints[1]: Duplicate value: {\"Key\":\"a\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\
+                 \"TimeAdded\":null}: taints must be unique by key and effect pair",
+            ),
+            (
+                "poddisruptionbudgets",
+                json!({"minAvailable": 1, "maxUnavailable": 1, "selector": {}}),
+                "spec: Invalid value: {\"MinAvailable\":1,\"Selector\":{},\"MaxUnavailable\":1,\
+                 \"UnhealthyPodEvictionPolicy\":null}: minAvailable and maxUnavailable cannot be both set",
+            ),
+            (
+                "poddisruptionbudgets",
+                json!({"minAvailable": "200%"}),
+                "spec.minAvailable: Invalid value: \"200%\": must not be greater than 100%",
+            ),
+            (
+                "poddisruptionbudgets",
+                json!({"maxUnavailable": -1}),
+                "spec.maxUnavailable: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
+                "poddisruptionbudgets",
+                json!({"unhealthyPodEvictionPolicy": "Zz"}),
+                "spec.unhealthyPodEvictionPolicy: Unsupported value: \"Zz\": supported values: \"AlwaysAllow\", \
+                 \"IfHealthyBudget\"",
+            ),
+            (
+                "leases",
+                json!({"leaseDurationSeconds": 0}),
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+            ),
+        ] {
+            assert_eq!(told(plural, spec), [expected]);
+        }
     }
 }

@@ -1,0 +1,141 @@
+//! What the API server insists on in the metadata of built-in resources.
+//!
+//! On an update it goes through metadata several times and reports what it finds each time; the causes of a refusal
+//! repeat accordingly.
+
+use serde_json::{Value, json};
+
+use crate::name_forms;
+use crate::refusal::FieldError;
+use crate::registry::finalizers;
+use crate::resource::Resource;
+
+/// Everything that is wrong with the metadata of a new object.
+pub(super) fn of_new(object: &Value) -> Vec<FieldError> {
+    let mut errors = content(object);
+    errors.extend(finalizer_forms(object));
+    errors.extend(finalizer_domains(object));
+    errors
+}
+
+/// Everything that is wrong with the metadata of a changed object.
+pub(super) fn of_changed(resource: &Resource, object: &Value) -> Vec<FieldError> {
+    let (content, forms) = (content(object), finalizer_forms(object));
+    let domains = finalizer_domains(object);
+    let mut errors = [content.as_slice(), &forms, &content, &content, &domains].concat();
+    if resource.group() != "apps" {
+        errors.extend([content, forms, domains].concat());
+    }
+    errors
+}
+
+fn content(object: &Value) -> Vec<FieldError> {
+    let metadata = &object["metadata"];
+    let mut errors = Vec::new();
+    for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
+        errors.extend(complaints("metadata.labels", key, &name_forms::qualified(key)));
+        let value = value.as_str().unwrap_or_default();
+        errors.extend(complaints("metadata.labels", value, &name_forms::value(value)));
+    }
+    for key in metadata["annotations"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        // Their case is nobody's business.
+        errors.extend(complaints("metadata.annotations", key, &name_forms::qualified(&key.to_lowercase())));
+    }
+    errors.extend(owners(&metadata["ownerReferences"]));
+    errors
+}
+
+fn complaints(field: &str, text: &str, odd: &[String]) -> Vec<FieldError> {
+    odd.iter().map(|because| FieldError::invalid(field, &json!(text), because)).collect()
+}
+
+fn owners(references: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for owner in references.as_array().into_iter().flatten() {
+        let version = owner["apiVersion"].as_str().unwrap_or_default();
+        if version.is_empty() || version.matches('/').count() > 1 {
+            let field = "metadata.ownerReferences.apiVersion";
+            errors.push(FieldError::invalid(field, &json!(version), "version must not be empty"));
+        }
+        for name in ["kind", "name", "uid"] {
+            if owner[name].as_str().is_none_or(str::is_empty) {
+                let field = format!("metadata.ownerReferences.{name}");
+                errors.push(FieldError::invalid(field, &json!(""), "must not be empty"));
+            }
+        }
+    }
+    errors
+}
+
+fn finalizer_forms(object: &Value) -> Vec<FieldError> {
+    let names = finalizers(object).into_iter();
+    names.flat_map(|name| complaints("metadata.finalizers", name, &name_forms::qualified(name))).collect()
+}
+
+fn finalizer_domains(object: &Value) -> Vec<FieldError> {
+    let because = "name is neither a standard finalizer name nor is it fully qualified";
+    let standard = |name: &str| matches!(name, "foregroundDeletion" | "orphan" | "kubernetes");
+    let names = finalizers(object).into_iter().enumerate();
+    names
+        .filter(|(_, name)| !name.contains('/') && !standard(name))
+        .map(|(index, name)| {
+            FieldError::invalid(format!("metadata.finalizers[{index}]"), &json!(name), because)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::built_in;
+
+    fn told(metadata: &Value) -> Vec<String> {
+        let errors = of_new(&json!({"metadata": metadata})).into_iter();
+        errors.map(|error| format!("{}: {}", error.field, error.message)).collect()
+    }
+
+    #[test]
+    fn metadata_of_no_known_form_is_refused() {
+        let good = json!({"labels": {"a": "b", "example.com/a": ""}, "annotations": {"Example.com/A": "any thing"},
+            "finalizers": ["example.com/a", "orphan"]});
+        assert!(told(&good).is_empty());
+        for (metadata, begins) in [
+            (
+                json!({"labels": {"a b": "c"}}),
+                "metadata.labels: Invalid value: \"a b\": name part must consist",
+            ),
+            (
+                json!({"labels": {"a": "c d"}}),
+                "metadata.labels: Invalid value: \"c d\": a valid label must be",
+            ),
+            (
+                json!({"annotations": {"a b": ""}}),
+                "metadata.annotations: Invalid value: \"a b\": name part must",
+            ),
+            (
+                json!({"finalizers": ["bad"]}),
+                "metadata.finalizers[0]: Invalid value: \"bad\": name is neither",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]}),
+                "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
+            ),
+        ] {
+            let told = told(&metadata);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(told[0].starts_with(begins), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn an_update_is_told_as_often_as_it_is_looked_at() {
+        let known = built_in();
+        let told = |plural: &str, metadata: &Value| {
+            let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+            of_changed(resource, &json!({"metadata": metadata})).len()
+        };
+        let (label, finalizer) = (json!({"labels": {"a b": "c"}}), json!({"finalizers": ["bad"]}));
+        assert_eq!([told("pods", &label), told("deployments", &label)], [4, 3]);
+        assert_eq!([told("pods", &finalizer), told("deployments", &finalizer)], [2, 1]);
+    }
+}
