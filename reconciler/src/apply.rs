@@ -14,6 +14,7 @@ use nm_shared::names::FIELD_MANAGER;
 use nm_shared::observed::Observed;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
+use tracing::warn;
 
 use crate::call_off::call_off;
 use crate::cluster_watches::slim_node;
@@ -101,6 +102,10 @@ pub(crate) async fn apply(
         context.memories.update(&uid, |memory| memory.status_written = Some(Timestamp::now()));
         context.own_maintenances.remember(written);
     }
+    if let Some(patch) = &decision.node_conditions {
+        let told = tell_on_node(context, node, patch).await;
+        told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
+    }
     if let Some(wanted) = &decision.wanted {
         context.evictor.ledger().take_back(node, wanted);
     }
@@ -131,6 +136,23 @@ pub(crate) async fn apply(
 
 async fn patch_metadata(context: &Context, name: &str, patch: &Value) -> kube::Result<NodeMaintenance> {
     bounded(context.maintenance_api().patch(name, &patch_params(), &Patch::Merge(patch))).await
+}
+
+/// Nothing waits for these conditions: a missing right is logged, and a node that is gone has none.
+async fn tell_on_node(context: &Context, node: &str, patch: &Value) -> kube::Result<()> {
+    let api = context.node_api();
+    match bounded(api.patch_status(node, &patch_params(), &Patch::Strategic(patch))).await {
+        Ok(mut patched) => {
+            slim_node(&mut patched);
+            context.own_nodes.remember(patched);
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            warn!(node, "conditions not published: {}", status.message);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The uid makes sure that the status of an object is not written to another of the same name.

@@ -33,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) own_maintenances: OwnWrites<NodeMaintenance>,
     pub(crate) own_nodes: OwnWrites<Node>,
     pub(crate) memories: Memories,
+    /// Whether nodes tell by their conditions where their maintenance stands.
+    pub(crate) node_conditions: bool,
     /// The pod that this program runs in, if it knows.
     pub(crate) own_pod: Option<PodReference>,
 }

@@ -21,6 +21,11 @@ pub(crate) struct Flags {
     #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
     pub(crate) own_pod: Option<PodReference>,
 
+    /// Tell on the nodes themselves where their maintenance stands, by the conditions `DrainInProgress`, `Drained` and
+    /// `MaintenanceInProgress` of KEP-5683
+    #[arg(long)]
+    pub(crate) node_conditions: bool,
+
     /// How log lines are written, to stderr
     #[arg(long, value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,

@@ -51,6 +51,7 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
         machines: machines(context, maintenance, pods.as_deref()),
         budgets_asked,
         returned,
+        node_conditions: context.node_conditions,
         own_pod: context.own_pod.clone(),
         rivals: rivals(context, maintenance),
         gathering: gathering(context, maintenance, memory),

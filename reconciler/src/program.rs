@@ -123,6 +123,7 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
         own_maintenances: OwnWrites::default(),
         own_nodes: OwnWrites::default(),
         memories: Memories::default(),
+        node_conditions: flags.node_conditions,
         own_pod: flags.own_pod.clone(),
         client,
         triggers,

@@ -19,16 +19,26 @@ use crate::progress::{Survey, if_changed};
 use crate::queue::{Queue, wait_until};
 use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::turn::{Turn, turn};
-use crate::{drain_status, node_lease, node_patch, ownership, pod, pod_state};
+use crate::{drain_status, node_conditions, node_lease, node_patch, ownership, pod, pod_state};
 
 /// Two status writes of one object are at least this far apart, unless the phase changes.
 const STATUS_PACE: Duration = Duration::from_millis(500);
 
 /// What `maintenance` needs next.
 pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -> Decision {
-    if maintenance.metadata.deletion_timestamp.is_some() {
-        return give_back(maintenance, observed);
+    let ends = maintenance.metadata.deletion_timestamp.is_some();
+    let mut decision =
+        if ends { give_back(maintenance, observed) } else { advance(maintenance, observed, now) };
+    let has_node = ownership::holder(maintenance, &observed.rivals).is_none() && (!ends || decision.leave);
+    if let (Some(node), true) = (&observed.node, observed.node_conditions && has_node) {
+        let status = decision.status.clone().or_else(|| maintenance.status.clone()).unwrap_or_default();
+        decision.node_conditions = node_conditions::patch(maintenance, &status, ends, node, now);
     }
+    decision
+}
+
+/// What a maintenance that is wanted needs next.
+fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -> Decision {
     let mut decision =
         Decision { adopt: ownership::adopt(maintenance, observed.node.as_deref()), ..Decision::default() };
     if let Some(holder) = ownership::holder(maintenance, &observed.rivals) {

@@ -24,6 +24,8 @@ pub struct Decision {
     pub node: Option<NodePatch>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
+    /// A strategic merge patch for the node's status: the conditions that tell where the maintenance stands.
+    pub node_conditions: Option<Value>,
     /// Pods to evict.
     pub evictions: Vec<Eviction>,
     /// Pods that are not asked to go, because a budget would refuse.

@@ -15,6 +15,7 @@ pub mod eviction_outcome;
 pub mod machine;
 pub mod maintenance;
 pub mod names;
+pub mod node_conditions;
 pub mod node_lease;
 pub mod node_patch;
 pub mod observed;

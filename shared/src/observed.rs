@@ -40,6 +40,8 @@ pub struct Observed {
     pub budgets_asked: HashMap<BudgetKey, Timestamp>,
     /// The pods, by uid, whose owner has brought them back too often to be moved again.
     pub returned: HashSet<String>,
+    /// Whether the node is to tell by its conditions where the maintenance stands.
+    pub node_conditions: bool,
     /// The pod that the reconciler itself runs in, if it does.
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.

@@ -36,10 +36,9 @@ async fn once(
     what: &str,
     holds: impl Fn(&NodeMaintenanceStatus) -> bool,
 ) -> NodeMaintenance {
-    let found = until(&cluster.maintenances(), name, what, |found| {
-        found.and_then(|found| found.status.as_ref()).is_some_and(&holds)
-    });
-    found.await.unwrap()
+    let wanted =
+        |found: Option<&NodeMaintenance>| found.and_then(|found| found.status.as_ref()).is_some_and(&holds);
+    until(&cluster.maintenances(), name, what, wanted).await.unwrap()
 }
 
 fn blocked(status: &NodeMaintenanceStatus) -> bool {

@@ -291,3 +291,30 @@ async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
     stop(&cluster, "e2e-crash").await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_tells_by_its_conditions_where_its_maintenance_stands_if_that_is_wanted() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let told = |node: Option<&Node>, expected: &[(&str, &str)]| {
+        let conditions =
+            node.and_then(|node| node.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
+        let found = |type_: &str| conditions.iter().find(|c| c.type_ == type_).map(|c| c.status.as_str());
+        expected.iter().all(|(type_, status)| found(type_).unwrap_or("-") == *status)
+    };
+    let _reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
+    let workload = Workload::new(&cluster, "told").await;
+    workload.pod_on(node, "held", json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}})).await;
+    start(&cluster, "e2e-told", node).await;
+    let draining = [("DrainInProgress", "True"), ("Drained", "False"), ("MaintenanceInProgress", "True")];
+    until(&nodes, node, "draining", |node| told(node, &draining)).await;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    workload.pods().patch("held", &PatchParams::default(), &free).await.unwrap();
+    let drained = [("DrainInProgress", "False"), ("Drained", "True"), ("MaintenanceInProgress", "True")];
+    until(&nodes, node, "drained", |node| told(node, &drained)).await;
+    stop(&cluster, "e2e-told").await;
+    let nothing =
+        [("DrainInProgress", "-"), ("Drained", "-"), ("MaintenanceInProgress", "-"), ("Ready", "True")];
+    until(&nodes, node, "as before", |node| told(node, &nothing)).await;
+}

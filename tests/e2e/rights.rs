@@ -3,10 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use nm_sandbox::request_log::RequestLog;
+use nm_shared::names::LEASE_NAMESPACE;
+use nm_shared::node_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Reconciler, skipped};
@@ -51,13 +54,14 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A drain that a budget holds up until the pod is deleted past it, and the same node twice, so that an event repeats.
+/// A drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, and the same node
+/// twice, so that an event repeats.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
     workload.budget("cart", 1).await;
     let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
-    let reconciler = Reconciler::start(cluster);
+    let reconciler = Reconciler::start_with(cluster, &["--node-conditions"]);
     start(cluster, "e2e-rights", &node).await;
     let blocked = |found: Option<&nm_shared::NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())
@@ -66,6 +70,15 @@ async fn everything(cluster: &Cluster) -> Reconciler {
     let impatient = Patch::Merge(json!({"spec": {"drain": {"deleteAfterSeconds": 1}}}));
     cluster.maintenances().patch("e2e-rights", &PatchParams::default(), &impatient).await.unwrap();
     drained(cluster, "e2e-rights").await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE);
+    let old = Patch::Merge(json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}));
+    leases.patch(&node_lease::name(&node), &PatchParams::default(), &old).await.unwrap();
+    until(&leases, &node_lease::name(&node), "renewed", |lease| {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
+        renewed.is_some_and(|at| at.0.to_string() > "2026-02".to_owned())
+    })
+    .await;
     stop(cluster, "e2e-rights").await;
     start(cluster, "e2e-again", &node).await;
     drained(cluster, "e2e-again").await;

@@ -50,9 +50,15 @@ pub struct Reconciler {
 impl Reconciler {
     /// Starts one for `cluster`, with the rights of its service account and no others.
     pub fn start(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, &[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(cluster: &Cluster, flags: &[&str]) -> Self {
         let log = NamedTempFile::new().unwrap();
         let child = tokio::process::Command::new(program("nm-reconciler"))
             .args(["--log-format", "text", "--log-level", "debug"])
+            .args(flags)
             .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
