@@ -29,4 +29,6 @@ pub mod status;
 pub mod turn;
 
 pub use maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
-pub use status::{BlockReason, BlockedPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference};
+pub use status::{
+    BlockReason, BlockedPod, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference,
+};

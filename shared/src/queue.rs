@@ -13,6 +13,7 @@ use crate::budget::{BudgetKey, Opinion};
 use crate::decision::{Eviction, Request};
 use crate::drain_plan::{DrainPlan, Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
+use crate::machine;
 use crate::maintenance::{DrainOrder, DrainSpec};
 use crate::observed::Observed;
 use crate::pod;
@@ -58,6 +59,7 @@ impl Queue {
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
             let due = match budgets.charge(pod) {
                 Opinion::Free => due(pod, &attempt),
+                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => due(pod, &attempt),
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
                     scout(&attempt, &budget, &mut asked, now)
@@ -123,6 +125,12 @@ fn due(pod: &Pod, attempt: &Attempt) -> Option<Timestamp> {
         Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(after(*at, BUDGET_PAUSE))),
         _ => Some(due),
     }
+}
+
+/// Whether KubeVirt answers before the budget does, which is then its own: it lets no machine's pod go.
+fn asks_kubevirt(pod: &Pod, attempt: &Attempt) -> bool {
+    let refused = matches!(attempt.last, Some((_, EvictionOutcome::RefusedByBudget(_))));
+    machine::run_by(pod).is_some() && !refused
 }
 
 /// When a pod is due whose budget seems exhausted: one pod a budget, now and then.

@@ -67,6 +67,23 @@ fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
 }
 
 #[test]
+fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answer_to_it() {
+    let mut launcher = Pod::clone(&pod("vm", 0));
+    launcher.metadata.labels = Some(
+        [("kubevirt.io".to_owned(), "virt-launcher".to_owned()), ("app".to_owned(), "a".to_owned())].into(),
+    );
+    launcher.metadata.annotations = Some([("kubevirt.io/domain".to_owned(), "vm".to_owned())].into());
+    let pods = [Arc::new(launcher)];
+    let asked_before = HashMap::from([(guard(), ago(1_000))]);
+    let observed = Observed { budgets: budgets(0), budgets_asked: asked_before, ..Observed::default() };
+    let first = queue(&pods, &json!({}), &observed);
+    assert_eq!((asked(&first), first.held.len()), (vec!["vm"], 0));
+    let attempts = HashMap::from([("vm".to_owned(), refused(1_000))]);
+    let again = queue(&pods, &json!({}), &Observed { attempts, ..observed });
+    assert_eq!((asked(&again), again.held.len()), (vec![], 1));
+}
+
+#[test]
 fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let first = queue(&pods, &json!({}), &Observed { budgets: budgets(0), ..Observed::default() });

@@ -126,7 +126,7 @@ pub struct BlockedPod {
 
 /// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct MigratingPod {
     /// Namespace.
     pub namespace: String,
