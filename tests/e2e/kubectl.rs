@@ -94,6 +94,12 @@ async fn get_and_describe_show_objects_in_every_form() {
     shell.shows(&format!("describe node {node}"), &parts).await;
     let parts = ["Status:", "Running", "Controlled By:", "ReplicaSet/web-", "QoS Class:", "BestEffort"];
     shell.shows(&format!("describe pod {name}"), &parts).await;
+    let assigned = format!("Successfully assigned {}/{name} to {node}", workload.namespace());
+    shell
+        .shows(&format!("describe pod {name}"), &["Events:", "Scheduled", "default-scheduler", &assigned])
+        .await;
+    shell.shows(&format!("events --for=pod/{name}"), &["Normal", "Scheduled", &assigned]).await;
+    shell.shows("get events", &["SuccessfulCreate", &format!("Created pod: {name}")]).await;
     assert!(
         shell.with_file("create -f {}", &maintenance(node, "kernel")).await.ok().stdout.contains("created")
     );
@@ -126,6 +132,36 @@ async fn a_watch_shows_a_change_as_it_comes() {
     let patch = r#"{"spec":{"reason":"firmware"}}"#;
     let _ = shell.run_with("patch nm e2e-kubectl --type=merge", &["-p", patch]).await.ok();
     assert_eq!(line().await, "firmware");
+    watch.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_table_grows_by_a_line_with_each_change() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "kubectl").await;
+    let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
+    workload.pod_on(&cluster.nodes().await[0], "seen", json!({})).await;
+    let mut watch = tokio::process::Command::new("kubectl")
+        .args(["get", "pods", "-w", "-n", shell.namespace])
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut line = async || {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(line().await, ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    assert_eq!(line().await[..4], ["seen", "1/1", "Running", "0"]);
+    shell.shows("delete pod seen --grace-period=1 --wait=false", &["\"seen\" deleted"]).await;
+    // The name begins each line; the header is not said again.
+    while line().await[..3] != ["seen", "1/1", "Terminating"] {}
     watch.kill().await.unwrap();
 }
 
@@ -183,6 +219,11 @@ async fn objects_are_created_applied_patched_and_deleted() {
     shell.shows(&format!("run one --image={IMAGE} --restart=Never"), &["pod/one created"]).await;
     shell.shows("delete pod one --grace-period=1", &["\"one\" deleted"]).await;
     shell.fails("get pod one", "not found").await;
+    workload.pod_on(node, "slow", json!({"spec": {"terminationGracePeriodSeconds": 3600}})).await;
+    let forced = shell.run("delete pod slow --grace-period=0 --force").await.ok();
+    assert!(forced.stdout.contains("pod \"slow\" force deleted"), "{forced:?}");
+    assert!(forced.stderr.contains("Immediate deletion does not wait"), "{forced:?}");
+    shell.fails("get pod slow", "not found").await;
     shell.shows("delete nm e2e-kubectl", &["deleted"]).await;
 }
 
