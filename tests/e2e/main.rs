@@ -18,6 +18,7 @@ mod requests;
 mod rights;
 mod sample;
 mod showroom;
+mod virtual_machines;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};

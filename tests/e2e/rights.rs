@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::request_log::RequestLog;
+use nm_sandbox::request_log::{Entry, RequestLog};
 use nm_shared::names::LEASE_NAMESPACE;
 use nm_shared::node_lease;
 use nm_tests::cluster::Cluster;
@@ -17,6 +17,7 @@ use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
+use crate::virtual_machines::{LONG, machine_on, migrating};
 use crate::{drained, start, stop};
 
 /// `VERB RESOURCE.GROUP`, with the subresource.
@@ -42,9 +43,16 @@ fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
 /// What an account asked for, and what of it was refused.
 fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     let (mut rights, mut refused) = (BTreeSet::new(), Vec::new());
-    for entry in log.all().iter().filter(|entry| entry.user == account) {
+    // Discovery, which has paths and no resources, is everyone's.
+    let is_ours = |entry: &&Entry| entry.user == account && !entry.resource.starts_with('/');
+    for entry in log.all().iter().filter(is_ours) {
         let below = if entry.subresource.is_empty() { "" } else { "/" };
         let resource = format!("{}{below}{}", entry.resource, entry.subresource);
+        // Of a longer path below a resource the API server asks for the first part, and who serves it for all of it.
+        let mut parts = resource.splitn(3, '/');
+        if let (Some(plural), Some(first), Some(_)) = (parts.next(), parts.next(), parts.next()) {
+            rights.insert(right(entry.verb, &entry.group, &format!("{plural}/{first}")));
+        }
         let right = right(entry.verb, &entry.group, &resource);
         if entry.code == 403 {
             refused.push(right.clone());
@@ -54,8 +62,8 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, and the same node
-/// twice, so that an event repeats.
+/// A drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
+/// that an event repeats, and a virtual machine that is called back.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
@@ -83,6 +91,10 @@ async fn everything(cluster: &Cluster) -> Reconciler {
     start(cluster, "e2e-again", &node).await;
     drained(cluster, "e2e-again").await;
     stop(cluster, "e2e-again").await;
+    machine_on(cluster, workload.namespace(), "vm", &node).await;
+    start(cluster, "e2e-machine", &node).await;
+    migrating(cluster, "e2e-machine").await;
+    stop(cluster, "e2e-machine").await;
     reconciler
 }
 
@@ -92,7 +104,7 @@ async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
         skipped("only a sandbox tells which rights are used");
         return;
     }
-    let cluster = Cluster::start(2).await;
+    let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox.with_kubevirt(LONG).unwrap()).await;
     let _reconciler = everything(&cluster).await;
     let account = manifests::service_account();
     let account = format!("system:serviceaccount:{}:{}", account.namespace().unwrap(), account.name_any());

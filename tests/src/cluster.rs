@@ -46,17 +46,10 @@ impl Cluster {
 
     /// The same with `pods` pods of some deployments, on a sandbox.
     pub async fn start_with(nodes: usize, pods: usize) -> Self {
-        let files = tempfile::tempdir().unwrap();
         let Some(path) = std::env::var_os("NM_E2E_KUBECONFIG") else {
-            let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
-            let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
-            let kubeconfig = files.path().join("kubeconfig");
-            std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
-            let client = client(&kubeconfig).await;
-            let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, _turn: None };
-            cluster.install().await;
-            return cluster;
+            return Self::of_sandbox(nodes, pods, |sandbox| sandbox).await;
         };
+        let files = tempfile::tempdir().unwrap();
         let turn = TURN.lock().await;
         let kubeconfig = PathBuf::from(path);
         let client = client(&kubeconfig).await;
@@ -65,6 +58,20 @@ impl Cluster {
         cluster.tidy().await;
         let found = cluster.nodes().await.len();
         assert!(found >= nodes, "the test needs {nodes} nodes, the cluster has {found}");
+        cluster
+    }
+
+    /// A sandbox whatever cluster there is beside it, for what only a sandbox plays: `prepare` makes it what it is to be.
+    pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
+        let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
+        let sandbox = prepare(sandbox);
+        let kubeconfig = files.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
+        let client = client(&kubeconfig).await;
+        let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, _turn: None };
+        cluster.install().await;
         cluster
     }
 

@@ -21,9 +21,14 @@ pub fn service_account() -> ServiceAccount {
     the_one()
 }
 
+/// What the reconciler may do in all namespaces.
+pub fn cluster_role() -> ClusterRole {
+    the_one()
+}
+
 /// What the reconciler may do, in the cluster and in namespaces.
 pub fn rules() -> Vec<PolicyRule> {
-    let everywhere = the_one::<ClusterRole>().rules.unwrap_or_default();
+    let everywhere = cluster_role().rules.unwrap_or_default();
     let in_a_namespace = the_one::<Role>().rules.unwrap_or_default();
     everywhere.into_iter().chain(in_a_namespace).collect()
 }
