@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-/// KubeVirt's webhook on evictions: it refuses, and live-migrates the virtual machine instead.
+/// KubeVirt's webhook on evictions: it refuses, and live-migrates the virtual machine instead. Its sentences are those of
+/// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9; before
+/// that it left the refusal to a disruption budget.
 const KUBEVIRT_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
 
 /// What came of an eviction.
