@@ -177,6 +177,20 @@ fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
 }
 
 #[test]
+fn virtual_machines_that_were_asked_to_leave_are_called_back_unless_another_maintenance_has_the_node() {
+    let gone = |migrating: i32| {
+        let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"},
+            "status": {"podCounts": {"migrating": migrating}}});
+        maintenance(&ending)
+    };
+    let alone = || Observed { pods: None, ..observed() };
+    assert!(decide(&gone(1), &alone(), now()).call_off);
+    assert!(!decide(&gone(0), &alone(), now()).call_off);
+    let rivals = vec![Arc::new(maintenance(&json!({"metadata": {"name": "other", "uid": "other"}})))];
+    assert!(!decide(&gone(1), &Observed { rivals, ..alone() }, now()).call_off);
+}
+
+#[test]
 fn deletion_gives_the_node_back_then_lets_the_object_go() {
     let new = maintenance(&json!({}));
     let seen = observed();

@@ -84,7 +84,7 @@ async fn everything(cluster: &Cluster) -> Reconciler {
     until(&leases, &node_lease::name(&node), "renewed", |lease| {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
-        renewed.is_some_and(|at| at.0.to_string() > "2026-02".to_owned())
+        renewed.is_some_and(|at| at.0.to_string().as_str() > "2026-02")
     })
     .await;
     stop(cluster, "e2e-rights").await;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_sandbox::kubevirt::Vmi;
 use nm_sandbox::request_log::Entry;
 use nm_shared::machine::{NODE_LABEL, VirtualMachineInstance};
@@ -221,6 +222,24 @@ async fn a_kubevirt_that_cannot_call_an_evacuation_off_does_not_hold_the_mainten
     stop(&cluster, "e2e-vm").await;
     assert!(is_leaving(&cluster, workload.namespace(), &node).await, "it is still KubeVirt's to move");
     assert!(kubevirt_requests(&cluster).iter().all(|entry| entry.verb != "update"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubevirt_that_fails_is_asked_again_but_does_not_hold_the_maintenance() {
+    for (failures, stays) in [(When::First(1), true), (When::Always, false)] {
+        let Some(cluster) = with_kubevirt(2, LONG).await else { return };
+        let cancel = Target::any().verb("update").group("subresources.kubevirt.io");
+        let fails = Action::Fail(Failure::Internal, Moment::BeforeEffect);
+        cluster.sandbox().unwrap().faults().add(Rule::new(cancel, fails).when(failures));
+        let workload = Workload::new(&cluster, "machines").await;
+        let node = cluster.nodes().await.remove(0);
+        machine_on(&cluster, workload.namespace(), "vm", &node).await;
+        let _reconciler = Reconciler::start(&cluster);
+        start(&cluster, "e2e-vm", &node).await;
+        migrating(&cluster, "e2e-vm").await;
+        stop(&cluster, "e2e-vm").await;
+        assert_eq!(!is_leaving(&cluster, workload.namespace(), &node).await, stays, "{failures:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
