@@ -10,6 +10,7 @@ mod cli;
 mod cluster;
 mod commands;
 mod connection;
+mod dashboard;
 mod duration;
 mod error;
 mod exit;

@@ -1,0 +1,18 @@
+//! The dashboard: `kubectl nm watch` on a terminal.
+//!
+//! A model, the messages that change it, a pure `update` that answers with effects, and a `view` that draws it:
+//!
+//! ```text
+//!  terminal ──┐                                      ┌──► feed: open a node, reconnect
+//!  feed ──────┼─► Message ─► update(Model) ─► Effect ─┼──► actions: start, stop
+//!  clock ─────┘                  │                    └──► terminal: copy, suspend, quit
+//!                                └─► view(Model) ─► screen, when something changed
+//! ```
+//!
+//! `update` and `view` do no I/O and read no clock: what the time is comes as a message. The feed's watches and the
+//! actions run in tasks of their own, so that a slow server never holds up a key.
+
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod effect;
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod message;
