@@ -6,14 +6,14 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::names::{LEASE_HOLDER, LEASE_NAMESPACE};
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, node_lease};
+use nm_shared::{NodeMaintenanceStatus, Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::Reconciler;
 use nm_tests::until::until;
-use nm_tests::workload::{Workload, parse};
+use nm_tests::workload::{Workload, held, parse};
 use serde_json::{Value, json};
 
-use crate::{configuration, drained, start, stop};
+use crate::{configuration, drained, once, start, stop};
 
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE)
@@ -29,18 +29,6 @@ async fn take_away(cluster: &Cluster, lease: &str) {
     leases(cluster).patch(lease, &PatchParams::default(), &foreign).await.unwrap();
 }
 
-/// The maintenance once its status is as wanted.
-async fn once(
-    cluster: &Cluster,
-    name: &str,
-    what: &str,
-    holds: impl Fn(&NodeMaintenanceStatus) -> bool,
-) -> NodeMaintenance {
-    let wanted =
-        |found: Option<&NodeMaintenance>| found.and_then(|found| found.status.as_ref()).is_some_and(&holds);
-    until(&cluster.maintenances(), name, what, wanted).await.unwrap()
-}
-
 fn blocked(status: &NodeMaintenanceStatus) -> bool {
     !status.blocked_pods.is_empty()
 }
@@ -48,16 +36,10 @@ fn blocked(status: &NodeMaintenanceStatus) -> bool {
 /// A node under maintenance whose drain a finalizer holds up, for as long as the workload lives.
 async fn held_up(cluster: &Cluster, name: &str, node: &str) -> Workload {
     let workload = Workload::new(cluster, name).await;
-    let held = json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}});
-    workload.pod_on(node, "held", held).await;
+    workload.pod_on(node, "held", held()).await;
     start(cluster, name, node).await;
     once(cluster, name, "blocked by the finalizer", blocked).await;
     workload
-}
-
-async fn let_go(workload: &Workload) {
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    workload.pods().patch("held", &PatchParams::default(), &free).await.unwrap();
 }
 
 // Case 18.
@@ -107,8 +89,7 @@ async fn a_node_that_another_holds_is_waited_for_untouched() {
     leases(&cluster).create(&PostParams::default(), &foreign).await.unwrap();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-waits", node).await;
-    let waiting = once(&cluster, "e2e-waits", "a status", |status| status.phase.is_some()).await;
-    let status = waiting.status.unwrap();
+    let status = once(&cluster, "e2e-waits", "a status", |status| status.phase.is_some()).await;
     assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Pending), 0));
     let held = format!(
         "failed to obtain a lease that is not owned by us: lease {LEASE_NAMESPACE}/{name} is held by \"another\""
@@ -133,13 +114,13 @@ async fn a_lease_lost_for_a_moment_stops_the_drain_for_that_moment() {
     let name = node_lease::name(node);
     take_away(&cluster, &name).await;
     let lost = once(&cluster, "e2e-moment", "lost", |status| status.error_on_lease_count > 0).await;
-    let error = lost.status.unwrap().last_error;
+    let error = lost.last_error;
     assert!(error.starts_with("failed to extend a lease that used to be owned by us"), "{error}");
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true), "cordoned still");
 
     leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
     once(&cluster, "e2e-moment", "on again", |status| status.error_on_lease_count == 0).await;
-    let_go(&workload).await;
+    workload.let_go("held").await;
     let status = drained(&cluster, "e2e-moment").await.status.unwrap();
     assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Succeeded), ""));
     stop(&cluster, "e2e-moment").await;
@@ -161,8 +142,7 @@ async fn a_lease_lost_for_good_fails_the_maintenance_and_frees_the_node() {
         "status": {"errorOnLeaseCount": 3, "lastUpdate": "2026-01-01T00:00:00Z"},
     }));
     cluster.maintenances().patch_status("e2e-for-good", &PatchParams::default(), &long_ago).await.unwrap();
-    let failed = once(&cluster, "e2e-for-good", "failed", |status| status.phase == Some(Phase::Failed)).await;
-    let status = failed.status.unwrap();
+    let status = once(&cluster, "e2e-for-good", "failed", |status| status.phase == Some(Phase::Failed)).await;
     assert_eq!(status.error_on_lease_count, 4);
     assert_eq!(status.last_error, "maintenance failed: lease could not be extended after 4 attempts");
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
@@ -171,5 +151,5 @@ async fn a_lease_lost_for_good_fails_the_maintenance_and_frees_the_node() {
     let holder: Value = json!(leases(&cluster).get(&name).await.unwrap().spec.unwrap().holder_identity);
     assert_eq!(holder, "another", "what is another's stays");
     leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
-    let_go(&workload).await;
+    workload.let_go("held").await;
 }

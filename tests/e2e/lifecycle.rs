@@ -1,15 +1,14 @@
 //! A node goes into maintenance and comes back.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::events::events_until;
 use nm_tests::programs::Reconciler;
-use nm_tests::until::{until, until_all};
+use nm_tests::until::until;
 use nm_tests::workload::{Workload, node_of, pods_on};
 use serde_json::json;
 
@@ -19,20 +18,6 @@ use crate::{configuration, drained, start, stop};
 fn movable(pods: &[Pod]) -> i32 {
     let stays = |pod: &&Pod| nm_shared::pod::daemon_set(pod).is_some() || nm_shared::pod::is_mirror(pod);
     i32::try_from(pods.len() - pods.iter().filter(stays).count()).unwrap()
-}
-
-/// The reasons of the events about an object, in the order in which they happened, once `expected` is among them.
-async fn events_until(cluster: &Cluster, subject: &impl ResourceExt, expected: &str) -> Vec<String> {
-    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    let about = |event: &&Event| event.regarding.as_ref().is_some_and(|it| it.uid == subject.meta().uid);
-    let reasons = |events: &[Event]| -> Vec<String> {
-        let mut about: Vec<&Event> = events.iter().filter(about).collect();
-        about.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
-        about.iter().filter_map(|event| event.reason.clone()).collect()
-    };
-    let what = format!("an event {expected} about {}", subject.name_any());
-    let enough = |events: &[Event]| reasons(events).iter().any(|reason| reason == expected);
-    reasons(&until_all(&events, watcher::Config::default(), &what, enough).await)
 }
 
 // Cases 1, 2 and 17.

@@ -23,7 +23,7 @@ mod virtual_machines;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use nm_shared::condition::{ConditionType, holds};
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::until::until;
 use serde_json::{Value, json};
@@ -49,6 +49,18 @@ async fn drained(cluster: &Cluster, name: &str) -> NodeMaintenance {
         })
     };
     until(&cluster.maintenances(), name, "drained", done).await.unwrap()
+}
+
+/// The status of a maintenance once it is as wanted.
+async fn once(
+    cluster: &Cluster,
+    name: &str,
+    what: &str,
+    holds: impl Fn(&NodeMaintenanceStatus) -> bool,
+) -> NodeMaintenanceStatus {
+    let wanted =
+        |found: Option<&NodeMaintenance>| found.and_then(|found| found.status.as_ref()).is_some_and(&holds);
+    until(&cluster.maintenances(), name, what, wanted).await.unwrap().status.unwrap()
 }
 
 /// All that a maintenance may change of a node, for comparing before and after. Status and heartbeats are the kubelet's.

@@ -17,7 +17,7 @@ use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of, pods_on};
 use serde_json::json;
 
-use crate::{drained, start, stop};
+use crate::{drained, once, start, stop};
 
 /// A migration that no test sees the end of.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -68,20 +68,6 @@ async fn cordon_others(cluster: &Cluster, but: &str, unschedulable: bool) {
         let patch = Patch::Merge(json!({"spec": {"unschedulable": unschedulable}}));
         nodes.patch(&other, &PatchParams::default(), &patch).await.unwrap();
     }
-}
-
-/// The status of a maintenance once it is as wanted.
-async fn once(
-    cluster: &Cluster,
-    name: &str,
-    what: &str,
-    holds: impl Fn(&NodeMaintenanceStatus) -> bool,
-) -> NodeMaintenanceStatus {
-    let maintenances = cluster.maintenances();
-    let found = until(&maintenances, name, what, |found| {
-        found.and_then(|found| found.status.as_ref()).is_some_and(&holds)
-    });
-    found.await.unwrap().status.unwrap()
 }
 
 /// The status once a machine is on its way to another node.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -32,6 +33,7 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     sandbox: Option<Sandbox>,
     files: TempDir,
+    since: Timestamp,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -53,7 +55,8 @@ impl Cluster {
         let turn = TURN.lock().await;
         let kubeconfig = PathBuf::from(path);
         let client = client(&kubeconfig).await;
-        let cluster = Self { client, kubeconfig, sandbox: None, files, _turn: Some(turn) };
+        let since = Timestamp::now();
+        let cluster = Self { client, kubeconfig, sandbox: None, files, since, _turn: Some(turn) };
         cluster.install().await;
         cluster.tidy().await;
         let found = cluster.nodes().await.len();
@@ -70,7 +73,8 @@ impl Cluster {
         let kubeconfig = files.path().join("kubeconfig");
         std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
         let client = client(&kubeconfig).await;
-        let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, _turn: None };
+        let since = Timestamp::now();
+        let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None };
         cluster.install().await;
         cluster
     }
@@ -88,6 +92,11 @@ impl Cluster {
     /// The sandbox, if it is one: for what only a sandbox can tell.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandbox.as_ref()
+    }
+
+    /// When the test began to have it.
+    pub fn since(&self) -> Timestamp {
+        self.since
     }
 
     /// The names of the nodes.
@@ -154,6 +163,9 @@ impl Cluster {
             let _ = maintenances.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await;
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
+        for node in nodes.list_metadata(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
+            nodes.delete(&node.name_any(), &DeleteParams::default()).await.unwrap();
+        }
         for name in self.nodes().await {
             let bare = json!({
                 "metadata": {
@@ -169,6 +181,10 @@ impl Cluster {
             let name = namespace.name_any();
             let _ = namespaces.delete(&name, &DeleteParams::default()).await;
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name);
+            for pod in pods.list_metadata(&ListParams::default()).await.unwrap() {
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &free).await;
+            }
             until_all(&pods, watcher::Config::default(), "no pods left", <[Pod]>::is_empty).await;
         }
     }

@@ -13,6 +13,7 @@
 )]
 
 pub mod cluster;
+pub mod events;
 pub mod manifests;
 pub mod programs;
 pub mod until;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -77,14 +77,31 @@ impl Workload {
         until_all(&budgets, watcher::Config::default(), "the budget counts its pods", current).await;
     }
 
+    /// Removes the budget of that name.
+    pub async fn free(&self, budget: &str) {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
+        budgets.delete(budget, &DeleteParams::default()).await.unwrap();
+    }
+
     /// A pod without a controller on a node, once it is Running. `extra` is merged into it.
     pub async fn pod_on(&self, node: &str, name: &str, extra: Value) -> Pod {
+        self.place(node, name, extra).await;
+        self.until_running(name, 1).await.remove(0)
+    }
+
+    /// The same without waiting for it to run, for nodes that it is moved from at once.
+    pub async fn place(&self, node: &str, name: &str, extra: Value) -> Pod {
         let mut spec = pod_spec();
         spec["nodeName"] = json!(node);
         let mut pod = json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
         merge(&mut pod, extra);
-        self.pods().create(&PostParams::default(), &parse(pod)).await.unwrap();
-        self.until_running(name, 1).await.remove(0)
+        self.pods().create(&PostParams::default(), &parse(pod)).await.unwrap()
+    }
+
+    /// Removes what [`held`] put on a pod.
+    pub async fn let_go(&self, pod: &str) {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        self.pods().patch(pod, &PatchParams::default(), &free).await.unwrap();
     }
 
     /// The pods of an app once `count` of them are Running and none is on its way out.
@@ -93,6 +110,11 @@ impl Workload {
         let running = |pods: &[Pod]| pods.len() == count && pods.iter().all(is_running);
         until_all(&self.pods(), selection, &format!("{count} pods of {app} are running"), running).await
     }
+}
+
+/// What makes a pod stay where it is once it has ended, until it is let go.
+pub fn held() -> Value {
+    json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}})
 }
 
 /// The pods on a node.
@@ -123,7 +145,8 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-fn pod_spec() -> Value {
+/// The spec of a pod that runs anywhere and does nothing.
+pub fn pod_spec() -> Value {
     json!({
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
         "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}],
