@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -48,7 +49,15 @@ pub fn is_cordoned(node: &Node) -> bool {
     unschedulable(node)
         && label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE)
         && marks().iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
-        && recorded(node).is_some()
+        && recorded(&node.metadata).is_some()
+}
+
+/// Whether the node was schedulable before the maintenance that its metadata shows the marks of; none where they do not
+/// show one. For those who watch metadata alone: a taint would tell for certain.
+pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
+    let labelled = metadata.labels.as_ref()?.get(EXCLUDE_LABEL)? == EXCLUDE_VALUE;
+    let undo = recorded(metadata).filter(|_| labelled)?;
+    Some(undo.made_unschedulable)
 }
 
 /// What puts `node` into maintenance; none if it is there already.
@@ -129,14 +138,14 @@ fn everything() -> Undo {
 }
 
 /// A record that cannot be read counts as one that undoes everything: the node must not stay cordoned for ever.
-fn recorded(node: &Node) -> Option<Undo> {
-    let text = node.metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
+fn recorded(metadata: &ObjectMeta) -> Option<Undo> {
+    let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
     Some(serde_json::from_str(text).unwrap_or_else(|_| everything()))
 }
 
 /// The record, unless it is a leftover.
 fn standing_record(node: &Node, past: Past) -> Option<Undo> {
-    recorded(node).filter(|_| past != Past::Fresh || bears_drain_taint(node))
+    recorded(&node.metadata).filter(|_| past != Past::Fresh || bears_drain_taint(node))
 }
 
 fn marks() -> [Taint; 2] {
@@ -205,6 +214,18 @@ mod tests {
 
     fn parse(node: &Value) -> Node {
         serde_json::from_value(node.clone()).unwrap()
+    }
+
+    #[test]
+    fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
+        for (spec, was) in [(json!({}), true), (json!({"unschedulable": true}), false)] {
+            let node = json!({"metadata": {"name": "n1"}, "spec": spec});
+            let there = parse(&apply(&node, cordon(&parse(&node), Past::Fresh)));
+            assert_eq!(was_schedulable(&parse(&node).metadata), None);
+            assert_eq!(was_schedulable(&there.metadata), Some(was));
+        }
+        let leftover = parse(&json!({"metadata": {"annotations": {UNDO_ANNOTATION: "{}"}}}));
+        assert_eq!(was_schedulable(&leftover.metadata), None);
     }
 
     fn there_and_back(node: &Value) -> Value {
