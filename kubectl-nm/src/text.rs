@@ -85,7 +85,7 @@ impl fmt::Display for Line {
 }
 
 /// The text on one line, with everything visible that a terminal would obey.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.trim_end_matches(['\n', '\r']).chars() {
         match c {

@@ -16,3 +16,5 @@
 mod effect;
 #[allow(dead_code, reason = "the dashboard is under construction")]
 mod message;
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod options;
