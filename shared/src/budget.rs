@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{Selector, SelectorExt};
 
 use crate::pod;
@@ -49,7 +50,7 @@ pub enum Opinion {
     Exhausted {
         /// Which one.
         budget: BudgetKey,
-        /// Its numbers, as the API server words them.
+        /// Why, as the API server words it: its numbers as a rule.
         message: String,
     },
 }
@@ -103,6 +104,14 @@ impl Budgets {
         self.budgets.iter().filter(|budget| budget.guards(pod)).map(version).collect()
     }
 
+    /// What the budgets that guard `pod` would say, sorted by name.
+    pub fn sentences(&self, pod: &Pod) -> Vec<String> {
+        let mut sentences: Vec<String> =
+            self.budgets.iter().filter(|budget| budget.guards(pod)).map(Budget::refusal).collect();
+        sentences.sort();
+        sentences
+    }
+
     /// What the budgets say of `pod`; where they let it go, that is one disruption less for the next.
     ///
     /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.
@@ -113,7 +122,7 @@ impl Budgets {
             return Opinion::Free;
         }
         if budget.allowed <= 0 {
-            return Opinion::Exhausted { budget: key(&budget.object), message: budget.numbers() };
+            return Opinion::Exhausted { budget: key(&budget.object), message: budget.refusal() };
         }
         budget.allowed -= 1;
         Opinion::Free
@@ -141,15 +150,24 @@ impl Budget {
             || (status.current_healthy >= status.desired_healthy && status.desired_healthy > 0)
     }
 
-    /// The sentence by which the API server refuses.
-    fn numbers(&self) -> String {
+    /// The sentence by which the API server refuses (`pkg/registry/core/pod/storage/eviction.go` in kubernetes).
+    fn refusal(&self) -> String {
         let status = self.status();
-        format!(
-            "The disruption budget {} needs {} healthy pods and has {} currently",
-            self.object.metadata.name.as_deref().unwrap_or_default(),
-            status.desired_healthy,
-            status.current_healthy
-        )
+        let name = self.object.metadata.name.as_deref().unwrap_or_default();
+        if is_unprocessed(&self.object) {
+            return format!("The disruption budget {name} is still being processed by the server.");
+        }
+        let failed = status.conditions.iter().flatten().find(|condition| {
+            (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str())
+                == ("DisruptionAllowed", "False", "SyncFailed")
+        });
+        if let Some(Condition { message, .. }) = failed {
+            return format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+            );
+        }
+        let (desired, current) = (status.desired_healthy, status.current_healthy);
+        format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
     }
 
     fn status(&self) -> PodDisruptionBudgetStatus {
@@ -159,12 +177,15 @@ impl Budget {
 
 /// Disruptions that the budget allows; none while its controller has not seen its latest spec, as the API server has it.
 fn allowed_by(budget: &PodDisruptionBudget) -> i32 {
-    let status = budget.status.as_ref();
-    let observed = status.and_then(|status| status.observed_generation).unwrap_or(0);
-    if observed < budget.metadata.generation.unwrap_or(0) {
+    if is_unprocessed(budget) {
         return 0;
     }
-    status.map_or(0, |status| status.disruptions_allowed)
+    budget.status.as_ref().map_or(0, |status| status.disruptions_allowed)
+}
+
+fn is_unprocessed(budget: &PodDisruptionBudget) -> bool {
+    let observed = budget.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+    observed < budget.metadata.generation.unwrap_or(0)
 }
 
 fn key(budget: &PodDisruptionBudget) -> BudgetKey {
@@ -256,7 +277,22 @@ mod tests {
     fn a_budget_whose_spec_is_still_being_processed_allows_nothing() {
         let mut stale = PodDisruptionBudget::clone(&budget("cart", &cart(), 5));
         stale.metadata.generation = Some(2);
-        assert!(!is_free(&mut Budgets::new([Arc::new(stale)], &Charges::new()), &pod("shop", "cart")));
+        refuses_because(stale, "is still being processed by the server.");
+    }
+
+    #[test]
+    fn a_budget_that_cannot_count_its_pods_says_why() {
+        let mut failed = PodDisruptionBudget::clone(&budget("cart", &cart(), 0));
+        let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
+            "message": "no scale", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        failed.status.as_mut().unwrap().conditions = Some(vec![serde_json::from_value(condition).unwrap()]);
+        refuses_because(failed, "does not allow evicting pods currently because it failed sync: no scale");
+    }
+
+    fn refuses_because(budget: PodDisruptionBudget, reason: &str) {
+        let opinion = Budgets::new([Arc::new(budget)], &Charges::new()).charge(&pod("shop", "cart"));
+        let Opinion::Exhausted { message, .. } = opinion else { panic!("{opinion:?}") };
+        assert_eq!(message, format!("The disruption budget cart {reason}"));
     }
 
     #[test]

@@ -110,12 +110,20 @@ fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> Po
     let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
     let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
     let (reason, message) = if !finalizers.is_empty() && ended {
-        (BlockReason::Finalizers, format!("ended, but held by finalizers: {}", finalizers.join(", ")))
+        let them = finalizers.join(", ");
+        let message = format!("ended, but held by finalizers, which their owners must remove: {them}");
+        (BlockReason::Finalizers, message)
     } else if !node_ready {
-        let message = "terminating, but its node is not Ready: nobody confirms that it ended";
-        (BlockReason::NodeNotReady, message.to_owned())
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let message = format!("terminating, but its node {node} is not Ready: nobody confirms that it ended");
+        (BlockReason::NodeNotReady, message)
     } else if overdue > KUBELET_SLACK {
-        (BlockReason::NotEnding, "terminating, but still there long after its grace period".to_owned())
+        let (slack, grace) = (KUBELET_SLACK.as_secs(), pod.metadata.deletion_grace_period_seconds);
+        let grace = grace.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
+        let message = format!(
+            "terminating, but still there more than {slack} s after its grace period{grace}: the kubelet does not end it"
+        );
+        (BlockReason::NotEnding, message)
     } else {
         return PodState::Terminating;
     };
@@ -136,28 +144,40 @@ fn stays(judged: &Judged, reason: BlockReason) -> Obstacle {
 fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budgets: &Budgets) -> Obstacle {
     let (reason, message) = match refusal {
         EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
-        EvictionOutcome::MultipleBudgets(message) => {
-            let names: Vec<String> =
-                budgets.guarding(&judged.pod).into_iter().map(|guard| guard.key.name).collect();
-            let message =
-                if names.is_empty() { message.clone() } else { format!("{message} ({})", names.join(", ")) };
-            (BlockReason::MultipleDisruptionBudgets, message)
-        }
-
+        EvictionOutcome::MultipleBudgets(message) => (
+            BlockReason::MultipleDisruptionBudgets,
+            several_budgets(&budgets.sentences(&judged.pod), message),
+        ),
         EvictionOutcome::NotMigratable(message) => (BlockReason::NotMigratable, message.clone()),
         EvictionOutcome::RefusedByWebhook { message, .. } => (BlockReason::AdmissionWebhook, message.clone()),
         EvictionOutcome::Forbidden(message) => (BlockReason::Forbidden, message.clone()),
         EvictionOutcome::NamespaceTerminating => {
             (BlockReason::NamespaceTerminating, "its namespace is terminating and will end it".to_owned())
         }
-        EvictionOutcome::Throttled { message, .. } | EvictionOutcome::Unknown(message) => {
-            (BlockReason::ServerError, message.clone())
+        EvictionOutcome::Throttled { message, retry_after } => {
+            let wait = retry_after.map(|wait| format!(" for {} s", wait.as_secs())).unwrap_or_default();
+            (BlockReason::ServerError, format!("the API server asks for patience{wait}: {message}"))
+        }
+        EvictionOutcome::Unknown(message) => {
+            (BlockReason::ServerError, format!("the eviction failed and is tried again: {message}"))
         }
         EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
             (BlockReason::Unknown, String::new())
         }
     };
     obstacle(reason, message, attempt)
+}
+
+/// What several budgets say; `answer` where they are not seen.
+fn several_budgets(budgets: &[String], answer: &str) -> String {
+    if budgets.len() < 2 {
+        return answer.to_owned();
+    }
+    let count = budgets.len();
+    format!(
+        "{count} disruption budgets select this pod, and the API server evicts none with more than one: change or delete all but one. {}",
+        budgets.join("; ")
+    )
 }
 
 fn migration_failed(failure: &Failure, attempt: &Attempt) -> Obstacle {
@@ -173,6 +193,8 @@ fn obstacle(reason: BlockReason, message: String, attempt: &Attempt) -> Obstacle
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Charges;
+    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -219,6 +241,40 @@ mod tests {
         check(Some(answered(Outcome::RefusedByBudget(String::new()))), "DisruptionBudget");
         check(Some(answered(Outcome::Forbidden(String::new()))), "Forbidden");
         check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
+    }
+
+    #[test]
+    fn a_refusal_says_who_refuses_and_what_to_do() {
+        use EvictionOutcome as Outcome;
+        let pod = judged(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
+        let budget = |name: &str| -> Arc<PodDisruptionBudget> {
+            let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
+                "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+            Arc::new(serde_json::from_value(budget).unwrap())
+        };
+        let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
+            let budgets = Budgets::new(budgets.iter().map(|name| budget(name)), &Charges::new());
+            let attempt = answered(outcome);
+            let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
+            let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
+            assert_eq!(obstacle.message, expected);
+        };
+        let said = || "what the server said".to_owned();
+        check(&[], Outcome::MultipleBudgets(said()), "what the server said");
+        check(
+            &["b", "a"],
+            Outcome::MultipleBudgets(said()),
+            "2 disruption budgets select this pod, and the API server evicts none with more than one: change or \
+             delete all but one. The disruption budget a needs 2 healthy pods and has 3 currently; The disruption \
+             budget b needs 2 healthy pods and has 3 currently",
+        );
+        let wait = Some(std::time::Duration::from_secs(7));
+        check(
+            &[],
+            Outcome::Throttled { retry_after: wait, message: said() },
+            "the API server asks for patience for 7 s: what the server said",
+        );
+        check(&[], Outcome::Unknown(said()), "the eviction failed and is tried again: what the server said");
     }
 
     #[test]

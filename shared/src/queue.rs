@@ -58,8 +58,8 @@ impl Queue {
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
             let due = match budgets.charge(pod) {
-                Opinion::Free => due(pod, &attempt),
-                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => due(pod, &attempt),
+                Opinion::Free => due(pod, &attempt, observed),
+                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => due(pod, &attempt, observed),
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
                     scout(&attempt, &budget, &mut asked, now)
@@ -115,9 +115,13 @@ fn is_own(pod: &Pod, observed: &Observed) -> bool {
 }
 
 /// When a pod is due that no budget stands in the way of.
-fn due(pod: &Pod, attempt: &Attempt) -> Option<Timestamp> {
+fn due(pod: &Pod, attempt: &Attempt, observed: &Observed) -> Option<Timestamp> {
     let due = attempt.next_try()?;
     match &attempt.last {
+        // Someone has changed the budgets.
+        Some((at, EvictionOutcome::MultipleBudgets(_))) if observed.budgets.guarding(pod).len() < 2 => {
+            Some(due.min(after(*at, BUDGET_PAUSE)))
+        }
         // The virtual machine has left it.
         Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
             Some(due.min(after(*at, BUDGET_PAUSE)))

@@ -4,6 +4,7 @@ use super::*;
 use crate::budget::{Budgets, Charges};
 use crate::drain_plan::DaemonSets;
 use crate::status::PodReference;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -64,6 +65,24 @@ fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
     let observed = || Observed { attempts: attempts(), ..Observed::default() };
     assert!(asked(&queue(&[pod("a", 0)], &json!({}), &observed())).is_empty());
     assert_eq!(asked(&queue(&[Arc::new(finished)], &json!({}), &observed())), ["a"]);
+}
+
+#[test]
+fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
+    let budget = |name: &str| -> Arc<PodDisruptionBudget> {
+        let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
+            "status": {"disruptionsAllowed": 1}});
+        Arc::new(serde_json::from_value(budget).unwrap())
+    };
+    let mut attempt = Attempt::default();
+    attempt.end(EvictionOutcome::MultipleBudgets(String::new()), ago(300));
+    let asked = |names: &[&str]| {
+        let budgets = Budgets::new(names.iter().map(|name| budget(name)), &Charges::new());
+        let attempts = HashMap::from([("a".to_owned(), attempt.clone())]);
+        let observed = Observed { attempts, budgets, ..Observed::default() };
+        asked(&queue(&[pod("a", 0)], &json!({}), &observed)).len()
+    };
+    assert_eq!([asked(&["x", "y"]), asked(&["x"]), asked(&[])], [0, 1, 1]);
 }
 
 #[test]
