@@ -12,12 +12,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use kube::client::Body;
 use kube::core::Status;
+use kube::core::response::StatusDetails;
 use nm_shared::attempt::Attempt;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
@@ -116,18 +118,19 @@ impl Evictor {
             Ok(request) => request,
             Err(error) => return EvictionOutcome::Unknown(error.to_string()),
         };
-        match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
-            Ok(Ok(_)) => EvictionOutcome::from(&Status { code: 201, ..Status::default() }),
-            Ok(Err(kube::Error::Api(status))) => EvictionOutcome::from(status.as_ref()),
-            Ok(Err(error)) => EvictionOutcome::Unknown(error.to_string()),
-            Err(_) => EvictionOutcome::Unknown(format!("no answer within {} s", PATIENCE.as_secs())),
+        match tokio::time::timeout(PATIENCE, answer(&self.client, request)).await {
+            Ok(Ok(status)) => EvictionOutcome::from(&status),
+            Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
+            Err(_) => {
+                EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
+            }
         }
     }
 }
 
 /// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
 /// with it the precondition.
-fn request(eviction: &Eviction) -> http::Result<http::Request<Vec<u8>>> {
+fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
     let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
     let mut options = json!({"preconditions": {"uid": uid}});
     if let Some(seconds) = eviction.grace_period_seconds {
@@ -144,7 +147,53 @@ fn request(eviction: &Eviction) -> http::Result<http::Request<Vec<u8>>> {
         }
         Request::Delete => (http::Request::delete(path), options),
     };
-    request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes())
+    request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes().into())
+}
+
+/// The API server's answer, whatever it is. kube's own helper drops the headers, and a server that throttles says only
+/// there for how long.
+async fn answer(client: &Client, request: http::Request<Body>) -> kube::Result<Status> {
+    let (head, body) = client.send(request).await?.into_parts();
+    // Read to its end in any case, so that the connection can be used again.
+    let body = body.collect_bytes().await?;
+    if head.status.is_success() {
+        return Ok(Status { code: head.status.as_u16(), ..Status::default() });
+    }
+    Ok(refusal(&head, &body))
+}
+
+/// What a refusal says. Not all are a `Status`: throttling, and whatever stands before the API server, answer in text.
+fn refusal(head: &http::response::Parts, body: &[u8]) -> Status {
+    let mut status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(body).trim().to_owned(),
+        ..Status::default()
+    });
+    status.code = head.status.as_u16();
+    let wait = head.headers.get(http::header::RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+    if let Some(seconds) = wait {
+        status.details.get_or_insert_with(no_details).retry_after_seconds = seconds;
+    }
+    status
+}
+
+fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    }
+}
+
+/// Why there is no answer: of all that failed on the way, what failed first.
+fn unanswered(error: &kube::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    format!("no answer from the API server: {cause}")
 }
 
 /// One line for each thing that a person would want to know, none for a retry that was refused the same way.
@@ -165,6 +214,7 @@ fn log(node: &str, eviction: &Eviction, before: &Attempt, outcome: &EvictionOutc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     fn eviction(request: Request) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
@@ -173,13 +223,30 @@ mod tests {
     }
 
     #[test]
-    fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
+    fn a_server_that_throttles_in_text_is_understood() {
+        let head = |wait: &str| {
+            let response =
+                http::Response::builder().status(429).header("Retry-After", wait).body(()).unwrap();
+            response.into_parts().0
+        };
+        let text = "Too many requests, please try again later.";
+        let throttled = |retry_after| EvictionOutcome::Throttled { retry_after, message: text.to_owned() };
+        let check = |wait: &str, body: &str, expected: EvictionOutcome| {
+            assert_eq!(EvictionOutcome::from(&refusal(&head(wait), body.as_bytes())), expected);
+        };
+        check("7", &format!("{text}\n"), throttled(Some(Duration::from_secs(7))));
+        check("soon", text, throttled(None));
+        check("7", &json!({"message": text}).to_string(), throttled(Some(Duration::from_secs(7))));
+    }
+
+    #[tokio::test]
+    async fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
         let evict = request(&eviction(Request::Evict)).unwrap();
         assert_eq!(
             (evict.method().as_str(), evict.uri().path()),
             ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
         );
-        let body: Value = serde_json::from_slice(evict.body()).unwrap();
+        let body = read(evict).await;
         let options = json!({"preconditions": {"uid": "u"}, "gracePeriodSeconds": 7});
         assert_eq!(body["deleteOptions"], options);
         let delete = request(&eviction(Request::Delete)).unwrap();
@@ -187,6 +254,10 @@ mod tests {
             (delete.method().as_str(), delete.uri().path()),
             ("DELETE", "/api/v1/namespaces/ns/pods/p")
         );
-        assert_eq!(serde_json::from_slice::<Value>(delete.body()).unwrap(), options);
+        assert_eq!(read(delete).await, options);
+    }
+
+    async fn read(request: http::Request<Body>) -> Value {
+        serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap()
     }
 }
