@@ -1,5 +1,6 @@
 //! The watches that every maintenance shares: nodes, `DaemonSet`s and disruption budgets, once for the cluster.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use kube::runtime::reflector::Store;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::drain_plan::DaemonSets;
+use nm_shared::node::is_ready;
 use tracing::error;
 
 use crate::evictor::Evictor;
@@ -57,8 +59,14 @@ impl ClusterWatches {
         let known = daemon_sets_known.clone();
         let (triggers, evictor) = (triggers.clone(), evictor.clone());
         let run = async move {
+            let mut unready = Unready::default();
             let hear_node = |news: News<'_, Node>| match news {
-                News::Changed(node) => triggers.wake_node(&node.name_any()),
+                News::Changed(node) => {
+                    triggers.wake_node(&node.name_any());
+                    if unready.note(node) {
+                        triggers.wake_pending();
+                    }
+                }
                 News::Listed => triggers.wake_all(),
                 News::Forbidden(sentence) => without("nodes", &sentence),
             };
@@ -100,6 +108,18 @@ impl ClusterWatches {
             names: sets.iter().map(|set| (set.namespace().unwrap_or_default(), set.name_any())).collect(),
             incomplete: !self.daemon_sets_known.load(Ordering::Acquire),
         }
+    }
+}
+
+/// The nodes that are not Ready.
+#[derive(Default)]
+struct Unready(HashSet<String>);
+
+impl Unready {
+    /// Notes a node's state, and whether it is another than before.
+    fn note(&mut self, node: &Node) -> bool {
+        let name = node.name_any();
+        if is_ready(node) { self.0.remove(&name) } else { self.0.insert(name) }
     }
 }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
+use nm_shared::line::MaxUnavailable;
 use nm_shared::{NodeMaintenance, PodReference};
 
 use crate::announcer::Announcer;
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) own_maintenances: OwnWrites<NodeMaintenance>,
     pub(crate) own_nodes: OwnWrites<Node>,
     pub(crate) memories: Memories,
+    /// How many nodes may be unavailable at once.
+    pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Whether nodes tell by their conditions where their maintenance stands.
     pub(crate) node_conditions: bool,
     /// The pod that this program runs in, if it knows.

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use clap::{Parser, ValueEnum};
 use nm_shared::PodReference;
+use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
@@ -14,8 +15,13 @@ use tracing::level_filters::LevelFilter;
 #[command(name = "nm-reconciler", version)]
 pub(crate) struct Flags {
     /// How many evictions may be under way at once, in the whole cluster
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "100")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
+
+    /// How many nodes may be unavailable at once, as a number or a share such as 10%; further maintenances wait in line.
+    /// Nodes that are not Ready count. No limit if it is not given
+    #[arg(long, env = "NM_MAX_UNAVAILABLE", value_name = "N|N%")]
+    pub(crate) max_unavailable: Option<MaxUnavailable>,
 
     /// The pod that this program runs in, as NAMESPACE/NAME: on a node that is drained it goes last
     #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
@@ -23,15 +29,15 @@ pub(crate) struct Flags {
 
     /// Tell on the nodes themselves where their maintenance stands, by the conditions `DrainInProgress`, `Drained` and
     /// `MaintenanceInProgress` of KEP-5683
-    #[arg(long)]
+    #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,
 
     /// How log lines are written, to stderr
-    #[arg(long, value_enum, default_value = "json")]
+    #[arg(long, env = "NM_LOG_FORMAT", value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
 
     /// Which log lines are written: error, warn, info, debug, trace or off
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(long, env = "NM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
 }
 
@@ -73,6 +79,7 @@ mod tests {
             ["--log-format", "xml"],
             ["--log-level", "loud"],
             ["--own-pod", "a/b/c"],
+            ["--max-unavailable", "0"],
         ] {
             assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
         }

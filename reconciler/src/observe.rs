@@ -9,9 +9,11 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::budget::{Budgets, Charges};
 use nm_shared::machine::Machines;
-use nm_shared::node_patch::is_cordoned;
+use nm_shared::node_patch::{Past, is_cordoned};
 use nm_shared::observed::{Gathering, Observed};
-use nm_shared::{NodeMaintenance, Phase, pod};
+use nm_shared::quorum::{self, ETCD_NAMESPACE};
+use nm_shared::turn::Gate;
+use nm_shared::{NodeMaintenance, Phase, line, ownership, pod};
 
 use crate::context::{Context, Memory};
 use crate::pod_watches::Pods;
@@ -45,6 +47,7 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
     Observed {
         daemon_sets: Arc::new(context.cluster.daemon_sets()),
         forbidden,
+        gate: gate(context, maintenance, node.as_deref()),
         leases_forbidden: lease.as_ref().err().cloned(),
         lease: lease.ok().flatten(),
         budgets: budgets(context, pods.as_deref().unwrap_or_default(), &charges),
@@ -83,6 +86,33 @@ fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc
     };
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     found.map(|found| Machines::leaving(found, node, began)).unwrap_or_default()
+}
+
+/// What keeps a maintenance that has not begun from beginning.
+fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -> Gate {
+    let Some(node) = node.filter(|_| ownership::past(maintenance) != Past::Ours) else {
+        return Gate::default();
+    };
+    let maintenances = context.maintenances.state();
+    let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
+    // Of two that begin together the younger sees the older.
+    let goes_first = |other: &NodeMaintenance| {
+        ownership::past(other) == Past::Ours
+            || (other.metadata.deletion_timestamp.is_none()
+                && ownership::rank(other) < ownership::rank(maintenance))
+    };
+    let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));
+    let nodes = context.cluster.nodes.state();
+    // On OpenShift the webhook asks the guards, and their budget holds up the drain.
+    let openshift =
+        context.cluster.budgets.find(|budget| budget.namespace().as_deref() == Some(ETCD_NAMESPACE));
+    let quorum = match openshift {
+        Some(_) => None,
+        None => quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, None),
+    };
+    let all = maintenances.iter().map(AsRef::as_ref);
+    let line = context.max_unavailable.and_then(|limit| line::wait(maintenance, all, &nodes, limit));
+    Gate { quorum, line }
 }
 
 fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {

@@ -123,6 +123,7 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
         own_maintenances: OwnWrites::default(),
         own_nodes: OwnWrites::default(),
         memories: Memories::default(),
+        max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
         own_pod: flags.own_pod.clone(),
         client,
@@ -178,7 +179,10 @@ async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departu
     while let Some(departure) = departed.next().await {
         context.sweep();
         match departure {
-            Some(maintenance) => context.triggers.wake_node(&maintenance.spec.node_name),
+            Some(maintenance) => {
+                context.triggers.wake_node(&maintenance.spec.node_name);
+                context.triggers.wake_pending();
+            }
             None => context.triggers.wake_all(),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::reflector::{ObjectRef, Store};
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, Phase};
 
 /// Wakes maintenances. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +25,14 @@ impl Triggers {
     /// Wakes every maintenance of a node.
     pub(crate) fn wake_node(&self, node: &str) {
         self.wake(self.maintenances.state_filter(|maintenance| maintenance.spec.node_name == node));
+    }
+
+    /// Wakes the maintenances that have not begun: what they wait for may be over.
+    pub(crate) fn wake_pending(&self) {
+        let waits = |maintenance: &NodeMaintenance| {
+            maintenance.status.as_ref().and_then(|status| status.phase) == Some(Phase::Pending)
+        };
+        self.wake(self.maintenances.state_filter(waits));
     }
 
     /// Wakes every maintenance: after a watch was interrupted nobody knows what was missed.

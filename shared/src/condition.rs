@@ -31,6 +31,10 @@ pub enum ConditionReason {
     Blocked,
     /// The drain took longer than `timeoutSeconds`.
     TimedOut,
+    /// Etcd would lose its quorum.
+    QuorumAtRisk,
+    /// As many nodes as may be are unavailable already.
+    MaxUnavailable,
     /// Someone else has the node's lease.
     LeaseHeld,
     /// Someone else took the node's lease while it was ours.
@@ -65,6 +69,8 @@ impl ConditionReason {
             Self::Evicting => "Evicting",
             Self::Blocked => "Blocked",
             Self::TimedOut => "TimedOut",
+            Self::QuorumAtRisk => "QuorumAtRisk",
+            Self::MaxUnavailable => "MaxUnavailable",
             Self::LeaseHeld => "LeaseHeld",
             Self::LeaseLost => "LeaseLost",
             Self::MissingRights => "MissingRights",

@@ -19,10 +19,13 @@ use crate::progress::{Survey, if_changed};
 use crate::queue::{Queue, wait_until};
 use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::turn::{Turn, turn};
-use crate::{drain_status, node_conditions, node_lease, node_patch, ownership, pod, pod_state};
+use crate::{drain_status, node, node_conditions, node_lease, node_patch, ownership, pod, pod_state};
 
 /// Two status writes of one object are at least this far apart, unless the phase changes.
 const STATUS_PACE: Duration = Duration::from_millis(500);
+
+/// What others do wakes those who wait for them; should that be missed, they look again this much later.
+const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `maintenance` needs next.
 pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -> Decision {
@@ -56,7 +59,7 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
         decision.wanted = Some(HashSet::new());
         return decision;
     }
-    cordon(&mut decision, maintenance, node);
+    cordon(&mut decision, maintenance, observed, node);
     if let Some(error) = observed.forbidden.clone() {
         decision.wanted = Some(HashSet::new());
         give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
@@ -85,7 +88,7 @@ fn take_turn(
         give_up(decision, maintenance, ConditionReason::MissingRights, error, now);
         return false;
     }
-    match turn(maintenance, node, observed.lease.as_deref(), now) {
+    match turn(maintenance, node, observed.lease.as_deref(), &observed.gate, now) {
         Turn::Ours { write, renew_at } => {
             decision.lease = write;
             if let Some(at) = renew_at {
@@ -93,10 +96,10 @@ fn take_turn(
             }
             true
         }
-        Turn::Waits { error, until } => {
-            let status = drain_status::waiting(maintenance, ConditionReason::LeaseHeld, error, now);
+        Turn::Waits { reason, error, until } => {
+            let status = drain_status::waiting(maintenance, reason, error, now);
             settle_status(decision, maintenance, status, None, now);
-            decision.look_again_in(wait_until(until, now));
+            decision.look_again_in(until.map_or(LINE_PATIENCE, |until| wait_until(until, now)));
             false
         }
         Turn::Lost { error, attempts, next } => {
@@ -113,16 +116,21 @@ fn take_turn(
     }
 }
 
-fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, node: &Node) {
+fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed, node: &Node) {
     decision.node = node_patch::cordon(node, ownership::past(maintenance));
-    if decision.node.is_some() && ownership::past(maintenance) == Past::Ours {
-        let sentence = format!(
-            "Node {} was uncordoned during its maintenance, and is cordoned again",
-            maintenance.spec.node_name
-        );
+    if decision.node.is_none() {
+        return;
+    }
+    let name = &maintenance.spec.node_name;
+    let past = ownership::past(maintenance);
+    if past == Past::Ours {
+        let sentence = format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
         for subject in [Subject::Maintenance, Subject::Node] {
             decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
         }
+    } else if let (Past::Fresh, Some(violation)) = (past, &observed.gate.quorum) {
+        let sentence = format!("By annotation: {violation}");
+        decision.events.push(announce(Subject::Maintenance, EventReason::QuorumOverridden, sentence));
     }
 }
 
@@ -153,7 +161,7 @@ fn drain(
     };
     plan.give_up_on(|pod| observed.returned.contains(pod::uid(pod)) || is_given_up(maintenance, pod));
     let queue = Queue::new(&plan, &spec, observed, now);
-    let survey = Survey::new(&plan, observed, &queue.held, is_ready(node), now);
+    let survey = Survey::new(&plan, observed, &queue.held, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
     let next = drain_status::of_drain(maintenance, &survey, deadline, now);
     let timed_out = next.phase == Some(Phase::Failed);
@@ -271,11 +279,6 @@ fn announce_phase(
 
 fn announce(subject: Subject, reason: EventReason, note: String) -> Announcement {
     Announcement { subject, reason, note }
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().find(|condition| condition.type_ == "Ready").is_none_or(|ready| ready.status == "True")
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub enum Subject {
     Node,
 }
 
-/// The events of the medik8s node-maintenance-operator, and one of ours.
+/// The events of the medik8s node-maintenance-operator, and those of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventReason {
     /// The maintenance began.
@@ -108,6 +108,8 @@ pub enum EventReason {
     RemovedMaintenance,
     /// The node was given back.
     UncordonNode,
+    /// A control-plane node goes into maintenance although etcd may lose its quorum.
+    QuorumOverridden,
     /// Someone had uncordoned the node during its maintenance.
     RecordonNode,
 }
@@ -121,12 +123,13 @@ impl EventReason {
             Self::FailedMaintenance => "FailedMaintenance",
             Self::RemovedMaintenance => "RemovedMaintenance",
             Self::UncordonNode => "UncordonNode",
+            Self::QuorumOverridden => "QuorumOverridden",
             Self::RecordonNode => "RecordonNode",
         }
     }
 
     /// Whether the event is a warning.
     pub fn is_warning(self) -> bool {
-        matches!(self, Self::FailedMaintenance | Self::RecordonNode)
+        matches!(self, Self::FailedMaintenance | Self::QuorumOverridden | Self::RecordonNode)
     }
 }

@@ -31,6 +31,10 @@ pub const LEASE_HOLDER: &str = "node-maintenance";
 /// Annotation on a node in maintenance: what we changed, so that exactly that is undone.
 pub const UNDO_ANNOTATION: &str = "kubectl-nm.dev/undo";
 
+/// Annotation on a maintenance of a control-plane node that goes ahead although etcd may lose its quorum, with the value
+/// `true`.
+pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
+
 /// Annotation of a mirror pod: its kubelet runs it from a file, and no API call ends it.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 

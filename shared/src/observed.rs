@@ -14,12 +14,15 @@ use crate::drain_plan::DaemonSets;
 use crate::machine::Machines;
 use crate::maintenance::NodeMaintenance;
 use crate::status::PodReference;
+use crate::turn::Gate;
 
 /// The surroundings of one maintenance.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// The node; none if there is no node of that name.
     pub node: Option<Arc<Node>>,
+    /// What keeps the maintenance from beginning.
+    pub gate: Gate,
     /// The lease on the node, if there is one.
     pub lease: Option<Arc<Lease>>,
     /// The API server's sentence, if it refuses to list leases.

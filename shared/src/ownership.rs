@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
@@ -51,11 +52,14 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
 
 /// The name of the maintenance that has the node, if it is not `maintenance`: the oldest has it.
 pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
-    let rank = |nm: &NodeMaintenance| {
-        (nm.metadata.creation_timestamp.as_ref().map(|at| at.0), nm.metadata.name.clone())
-    };
     let oldest = rivals.iter().min_by_key(|rival| rank(rival))?;
     (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Where it stands among others by age; the name breaks a tie.
+pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>) {
+    let metadata = &maintenance.metadata;
+    (metadata.creation_timestamp.as_ref().map(|at| at.0), metadata.name.as_deref())
 }
 
 /// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,

@@ -79,7 +79,7 @@ fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
     let asked = |names: &[&str]| {
         let budgets = Budgets::new(names.iter().map(|name| budget(name)), &Charges::new());
         let attempts = HashMap::from([("a".to_owned(), attempt.clone())]);
-        let observed = Observed { attempts, budgets, ..Observed::default() };
+        let observed = Observed { budgets, attempts, ..Observed::default() };
         asked(&queue(&[pod("a", 0)], &json!({}), &observed)).len()
     };
     assert_eq!([asked(&["x", "y"]), asked(&["x"]), asked(&[])], [0, 1, 1]);

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 
-use crate::condition::{self, ConditionType};
+use crate::condition::{self, ConditionReason, ConditionType};
 use crate::maintenance::NodeMaintenance;
-use crate::names::LEASE_NAMESPACE;
+use crate::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use crate::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
 
 /// So many failed attempts to extend a lost lease are forgiven.
@@ -18,6 +18,15 @@ const FORGIVEN: i32 = 3;
 
 /// How far apart they are.
 const PACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// What keeps a maintenance that has not begun from beginning, wherever it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// That etcd would lose its quorum.
+    pub quorum: Option<String>,
+    /// Its place in line, where only so many nodes may be unavailable.
+    pub line: Option<String>,
+}
 
 /// Whose turn it is on a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +40,12 @@ pub enum Turn {
     },
     /// Not yet ours.
     Waits {
-        /// Who has the node.
+        /// For what.
+        reason: ConditionReason,
+        /// The same for a person.
         error: String,
-        /// When that may be over.
-        until: Timestamp,
+        /// When that may be over, where it is known.
+        until: Option<Timestamp>,
     },
     /// It was ours, and may be again.
     Lost {
@@ -52,26 +63,49 @@ pub enum Turn {
     },
 }
 
+/// Whether the maintenance goes ahead although etcd may lose its quorum.
+pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
+    let annotations = maintenance.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(OVERRIDE_QUORUM_ANNOTATION)).is_some_and(|value| value == "true")
+}
+
 /// Whose turn it is on `node`, whose lease this is.
-pub fn turn(maintenance: &NodeMaintenance, node: &Node, lease: Option<&Lease>, now: Timestamp) -> Turn {
+pub fn turn(
+    maintenance: &NodeMaintenance,
+    node: &Node,
+    lease: Option<&Lease>,
+    gate: &Gate,
+    now: Timestamp,
+) -> Turn {
     let status = maintenance.status.as_ref();
     let failures = status.map_or(0, |status| status.error_on_lease_count);
     if failures > FORGIVEN {
         let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
         return Turn::Forfeited { error };
     }
+    let had_it = status.is_some_and(|status| {
+        status.drain_progress > 0 || condition::holds(&status.conditions, ConditionType::Cordoned)
+    });
+    if !had_it {
+        if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
+            let error =
+                format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
+            return Turn::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None };
+        }
+        if let Some(place) = gate.line.clone() {
+            return Turn::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None };
+        }
+    }
     let foreign = match node_lease::claim(lease, node, now) {
         Claim::Held { renew_at } => return Turn::Ours { write: None, renew_at: Some(renew_at) },
         Claim::Take(write) => return Turn::Ours { write: Some(write), renew_at: None },
         Claim::Foreign(foreign) => foreign,
     };
-    let had_it = status.is_some_and(|status| {
-        status.drain_progress > 0 || condition::holds(&status.conditions, ConditionType::Cordoned)
-    });
     if !had_it {
         let error =
             format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, &foreign));
-        return Turn::Waits { error, until: foreign.until };
+        let until = Some(foreign.until);
+        return Turn::Waits { reason: ConditionReason::LeaseHeld, error, until };
     }
     let error =
         format!("failed to extend a lease that used to be owned by us: {}", held(maintenance, &foreign));
@@ -109,13 +143,15 @@ mod tests {
         }}))
         .unwrap();
         let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
-        turn(&maintenance, &node, Some(&lease), at(second))
+        turn(&maintenance, &node, Some(&lease), &Gate::default(), at(second))
     }
 
     #[test]
     fn a_node_that_another_has_is_waited_for() {
-        let Turn::Waits { error, until } = after(10, &json!({"phase": "Pending"})) else { panic!("no wait") };
-        assert_eq!(until, at(3600));
+        let Turn::Waits { error, until, .. } = after(10, &json!({"phase": "Pending"})) else {
+            panic!("no wait")
+        };
+        assert_eq!(until, Some(at(3600)));
         assert_eq!(
             error,
             "failed to obtain a lease that is not owned by us: lease medik8s-leases/node-n1 is held by \"nhc\""
@@ -146,5 +182,27 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"phase": "Running", "conditions": [cordoned]});
         assert!(matches!(after(1, &status), Turn::Lost { attempts: 1, .. }));
+    }
+
+    #[test]
+    fn the_gate_is_for_those_that_have_not_begun() {
+        let gate = Gate { quorum: Some("quorum".to_owned()), line: Some("place 2 in line".to_owned()) };
+        let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
+        let said = |annotations: Value, progress: i32, gate: &Gate| {
+            let maintenance = serde_json::from_value(json!({
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "m", "annotations": annotations}, "spec": {"nodeName": "n1"},
+                "status": {"phase": "Pending", "drainProgress": progress},
+            }));
+            match turn(&maintenance.unwrap(), &node, None, gate, at(0)) {
+                Turn::Waits { reason, .. } => Some(reason),
+                _ => None,
+            }
+        };
+        let overridden = json!({OVERRIDE_QUORUM_ANNOTATION: "true"});
+        assert_eq!(said(json!({}), 0, &gate), Some(ConditionReason::QuorumAtRisk));
+        assert_eq!(said(overridden.clone(), 0, &gate), Some(ConditionReason::MaxUnavailable));
+        assert_eq!(said(overridden, 0, &Gate { line: None, ..gate.clone() }), None);
+        assert_eq!(said(json!({}), 10, &gate), None, "it has begun");
     }
 }

@@ -10,6 +10,7 @@ mod kubectl;
 mod layout;
 mod lease;
 mod lifecycle;
+mod limits;
 mod manifests;
 mod object;
 mod plugin;

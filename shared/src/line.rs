@@ -1,0 +1,214 @@
+//! How many nodes may be out of service at once, and who waits for whom.
+//!
+//! Every maintenance comes to the same result by itself: those that wait are admitted in the order of their creation,
+//! for as long as the limit allows, so two that are decided at the same moment never both take the last place.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::condition::{self, ConditionType};
+use crate::maintenance::NodeMaintenance;
+use crate::{node, ownership};
+
+/// How many nodes may be unavailable at once: in maintenance, or not Ready for whatever reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    /// So many nodes.
+    Nodes(usize),
+    /// So many per cent of all nodes, rounded down, but never less than one node.
+    Percent(usize),
+}
+
+impl MaxUnavailable {
+    /// The limit for a cluster of `nodes` nodes.
+    pub fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Nodes(limit) => limit,
+            Self::Percent(percent) => (nodes * percent / 100).max(1),
+        }
+    }
+}
+
+/// A limit that is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be a number of nodes of at least 1, or a share such as 10% of at least 1% and at most 100%")]
+pub struct InvalidLimit;
+
+impl FromStr for MaxUnavailable {
+    type Err = InvalidLimit;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLimit> {
+        let number = |text: &str, most: usize| {
+            let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or(InvalidLimit)
+        };
+        match text.strip_suffix('%') {
+            Some(percent) => number(percent, 100).map(Self::Percent),
+            None => number(text, usize::MAX).map(Self::Nodes),
+        }
+    }
+}
+
+impl fmt::Display for MaxUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(limit) => write!(f, "{limit}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// Why `maintenance` waits, with its place in line; none if it may go to work.
+///
+/// `all` are the maintenances of the cluster, this one among them.
+pub fn wait<'a>(
+    maintenance: &NodeMaintenance,
+    all: impl IntoIterator<Item = &'a NodeMaintenance>,
+    nodes: &[impl AsRef<Node>],
+    limit: MaxUnavailable,
+) -> Option<String> {
+    if has_begun(maintenance) {
+        return None;
+    }
+    let all: Vec<&NodeMaintenance> = all.into_iter().collect();
+    let node = |name: &str| nodes.iter().map(AsRef::as_ref).find(|node| node::name(node) == name);
+    let is_control_plane = |name: &str| node(name).is_some_and(node::is_control_plane);
+    let begun = || all.iter().filter(|other| has_begun(other)).map(|other| other.spec.node_name.as_str());
+    let down = nodes.iter().map(AsRef::as_ref).filter(|node| !node::is_ready(node)).map(node::name);
+    let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
+    let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
+    let allowed = limit.of(nodes.len());
+
+    let mut line: Vec<&NodeMaintenance> = all.iter().copied().filter(|other| waits(other)).collect();
+    line.sort_by_key(|other| ownership::rank(other));
+    let mut ahead = 0;
+    for other in line.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
+        let name = other.spec.node_name.as_str();
+        let turn = if unavailable.contains(name) {
+            Ok(())
+        } else if is_control_plane(name) && !control_plane.is_empty() {
+            Err("one control-plane node at a time goes into maintenance".to_owned())
+        } else if unavailable.len() >= allowed {
+            let count = unavailable.len();
+            Err(format!("{count} of {} nodes are unavailable and {limit} may be", nodes.len()))
+        } else {
+            Ok(())
+        };
+        match turn {
+            Ok(()) => {
+                unavailable.insert(name);
+                control_plane.extend(is_control_plane(name).then_some(name));
+            }
+            Err(_) if other.metadata.uid != maintenance.metadata.uid => ahead += 1,
+            Err(reason) => return Some(format!("{reason}: place {} in line", ahead + 1)),
+        }
+        if other.metadata.uid == maintenance.metadata.uid {
+            return None;
+        }
+    }
+    None
+}
+
+/// Whether the node is out of service for it; it is until the object is gone.
+fn has_begun(maintenance: &NodeMaintenance) -> bool {
+    let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
+    conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
+}
+
+/// Whether it is to begin some day.
+fn waits(maintenance: &NodeMaintenance) -> bool {
+    maintenance.metadata.deletion_timestamp.is_none() && !has_begun(maintenance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn node(name: &str, ready: &str) -> Arc<Node> {
+        let labels = if name.starts_with("cp") {
+            json!({"node-role.kubernetes.io/control-plane": ""})
+        } else {
+            json!({})
+        };
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let node =
+            json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}});
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    /// A maintenance of the node of the same name, created at that second; with a `+` it has begun.
+    fn maintenance(text: &str, second: usize) -> NodeMaintenance {
+        let name = text.trim_end_matches('+');
+        let cordoned = if text.ends_with('+') { "True" } else { "False" };
+        let at = format!("2026-01-01T00:00:{second:02}Z");
+        serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": name, "uid": name, "creationTimestamp": at}, "spec": {"nodeName": name},
+            "status": {"conditions": [{"type": "Cordoned", "status": cordoned, "reason": "", "message": "", "lastTransitionTime": at}]},
+        }))
+        .unwrap()
+    }
+
+    /// What each of these maintenances, oldest first, waits for.
+    fn check(maintenances: &[&str], limit: &str, expected: &[Option<&str>]) {
+        let names = ["a", "b", "c", "d", "e", "f", "cp1", "cp2"];
+        let mut nodes: Vec<Arc<Node>> = names.map(|name| node(name, "True")).to_vec();
+        nodes.extend([node("down1", "False"), node("down2", "Unknown")]);
+        let all: Vec<NodeMaintenance> =
+            maintenances.iter().enumerate().map(|(second, text)| maintenance(text, second)).collect();
+        let limit = limit.parse().unwrap();
+        for (maintenance, expected) in all.iter().zip(expected) {
+            let found = wait(maintenance, all.iter().rev(), &nodes, limit);
+            assert_eq!(found.as_deref(), *expected, "{maintenances:?}: {:?}", maintenance.metadata.name);
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_down_count_and_the_others_wait_in_the_order_of_their_creation() {
+        let first = Some("4 of 10 nodes are unavailable and 4 may be: place 1 in line");
+        let second = Some("4 of 10 nodes are unavailable and 4 may be: place 2 in line");
+        check(&["a", "b", "c", "d"], "4", &[None, None, first, second]);
+        check(
+            &["a+", "b+", "c", "d"],
+            "40%",
+            &[None, None, Some("4 of 10 nodes are unavailable and 40% may be: place 1 in line")],
+        );
+        check(&["a+", "b+", "down1", "c"], "4", &[None, None, None, first]);
+        check(&["a", "no-such-node", "b", "c"], "5", &[None, None, None, None]);
+    }
+
+    #[test]
+    fn control_plane_nodes_go_one_at_a_time_and_hold_up_nobody_else() {
+        let one = Some("one control-plane node at a time goes into maintenance: place 1 in line");
+        check(&["cp1+", "cp2", "a"], "9", &[None, one, None]);
+        check(&["cp1", "cp2", "a"], "9", &[None, one, None]);
+    }
+
+    #[test]
+    fn a_maintenance_that_ends_keeps_its_place_until_it_is_gone_and_one_that_never_began_has_none() {
+        let mut ending = maintenance("a+", 0);
+        ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
+        let waiting = maintenance("b", 1);
+        let nodes = [node("a", "True"), node("b", "True")];
+        assert!(wait(&waiting, [&ending, &waiting], &nodes, MaxUnavailable::Nodes(1)).is_some());
+        let mut withdrawn = maintenance("a", 0);
+        withdrawn.metadata.deletion_timestamp = withdrawn.metadata.creation_timestamp.clone();
+        assert_eq!(wait(&waiting, [&withdrawn, &waiting], &nodes, MaxUnavailable::Nodes(1)), None);
+    }
+
+    #[test]
+    fn a_limit_is_a_number_of_nodes_or_a_share_of_them() {
+        for (text, expected) in [("3", Some(3)), ("25%", Some(2)), ("1%", Some(1)), ("100%", Some(10))] {
+            assert_eq!(text.parse::<MaxUnavailable>().ok().map(|limit| limit.of(10)), expected, "{text}");
+            assert_eq!(text.parse::<MaxUnavailable>().unwrap().to_string(), text);
+        }
+        for bad in ["", "0", "-1", "0%", "101%", "a", "1.5", "%"] {
+            assert_eq!(bad.parse::<MaxUnavailable>(), Err(InvalidLimit), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Maintenances that wait: for others, where only so many nodes may be unavailable, and for etcd's quorum.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::Reconciler;
+use nm_tests::until::until;
+use serde_json::json;
+
+use crate::{drained, start, stop};
+
+/// The status of a maintenance once it waits, and `holds`.
+async fn waiting(cluster: &Cluster, name: &str, holds: impl Fn(&str) -> bool) -> NodeMaintenanceStatus {
+    let wanted = |found: Option<&NodeMaintenance>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status.is_some_and(|status| status.phase == Some(Phase::Pending) && holds(&status.last_error))
+    };
+    until(&cluster.maintenances(), name, "waits", wanted).await.unwrap().status.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_nodes_are_unavailable_and_the_others_wait_in_line() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let all = nodes.len();
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
+    start(&cluster, "e2e-line-1", &nodes[0]).await;
+    drained(&cluster, "e2e-line-1").await;
+    // Creation times are whole seconds; the name breaks the tie.
+    start(&cluster, "e2e-line-2", &nodes[1]).await;
+    start(&cluster, "e2e-line-3", &nodes[2]).await;
+    let full = format!("1 of {all} nodes are unavailable and 1 may be");
+    let second = waiting(&cluster, "e2e-line-2", |error| error.ends_with("place 1 in line")).await;
+    assert_eq!(second.last_error, format!("{full}: place 1 in line"));
+    waiting(&cluster, "e2e-line-3", |error| error.ends_with("place 2 in line")).await;
+    assert!(cluster.node(&nodes[1]).await.spec.unwrap().unschedulable.is_none(), "not touched yet");
+
+    stop(&cluster, "e2e-line-1").await;
+    drained(&cluster, "e2e-line-2").await;
+    waiting(&cluster, "e2e-line-3", |error| error.ends_with("place 1 in line")).await;
+    stop(&cluster, "e2e-line-2").await;
+    drained(&cluster, "e2e-line-3").await;
+    stop(&cluster, "e2e-line-3").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_of_the_control_plane_stays_unless_someone_insists() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let api: Api<Node> = Api::all(cluster.client.clone());
+    let label = |value: Option<&str>| {
+        Patch::Merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": value}}}))
+    };
+    for node in &nodes[..3] {
+        api.patch(node, &PatchParams::default(), &label(Some(""))).await.unwrap();
+    }
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-quorum-1", &nodes[0]).await;
+    drained(&cluster, "e2e-quorum-1").await;
+    start(&cluster, "e2e-quorum-2", &nodes[1]).await;
+    let error = waiting(&cluster, "e2e-quorum-2", |_| true).await.last_error;
+    let expected = format!(
+        "can not put master/control-plane node into maintenance at this moment, disrupting node {} will violate etcd \
+         quorum: 1 of 3 control-plane nodes would be left, and 2 are a majority; the annotation \
+         {OVERRIDE_QUORUM_ANNOTATION}=true overrides this",
+        nodes[1]
+    );
+    assert_eq!(error, expected);
+    let insist = Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
+    cluster.maintenances().patch("e2e-quorum-2", &PatchParams::default(), &insist).await.unwrap();
+    drained(&cluster, "e2e-quorum-2").await;
+    for name in ["e2e-quorum-1", "e2e-quorum-2"] {
+        stop(&cluster, name).await;
+    }
+    for node in &nodes[..3] {
+        api.patch(node, &PatchParams::default(), &label(None)).await.unwrap();
+    }
+}
