@@ -18,3 +18,9 @@ mod effect;
 mod message;
 #[allow(dead_code, reason = "the dashboard is under construction")]
 mod options;
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod geometry;
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod model;
+#[allow(dead_code, reason = "the dashboard is under construction")]
+mod update;

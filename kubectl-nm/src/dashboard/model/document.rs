@@ -1,0 +1,97 @@
+//! A maintenance as YAML, for the pane that shows it.
+
+use kube::ResourceExt;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
+
+/// How many of the pods that are still to go are written out.
+const LISTED: usize = 20;
+
+/// A document, and what it was made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Document {
+    /// The object and its version.
+    made_from: Option<(String, String)>,
+    /// Line by line.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Document {
+    /// Writes the object out, unless that is done.
+    pub(crate) fn refresh(&mut self, maintenance: Option<&NodeMaintenance>) {
+        let version = maintenance
+            .map(|object| (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default()));
+        if self.made_from == version && !self.lines.is_empty() {
+            return;
+        }
+        self.lines = maintenance.map_or_else(|| vec![String::from("not in maintenance")], written);
+        self.made_from = version;
+    }
+}
+
+fn written(maintenance: &NodeMaintenance) -> Vec<String> {
+    let mut metadata = maintenance.metadata.clone();
+    // They are bookkeeping and bury everything else, and so do ten thousand pending pods.
+    metadata.managed_fields = None;
+    let status = maintenance.status.as_ref();
+    let left_out = status.map_or(0, |status| status.pending_pods.len().saturating_sub(LISTED));
+    let shown = NodeMaintenance { metadata, spec: maintenance.spec.clone(), status: status.map(shortened) };
+    let mut lines: Vec<String> = match serde_saphyr::to_string(&shown) {
+        Ok(text) => text.lines().map(str::to_owned).collect(),
+        Err(error) => vec![format!("# cannot be written as YAML: {error}")],
+    };
+    if left_out > 0 {
+        lines.push(format!("# {left_out} more pendingPods and pendingPodsRefs are left out here"));
+    }
+    lines
+}
+
+fn shortened(status: &NodeMaintenanceStatus) -> NodeMaintenanceStatus {
+    NodeMaintenanceStatus {
+        phase: status.phase,
+        drain_progress: status.drain_progress,
+        last_update: status.last_update.clone(),
+        last_error: status.last_error.clone(),
+        pending_pods: status.pending_pods.iter().take(LISTED).cloned().collect(),
+        pending_pods_refs: status.pending_pods_refs.iter().take(LISTED).cloned().collect(),
+        total_pods: status.total_pods,
+        eviction_pods: status.eviction_pods,
+        error_on_lease_count: status.error_on_lease_count,
+        conditions: status.conditions.clone(),
+        blocked_pods: status.blocked_pods.clone(),
+        migrating_pods: status.migrating_pods.clone(),
+        pod_counts: status.pod_counts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::maintenance::fixture::{requested, with_status};
+
+    #[test]
+    fn it_is_written_anew_only_when_the_object_is_another() {
+        let mut document = Document::default();
+        document.refresh(None);
+        assert_eq!(document.lines, ["not in maintenance"]);
+        let mut object = requested("n1");
+        document.refresh(Some(&object));
+        assert_eq!(document.lines[0], "apiVersion: nodemaintenance.medik8s.io/v1beta1");
+        object.spec.reason = Some("new kernel".into());
+        document.refresh(Some(&object));
+        assert!(!document.lines.join("\n").contains("new kernel"), "the version is the same");
+        object.metadata.resource_version = Some("2".into());
+        document.refresh(Some(&object));
+        assert!(document.lines.join("\n").contains("reason: new kernel"));
+    }
+
+    #[test]
+    fn a_long_list_of_pods_is_cut_and_says_so() {
+        let pods: Vec<String> = (0..10_000).map(|i| format!("p{i}")).collect();
+        let mut document = Document::default();
+        document.refresh(Some(&with_status("n1", json!({"phase": "Running", "pendingPods": pods}))));
+        assert!(document.lines.len() < 100, "{}", document.lines.len());
+        assert!(document.lines.last().unwrap().starts_with("# 9980 more"));
+    }
+}

@@ -1,0 +1,230 @@
+//! One node of the fleet: what its maintenance and its metadata say, in the words of a row.
+
+use std::cmp::Ordering;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_shared::{NodeMaintenance, PodCounts};
+
+use super::filter::Fields;
+use super::listing::{Row, Sort};
+use super::remedy;
+use crate::maintenance::{Standing, condition, pods_to_go, status};
+
+/// Seconds after which a maintenance that nobody has taken up is said to be so.
+const TAKEN_UP_WITHIN: i64 = 15;
+
+/// Where a node stands, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum NodeState {
+    /// Pods are refused.
+    Blocked,
+    /// It was given up.
+    Failed,
+    /// Nobody has taken it up.
+    Requested,
+    /// Pods are being moved.
+    Draining,
+    /// The node is being given back.
+    Stopping,
+    /// It waits for its turn.
+    Queued,
+    /// Every pod that was to go is gone.
+    Done,
+    /// It is not in maintenance.
+    Idle,
+}
+
+impl NodeState {
+    /// All of them, the worst first.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Blocked,
+        Self::Failed,
+        Self::Requested,
+        Self::Draining,
+        Self::Stopping,
+        Self::Queued,
+        Self::Done,
+        Self::Idle,
+    ];
+
+    /// The word for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Blocked => "BLOCKED",
+            Self::Failed => "FAILED",
+            Self::Requested => "REQUESTED",
+            Self::Draining => "DRAINING",
+            Self::Stopping => "STOPPING",
+            Self::Queued => "QUEUED",
+            Self::Done => "DONE",
+            Self::Idle => "IDLE",
+        }
+    }
+
+    fn of(maintenance: &NodeMaintenance) -> Self {
+        match Standing::of(maintenance) {
+            Standing::Requested => Self::Requested,
+            Standing::Pending => Self::Queued,
+            Standing::Running if status(maintenance).pod_counts.blocked > 0 => Self::Blocked,
+            Standing::Running => Self::Draining,
+            Standing::Drained => Self::Done,
+            Standing::Failed => Self::Failed,
+            Standing::Stopping => Self::Stopping,
+        }
+    }
+}
+
+/// A row of the fleet.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FleetRow {
+    key: String,
+    /// The node.
+    pub(crate) node: String,
+    /// Where it stands.
+    pub(crate) state: NodeState,
+    /// Per cent of the pods to move that are gone.
+    pub(crate) percent: i32,
+    /// How many pods are gone.
+    pub(crate) gone: i32,
+    /// How many were to go.
+    pub(crate) pods: i32,
+    /// How many are refused.
+    pub(crate) blocked: i32,
+    /// When the maintenance was asked for.
+    pub(crate) begun: Option<Timestamp>,
+    /// When it came to an end, good or bad.
+    pub(crate) ended: Option<Timestamp>,
+    /// What stands in the way of its pods: the obstacle, and for how many.
+    pub(crate) obstacles: Vec<(String, usize)>,
+    why: String,
+    namespaces: Vec<String>,
+}
+
+impl FleetRow {
+    /// The row of a maintenance.
+    pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
+        let status = status(maintenance);
+        let state = NodeState::of(maintenance);
+        let mut obstacles: Vec<(String, usize)> = Vec::new();
+        let mut namespaces: Vec<String> = Vec::new();
+        for pod in &status.blocked_pods {
+            let obstacle = remedy::obstacle(&pod.namespace, pod.reason, &pod.message);
+            match obstacles.iter_mut().find(|(known, _)| *known == obstacle) {
+                Some((_, count)) => *count += 1,
+                None => obstacles.push((obstacle, 1)),
+            }
+            if !namespaces.contains(&pod.namespace) {
+                namespaces.push(pod.namespace.clone());
+            }
+        }
+        let gone = match status.pod_counts {
+            counts if counts == PodCounts::default() => (status.eviction_pods - pods_to_go(status)).max(0),
+            counts => counts.gone,
+        };
+        let drained = condition(maintenance, "Drained").map(|condition| condition.last_transition_time.0);
+        let ended = match state {
+            NodeState::Done => drained,
+            NodeState::Failed => status.last_update.as_ref().map(|time| time.0),
+            _ => None,
+        };
+        Self {
+            key: maintenance.uid().unwrap_or_else(|| maintenance.name_any()),
+            node: maintenance.spec.node_name.clone(),
+            state,
+            percent: status.drain_progress,
+            gone,
+            pods: status.eviction_pods,
+            blocked: status.pod_counts.blocked,
+            begun: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            ended,
+            obstacles,
+            why: why(maintenance, state),
+            namespaces,
+        }
+    }
+
+    /// The row of a node that is not in maintenance.
+    pub(crate) fn idle(node: &str) -> Self {
+        Self {
+            key: format!("node/{node}"),
+            node: node.to_owned(),
+            state: NodeState::Idle,
+            percent: 0,
+            gone: 0,
+            pods: 0,
+            blocked: 0,
+            begun: None,
+            ended: None,
+            obstacles: Vec::new(),
+            why: String::from("not in maintenance"),
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// For how many seconds it has been going on, or went on.
+    pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
+        Some(self.ended.unwrap_or(now).duration_since(self.begun?).as_secs())
+    }
+
+    /// Why it stands where it stands; empty if there is nothing to say.
+    pub(crate) fn why(&self, now: Timestamp) -> &str {
+        let is_new = self.seconds(now).is_none_or(|seconds| seconds < TAKEN_UP_WITHIN);
+        match self.state {
+            NodeState::Requested if !is_new => "nothing has taken it up: is nm-reconciler running?",
+            _ => &self.why,
+        }
+    }
+}
+
+fn why(maintenance: &NodeMaintenance, state: NodeState) -> String {
+    let status = status(maintenance);
+    let first = status.blocked_pods.first();
+    match (state, first) {
+        (NodeState::Blocked, Some(pod)) => {
+            let short = remedy::in_short(&pod.namespace, pod.reason, &pod.message);
+            match status.pod_counts.blocked - 1 {
+                0 => short,
+                more => format!("{short} (+{more})"),
+            }
+        }
+        (NodeState::Stopping, _) => String::from("the node is being given back"),
+        (NodeState::Done | NodeState::Idle, _) => String::new(),
+        _ if !status.last_error.is_empty() => status.last_error.clone(),
+        _ if state == NodeState::Queued => {
+            condition(maintenance, "Drained").map(|condition| condition.message.clone()).unwrap_or_default()
+        }
+        _ => String::new(),
+    }
+}
+
+impl Row for FleetRow {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
+        // Without a beginning is younger than everything.
+        let begun = |row: &Self| (row.begun.is_none(), row.begun);
+        let first = match by {
+            Sort::Risk => (self.state, -self.blocked).cmp(&(other.state, -other.blocked)),
+            Sort::Name => Ordering::Equal,
+            Sort::Progress => self.percent.cmp(&other.percent),
+            Sort::Age => begun(self).cmp(&begun(other)),
+        };
+        first.then_with(|| self.node.cmp(&other.node)).then_with(|| self.key.cmp(&other.key))
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            node: Some(&self.node),
+            namespaces: self.namespaces.iter().map(String::as_str).collect(),
+            state: self.state.word(),
+            texts: [&self.why, "", "", ""],
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked > 0 || self.state == NodeState::Failed
+    }
+}

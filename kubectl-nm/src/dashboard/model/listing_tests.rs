@@ -1,0 +1,123 @@
+//! What a listing keeps true while its rows change.
+
+use super::*;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Entry(String, u32);
+
+impl Row for Entry {
+    fn key(&self) -> &str {
+        &self.0
+    }
+
+    fn order(&self, other: &Self, by: Sort) -> Ordering {
+        let by_name = self.0.cmp(&other.0);
+        if by == Sort::Name { by_name } else { self.1.cmp(&other.1).then(by_name) }
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields { texts: [&self.0, "", "", ""], ..Fields::default() }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.1 == 0
+    }
+}
+
+fn entry(name: &str, risk: u32) -> Entry {
+    Entry(name.to_owned(), risk)
+}
+
+fn listing(entries: &[(&str, u32)]) -> Listing<Entry> {
+    let mut listing = Listing::default();
+    listing.replace(entries.iter().map(|(name, risk)| entry(name, *risk)));
+    listing
+}
+
+fn names(listing: &Listing<Entry>) -> String {
+    (0..listing.len()).filter_map(|index| listing.nth(index)).map(|entry| entry.0.as_str()).collect()
+}
+
+fn selected(listing: &Listing<Entry>) -> &str {
+    listing.selected().map_or("", |entry| &entry.0)
+}
+
+#[test]
+fn rows_stay_sorted_whatever_is_put_and_removed() {
+    let mut listing = listing(&[("c", 1), ("a", 3), ("b", 2)]);
+    assert_eq!(names(&listing), "cba");
+    listing.put(entry("d", 2));
+    assert_eq!(names(&listing), "cbda");
+    listing.put(entry("a", 0));
+    assert_eq!(names(&listing), "acbd");
+    listing.remove("c");
+    listing.remove("nobody");
+    listing.put(entry("e", 9));
+    assert_eq!(names(&listing), "abde");
+    listing.reverse();
+    listing.put(entry("f", 10));
+    assert_eq!(names(&listing), "fedba");
+    listing.sort_by(Sort::Name);
+    listing.put(entry("c", 0));
+    assert_eq!(names(&listing), "fedcba");
+    assert_eq!((listing.total(), listing.len()), (6, 6));
+}
+
+#[test]
+fn filters_hold_for_rows_that_come_later() {
+    let mut listing = listing(&[("ax", 1), ("bx", 0), ("cy", 0)]);
+    listing.filter_by(Filter::new("x"));
+    assert_eq!(names(&listing), "bxax");
+    listing.put(entry("dx", 0));
+    listing.put(entry("ey", 0));
+    assert_eq!(names(&listing), "bxdxax");
+    listing.toggle_blocked_only();
+    assert_eq!(names(&listing), "bxdx");
+    listing.put(entry("bx", 5));
+    assert_eq!(names(&listing), "dx");
+    listing.filter_by(Filter::default());
+    listing.toggle_blocked_only();
+    assert_eq!(listing.len(), 5);
+}
+
+#[test]
+fn the_selection_follows_its_row_once_somebody_has_moved_it() {
+    let mut listing = listing(&[("a", 1), ("b", 2), ("c", 3)]);
+    listing.put(entry("0", 0));
+    assert_eq!(selected(&listing), "0", "it stays at the top before");
+    listing.step(2);
+    assert_eq!(selected(&listing), "b");
+    listing.put(entry("9", 0));
+    listing.put(entry("b", 9));
+    assert_eq!((selected(&listing), listing.at()), ("b", 4));
+    listing.remove("b");
+    assert_eq!(selected(&listing), "c", "the last one takes its place");
+    listing.step(-100);
+    assert_eq!(selected(&listing), "0");
+    listing.step(100);
+    assert_eq!(selected(&listing), "c");
+    listing.go_to_top();
+    listing.put(entry("!", 0));
+    assert_eq!(selected(&listing), "!");
+    listing.replace([]);
+    assert!(listing.selected().is_none());
+}
+
+#[test]
+fn the_window_moves_no_more_than_it_must() {
+    let letters: Vec<(String, u32)> =
+        (0..10).map(|i| (char::from(b'a' + i).to_string(), u32::from(i))).collect();
+    let letters: Vec<(&str, u32)> = letters.iter().map(|(name, risk)| (name.as_str(), *risk)).collect();
+    let mut listing = listing(&letters);
+    for (index, window) in [(2, 0..4), (3, 0..4), (4, 1..5), (2, 1..5), (9, 6..10), (0, 0..4)] {
+        listing.select(index);
+        listing.fit(4);
+        assert_eq!(listing.window(4), window, "{index}");
+    }
+    listing.select(9);
+    listing.fit(4);
+    assert_eq!(listing.window(20), 0..10);
+    assert_eq!(listing.window(0), 10..10);
+    listing.filter_by(Filter::new("a"));
+    assert_eq!(listing.window(4), 0..1);
+}

@@ -1,0 +1,258 @@
+//! Everything that the dashboard knows: what the cluster said, and what its user is looking at.
+//!
+//! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
+
+pub(crate) mod dialog;
+pub(crate) mod document;
+pub(crate) mod filter;
+pub(crate) mod fleet;
+pub(crate) mod fleet_row;
+pub(crate) mod happenings;
+pub(crate) mod links;
+pub(crate) mod listing;
+pub(crate) mod pace;
+pub(crate) mod pod_row;
+pub(crate) mod pods;
+pub(crate) mod remedy;
+pub(crate) mod start_plan;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nm_shared::{BlockReason, NodeMaintenance};
+
+use self::dialog::{Dialog, Field};
+use self::document::Document;
+use self::filter::Filter;
+use self::fleet::Fleet;
+use self::fleet_row::FleetRow;
+use self::happenings::Happenings;
+use self::links::{Freshness, Links};
+use self::listing::{Row, Sort};
+use self::pods::Pods;
+use self::remedy::{Case, Remedy};
+use super::message::Feed;
+use super::options::Options;
+use crate::text::harmless;
+
+/// A node that is looked at.
+#[derive(Debug)]
+pub(crate) struct OpenNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its pods.
+    pub(crate) pods: Pods,
+    /// What happened to it.
+    pub(crate) happenings: Happenings,
+}
+
+/// What the side pane shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Events about the open node.
+    Events,
+    /// The maintenance as YAML.
+    Document,
+}
+
+/// A word in passing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Notice {
+    /// The word.
+    pub(crate) text: String,
+    /// Whether something went wrong.
+    pub(crate) is_bad: bool,
+    /// When it was said.
+    pub(crate) at: Timestamp,
+}
+
+/// Everything that the dashboard knows.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// What it was told at first.
+    pub(crate) options: Options,
+    /// The time.
+    pub(crate) now: Timestamp,
+    /// Columns and rows of the terminal.
+    pub(crate) size: (u16, u16),
+    /// All maintenances.
+    pub(crate) fleet: Fleet,
+    /// The node that is looked at.
+    pub(crate) open: Option<OpenNode>,
+    /// How fresh it all is.
+    pub(crate) links: Links,
+    /// What stands before everything else.
+    pub(crate) dialog: Option<Dialog>,
+    /// The filter while it is being typed, and what it was before.
+    pub(crate) typing: Option<(Field, Filter)>,
+    /// The side pane.
+    pub(crate) side: Option<Side>,
+    /// Whether keys move the side pane.
+    pub(crate) side_has_focus: bool,
+    /// The first line of the side pane on the screen.
+    pub(crate) side_top: usize,
+    /// The YAML of the side pane.
+    pub(crate) document: Document,
+    /// Since when the picture stands still, if it does.
+    pub(crate) paused: Option<Timestamp>,
+    /// A word in passing.
+    pub(crate) notice: Option<Notice>,
+}
+
+impl Model {
+    /// A dashboard that has heard nothing yet.
+    pub(crate) fn new(options: Options) -> Self {
+        let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
+        let open = match options.nodes.as_slice() {
+            [name] => Some(OpenNode::new(name)),
+            _ => None,
+        };
+        Self {
+            now: options.now,
+            size: options.size,
+            options,
+            fleet: Fleet::of(scope),
+            open,
+            links: Links::default(),
+            dialog: None,
+            typing: None,
+            side: None,
+            side_has_focus: false,
+            side_top: 0,
+            document: Document::default(),
+            paused: None,
+            notice: None,
+        }
+    }
+
+    /// The node whose pods are to be watched.
+    pub(crate) fn opened(&self) -> Option<&str> {
+        self.open.as_ref().map(|open| open.name.as_str())
+    }
+
+    /// All maintenances that are known.
+    pub(crate) fn maintenances(&self) -> impl Iterator<Item = &NodeMaintenance> {
+        self.fleet.maintenances().map(AsRef::as_ref)
+    }
+
+    /// The maintenance that is looked at: that of the open node, or of the selected row.
+    pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
+        match &self.open {
+            Some(open) => self.fleet.maintenance_of(&open.name),
+            None => self.fleet.maintenance(self.fleet.rows.selected()?.key()),
+        }
+    }
+
+    /// How fresh what is on the screen is.
+    pub(crate) fn freshness(&self) -> Freshness<'_> {
+        self.links.overall(self.open.is_some())
+    }
+
+    /// Whether the names of all nodes are known.
+    pub(crate) fn nodes_are_known(&self) -> bool {
+        matches!(self.links.of(Feed::Nodes), Freshness::Live | Freshness::Stale { .. })
+    }
+
+    /// What the rows on the screen are sorted by, and whether the other way round.
+    pub(crate) fn sorting(&self) -> (Sort, bool) {
+        match &self.open {
+            Some(open) => open.pods.rows.sorting(),
+            None => self.fleet.rows.sorting(),
+        }
+    }
+
+    /// The filter of the rows on the screen.
+    pub(crate) fn filter(&self) -> &Filter {
+        match &self.open {
+            Some(open) => open.pods.rows.filter(),
+            None => self.fleet.rows.filter(),
+        }
+    }
+
+    /// Whether only blocked rows are on the screen.
+    pub(crate) fn blocked_only(&self) -> bool {
+        match &self.open {
+            Some(open) => open.pods.rows.blocked_only(),
+            None => self.fleet.rows.blocked_only(),
+        }
+    }
+
+    /// What is in the way of the selected row, as `shop/cart-0: PDB shop/cart needs 3, has 3`, and what to do about it.
+    pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
+        if let Some(open) = &self.open {
+            let selected = open.pods.rows.selected().filter(|row| row.is_blocked());
+            let row = selected.or_else(|| open.pods.worst())?;
+            let owner = Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty());
+            let pod = (row.id.namespace.as_str(), row.id.name.as_str());
+            return Some(self.explain(&open.name, pod, owner, row.stand.reason?, &row.stand.message));
+        }
+        let maintenance = self.maintenance()?;
+        let pod = maintenance.status.as_ref()?.blocked_pods.first()?;
+        let name = (pod.namespace.as_str(), pod.name.as_str());
+        Some(self.explain(&maintenance.spec.node_name, name, None, pod.reason, &pod.message))
+    }
+
+    /// What a person would want to paste elsewhere: the command that helps the selected row, or what is known of it.
+    pub(crate) fn worth_copying(&self) -> Option<String> {
+        let selected_is_blocked = match &self.open {
+            Some(open) => open.pods.rows.selected().is_some_and(Row::is_blocked),
+            None => self.fleet.rows.selected().is_some_and(Row::is_blocked),
+        };
+        let command = self.remedy().filter(|_| selected_is_blocked).map(|(_, remedy)| remedy.command);
+        let text = command.or_else(|| self.selected_line())?;
+        // It will be pasted where line breaks and controls are obeyed.
+        Some(harmless(&text))
+    }
+
+    /// What is known of the selected row, in a line.
+    fn selected_line(&self) -> Option<String> {
+        if let Some(open) = &self.open {
+            let row = open.pods.rows.selected()?;
+            let (id, stand) = (&row.id, &row.stand);
+            let line = format!("{} {}/{} {}", stand.place.word(), id.namespace, id.name, stand.message);
+            return Some(line.trim_end().to_owned());
+        }
+        let row = self.fleet.rows.selected()?;
+        let FleetRow { node, state, percent, gone, pods, .. } = row;
+        let line = format!("{node} {} {percent}% {gone}/{pods} {}", state.word(), row.why(self.now));
+        Some(line.trim_end().to_owned())
+    }
+
+    /// Filters the rows on the screen.
+    pub(crate) fn filter_by(&mut self, filter: Filter) {
+        match &mut self.open {
+            Some(open) => open.pods.rows.filter_by(filter),
+            None => self.fleet.rows.filter_by(filter),
+        }
+    }
+
+    /// Says a word in passing.
+    pub(crate) fn say(&mut self, text: String) {
+        self.notice = Some(Notice { text, is_bad: false, at: self.now });
+    }
+
+    /// Says what went wrong.
+    pub(crate) fn complain(&mut self, text: String) {
+        self.notice = Some(Notice { text, is_bad: true, at: self.now });
+    }
+
+    fn explain(
+        &self,
+        node: &str,
+        (namespace, name): (&str, &str),
+        owner: Option<&str>,
+        reason: BlockReason,
+        message: &str,
+    ) -> (String, Remedy) {
+        let case = Case { kubectl: &self.options.kubectl, node, namespace, name, owner, reason, message };
+        let why = format!("{namespace}/{name}: {}", remedy::in_short(namespace, reason, message));
+        (why, remedy::remedy(&case))
+    }
+}
+
+impl OpenNode {
+    /// A node of which nothing has been heard yet.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), pods: Pods::default(), happenings: Happenings::default() }
+    }
+}

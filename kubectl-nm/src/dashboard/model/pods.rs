@@ -1,0 +1,246 @@
+//! The pods of the open node: those that the watch sees joined with what the status says of them.
+//!
+//! A pod that the watch saw going is remembered as gone. Who may not list pods sees those that the status names.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use nm_shared::drain_plan::Verdict;
+use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, pod};
+
+use super::listing::{Listing, Row};
+use super::pod_row::{Facts, Place, PodId, PodRow, Stand};
+use crate::maintenance::status;
+
+/// With more changes than this at once, sorting anew is less work than moving row by row.
+const MANY: usize = 256;
+
+/// The pods of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Pods {
+    facts: HashMap<String, Facts>,
+    /// What the verdicts were made by.
+    spec: DrainSpec,
+    /// The rows.
+    pub(crate) rows: Listing<PodRow>,
+    /// Whether the watch has told of all pods.
+    pub(crate) complete: bool,
+    /// Whether the user may not list pods.
+    pub(crate) hidden: bool,
+}
+
+impl Pods {
+    /// All of them.
+    pub(crate) fn see_all(
+        &mut self,
+        pods: &[Arc<Pod>],
+        maintenance: Option<&NodeMaintenance>,
+        now: Timestamp,
+    ) {
+        self.complete = true;
+        self.hidden = false;
+        self.spec = spec(maintenance);
+        let facts = pods.iter().map(|pod| Facts::of(pod, &self.spec, now));
+        self.facts = facts.map(|facts| (facts.id.key.clone(), facts)).collect();
+        self.replace(maintenance, now);
+    }
+
+    /// One is new or changed.
+    pub(crate) fn see(&mut self, pod: &Arc<Pod>, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let facts = Facts::of(pod, &self.spec, now);
+        self.rows.put(row(&facts, &Told::by(maintenance), now));
+        self.facts.insert(facts.id.key.clone(), facts);
+    }
+
+    /// One is gone.
+    pub(crate) fn see_gone(&mut self, pod: &Pod, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let uid = pod::uid(pod);
+        self.facts.remove(uid);
+        match self.rows.get(uid).filter(|row| maintenance.is_some() && is_missed(row)) {
+            Some(row) => self.rows.put(gone(row, now)),
+            None => self.rows.remove(uid),
+        }
+    }
+
+    /// The user may not list pods: all there is to show is in the status.
+    pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        self.hidden = true;
+        self.facts.clear();
+        self.replace(maintenance, now);
+    }
+
+    /// The maintenance changed. Says whether the pods must be seen again, because other pods are to go.
+    pub(crate) fn rejoin(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+        if self.hidden {
+            self.replace(maintenance, now);
+            return false;
+        }
+        let told = Told::by(maintenance);
+        self.update(&told, now, |_| true);
+        self.complete && maintenance.is_some() && spec(maintenance) != self.spec
+    }
+
+    /// Time went by.
+    pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let told = Told::by(maintenance);
+        self.update(&told, now, Facts::is_ending);
+    }
+
+    /// The first blocked pod on the screen's list: what to look at when nothing blocked is selected.
+    pub(crate) fn worst(&self) -> Option<&PodRow> {
+        self.rows.nth(0).filter(|row| row.is_blocked())
+    }
+
+    /// Brings the rows of these pods up to date.
+    fn update(&mut self, told: &Told<'_>, now: Timestamp, concerned: impl Fn(&Facts) -> bool) {
+        let changed = |facts: &&Facts| {
+            let row = self.rows.get(&facts.id.key);
+            row.is_none_or(|row| row.stand != stand(facts, told, now))
+        };
+        let concerned = self.facts.values().filter(|facts| concerned(facts));
+        let changed: Vec<PodRow> = concerned.filter(changed).map(|facts| row(facts, told, now)).collect();
+        if changed.len() < MANY {
+            for row in changed {
+                self.rows.put(row);
+            }
+            return;
+        }
+        let keys: HashSet<String> = changed.iter().map(|row| row.key().to_owned()).collect();
+        let same = self.rows.all().filter(|row| !keys.contains(row.key())).cloned();
+        let rows: Vec<PodRow> = same.chain(changed).collect();
+        self.rows.replace(rows);
+    }
+
+    /// Makes all rows anew; those of pods that were there and are no longer are of pods that went.
+    fn replace(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let told = Told::by(maintenance);
+        let mut rows: Vec<PodRow> = if self.hidden {
+            told.rows()
+        } else {
+            self.facts.values().map(|facts| row(facts, &told, now)).collect()
+        };
+        if maintenance.is_some() {
+            let there: HashSet<&str> = rows.iter().map(Row::key).collect();
+            let missed = self.rows.all().filter(|row| is_missed(row) && !there.contains(row.key()));
+            let missed: Vec<PodRow> = missed.map(|row| gone(row, now)).collect();
+            rows.extend(missed);
+        }
+        self.rows.replace(rows);
+    }
+}
+
+/// What a status says of pods, by namespace and name.
+#[derive(Default)]
+struct Told<'a> {
+    in_maintenance: bool,
+    blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
+    migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
+    pending: Vec<(&'a str, &'a str)>,
+    /// Whether every pod that is neither blocked nor ending has been asked to go.
+    all_asked: bool,
+    /// How many blocked pods it counts but does not list.
+    unlisted: i32,
+}
+
+impl<'a> Told<'a> {
+    fn by(maintenance: Option<&'a NodeMaintenance>) -> Self {
+        let Some(maintenance) = maintenance else { return Self::default() };
+        let status = status(maintenance);
+        let blocked =
+            status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let migrating = status.migrating_pods.iter().flatten();
+        let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
+        let pending = status.pending_pods_refs.iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str()));
+        let counts = &status.pod_counts;
+        let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
+        Self {
+            in_maintenance: true,
+            blocked: blocked.collect(),
+            migrating: migrating.collect(),
+            pending: pending.collect(),
+            all_asked: counts.waiting == 0 && counts.evicting > 0,
+            unlisted: (counts.blocked - listed).max(0),
+        }
+    }
+
+    /// What is said of the pod of that name, if anything is.
+    fn of(&self, namespace: &str, name: &str) -> Option<Stand> {
+        if let Some(pod) = self.blocked.get(&(namespace, name)) {
+            return Some(Stand {
+                since: Some(pod.since.0),
+                reason: Some(pod.reason),
+                message: pod.message.clone(),
+                attempts: pod.attempts,
+                ..Stand::at(Place::Blocked)
+            });
+        }
+        let pod = self.migrating.get(&(namespace, name))?;
+        let message = match (&pod.source, &pod.target) {
+            (_, Some(target)) => format!("{} to {target}", pod.machine),
+            (_, None) => format!("{} to a node yet to be found", pod.machine),
+        };
+        let since = pod.since.as_ref().map(|since| since.0);
+        Some(Stand { since, message, ..Stand::at(Place::Migrating) })
+    }
+
+    /// A row for every pod that is still to go.
+    fn rows(&self) -> Vec<PodRow> {
+        let row = |(namespace, name): &(&str, &str)| {
+            let id = PodId {
+                key: format!("{namespace}/{name}"),
+                namespace: (*namespace).to_owned(),
+                name: (*name).to_owned(),
+                owner: String::new(),
+            };
+            let stand = self.of(namespace, name).unwrap_or_else(|| Stand::at(Place::ToGo));
+            PodRow { id: Arc::new(id), stand }
+        };
+        self.pending.iter().map(row).collect()
+    }
+}
+
+fn row(facts: &Facts, told: &Told<'_>, now: Timestamp) -> PodRow {
+    PodRow { id: Arc::clone(&facts.id), stand: stand(facts, told, now) }
+}
+
+fn stand(facts: &Facts, told: &Told<'_>, now: Timestamp) -> Stand {
+    if !told.in_maintenance {
+        return Stand::at(Place::Running);
+    }
+    let seen = facts.stand(now);
+    if matches!(facts.verdict, Verdict::Skip(_)) {
+        return seen;
+    }
+    match (seen.place, told.of(&facts.id.namespace, &facts.id.name)) {
+        // The pod is newer than the status, which may still speak of the time before it was asked to go.
+        (Place::Ending, Some(told)) if told.reason != Some(nm_shared::BlockReason::NodeNotReady) => seen,
+        (_, Some(told)) => told,
+        (Place::Waiting, None) if told.all_asked => Stand::at(Place::Evicting),
+        (Place::Waiting, None) if told.unlisted > 0 => {
+            Stand { message: format!("or one of {} blocked that are not listed", told.unlisted), ..seen }
+        }
+        (_, None) => seen,
+    }
+}
+
+/// Whether a pod that is there no longer went because it was to go.
+fn is_missed(row: &PodRow) -> bool {
+    !matches!(row.stand.place, Place::Stays | Place::Running)
+}
+
+fn gone(row: &PodRow, now: Timestamp) -> PodRow {
+    match row.stand.place {
+        Place::Gone => row.clone(),
+        _ => PodRow { id: Arc::clone(&row.id), stand: Stand { since: Some(now), ..Stand::at(Place::Gone) } },
+    }
+}
+
+fn spec(maintenance: Option<&NodeMaintenance>) -> DrainSpec {
+    maintenance.and_then(|maintenance| maintenance.spec.drain.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "pods_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! The dialogs: what opens them, what is typed in them, and what they let through.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
+
+use super::motion::{Motion, motion};
+use super::typing::edit;
+use crate::dashboard::effect::Effect;
+use crate::dashboard::model::Model;
+use crate::dashboard::model::dialog::{
+    Dialog, Field, StartDialog, StartField, StopDialog, Target, is_confirmed,
+};
+use crate::dashboard::model::fleet_row::NodeState;
+use crate::dashboard::model::start_plan::StartPlan;
+
+/// Opens the dialog that starts maintenances.
+pub(super) fn open_start(model: &mut Model) {
+    if refuse_if_readonly(model) {
+        return;
+    }
+    let idle: Vec<&str> = match &model.open {
+        Some(open) if model.fleet.maintenance_of(&open.name).is_none() => vec![&open.name],
+        Some(_) => Vec::new(),
+        None => {
+            let marked = model.fleet.marked.iter().filter_map(|key| model.fleet.rows.get(key));
+            let rows: Vec<_> = if model.fleet.marked.is_empty() {
+                model.fleet.rows.selected().into_iter().collect()
+            } else {
+                marked.collect()
+            };
+            rows.into_iter().filter(|row| row.state == NodeState::Idle).map(|row| row.node.as_str()).collect()
+        }
+    };
+    let nodes = Field::new(idle.join(" "));
+    model.dialog = Some(Dialog::Start(StartDialog { nodes, ..StartDialog::default() }));
+}
+
+/// Opens the dialog that stops the open node's maintenance, the marked ones, or the selected one.
+pub(super) fn open_stop(model: &mut Model) {
+    if refuse_if_readonly(model) {
+        return;
+    }
+    let fleet = &model.fleet;
+    let objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
+        model.maintenance().into_iter().collect()
+    } else {
+        let mut marked: Vec<_> = fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).collect();
+        marked.sort_by(|a, b| a.spec.node_name.cmp(&b.spec.node_name));
+        marked
+    };
+    let going = objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+    let targets: Vec<Target> = going.map(|object| target(object)).collect();
+    if targets.is_empty() {
+        let words =
+            if objects.is_empty() { "nothing is in maintenance here" } else { "it is stopping already" };
+        model.complain(words.to_owned());
+    } else {
+        model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+    }
+}
+
+/// A key in a dialog.
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+    match model.dialog.take() {
+        Some(Dialog::Help(top)) => {
+            help(model, top, key.code);
+            Vec::new()
+        }
+        Some(Dialog::Start(dialog)) => start(model, dialog, key),
+        Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
+        None => Vec::new(),
+    }
+}
+
+/// Text that is pasted into a dialog.
+pub(super) fn paste(model: &mut Model, text: &str) {
+    match &mut model.dialog {
+        Some(Dialog::Start(dialog)) => dialog.field().add(text),
+        Some(Dialog::Stop(dialog)) => dialog.count.add(text),
+        Some(Dialog::Help(_)) | None => {}
+    }
+}
+
+fn help(model: &mut Model, top: usize, code: KeyCode) {
+    let page = isize::from(i8::try_from(model.size.1).unwrap_or(i8::MAX));
+    let top = match motion(code) {
+        Some(Motion::By(by)) => top.saturating_add_signed(by),
+        Some(Motion::Pages(pages)) => top.saturating_add_signed(pages * page),
+        Some(Motion::Top) => 0,
+        Some(Motion::Bottom) => usize::MAX,
+        None if matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q')) => return,
+        None => top,
+    };
+    model.dialog = Some(Dialog::Help(top));
+}
+
+fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effect> {
+    let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known());
+    match key.code {
+        KeyCode::Esc => return Vec::new(),
+        KeyCode::Tab | KeyCode::Down | KeyCode::BackTab | KeyCode::Up => dialog.next(plan.nodes.len() > 1),
+        KeyCode::Enter if is_confirmed(&dialog.count, plan.nodes.len()) => {
+            let objects = plan.objects(dialog.reason.text());
+            model.fleet.marked.clear();
+            return vec![Effect::Start(objects)];
+        }
+        // What is missing is where to go on.
+        KeyCode::Enter if plan.nodes.len() > 1 => dialog.focus = StartField::Count,
+        KeyCode::Enter => dialog.focus = StartField::Nodes,
+        _ => edit(dialog.field(), key),
+    }
+    model.dialog = Some(Dialog::Start(dialog));
+    Vec::new()
+}
+
+fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect> {
+    match key.code {
+        KeyCode::Esc => return Vec::new(),
+        KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
+            model.fleet.marked.clear();
+            let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
+            return vec![Effect::Stop(targets.collect())];
+        }
+        _ => edit(&mut dialog.count, key),
+    }
+    model.dialog = Some(Dialog::Stop(dialog));
+    Vec::new()
+}
+
+fn refuse_if_readonly(model: &mut Model) -> bool {
+    if model.options.readonly {
+        model.complain(String::from("read-only: nothing is started or stopped here"));
+    }
+    model.options.readonly
+}
+
+fn target(object: &NodeMaintenance) -> Target {
+    Target {
+        node: object.spec.node_name.clone(),
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+    }
+}
