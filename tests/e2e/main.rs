@@ -5,24 +5,35 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod comes_back;
+mod drain_spec;
+mod ended_midway;
+mod grace;
 mod inheritance;
+mod kept_up;
 mod kubectl;
 mod layout;
 mod lease;
 mod lifecycle;
 mod limits;
 mod manifests;
+mod node_deleted;
 mod object;
 mod plugin;
 mod program;
 mod requests;
 mod rights;
+mod same_name;
 mod sample;
 mod showroom;
+mod takeover;
+mod time_limits;
 mod virtual_machines;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_sandbox::request_log::Entry;
+use nm_sandbox::sandbox::Sandbox;
 use nm_shared::condition::{ConditionType, holds};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
@@ -62,6 +73,19 @@ async fn once(
     let wanted =
         |found: Option<&NodeMaintenance>| found.and_then(|found| found.status.as_ref()).is_some_and(&holds);
     until(&cluster.maintenances(), name, what, wanted).await.unwrap().status.unwrap()
+}
+
+/// Changes how a maintenance drains its node.
+async fn change(cluster: &Cluster, name: &str, drain: Value) {
+    let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
+    cluster.maintenances().patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The evictions that the reconciler has asked for, oldest first. Only a sandbox tells.
+fn evictions(sandbox: &Sandbox) -> Vec<Entry> {
+    let ours =
+        |entry: &Entry| entry.user_agent.starts_with("nm-reconciler/") && entry.subresource == "eviction";
+    sandbox.requests().all().into_iter().filter(ours).collect()
 }
 
 /// All that a maintenance may change of a node, for comparing before and after. Status and heartbeats are the kubelet's.

@@ -69,3 +69,26 @@ where
         Err(_) => panic!("waited {PATIENCE:?}: {what}"),
     }
 }
+
+/// The uids of all objects that a selection ever named, in the order in which they came, once there are `count`.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub async fn until_seen<K>(api: Api<K>, selection: watcher::Config, count: usize) -> Vec<String>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut uids: Vec<String> = Vec::new();
+    let search = async {
+        let mut objects = watcher(api, selection).default_backoff().applied_objects().boxed();
+        while uids.len() < count {
+            let Some(object) = objects.next().await else { panic!("the watch ended") };
+            let uid = object.ok().and_then(|object| object.meta().uid.clone());
+            uids.extend(uid.filter(|uid| !uids.contains(uid)));
+        }
+    };
+    if tokio::time::timeout(PATIENCE, search).await.is_err() {
+        panic!("waited {PATIENCE:?} for {count} objects; seen: {uids:?}");
+    }
+    uids
+}

@@ -1,6 +1,6 @@
 //! What runs on a test's cluster.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -50,16 +50,23 @@ impl Workload {
 
     /// A deployment, once all of its pods are Running.
     pub async fn deployment(&self, name: &str, replicas: usize) {
-        let labels = json!({"app": name});
-        let deployment = parse(json!({
-            "metadata": {"name": name},
-            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
-                "metadata": {"labels": labels},
-                "spec": pod_spec(),
-            }},
-        }));
+        self.deployment_of(name, replicas, &pod_spec()).await;
+    }
+
+    /// The same with pods of another spec.
+    pub async fn deployment_of(&self, name: &str, replicas: usize, spec: &Value) {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
+        let deployment = parse(owner(name, replicas, spec));
         deployments.create(&PostParams::default(), &deployment).await.unwrap();
+        self.until_running(name, replicas).await;
+    }
+
+    /// A stateful set, once all of its pods are Running.
+    pub async fn stateful_set_of(&self, name: &str, replicas: usize, spec: &Value) {
+        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut set = owner(name, replicas, spec);
+        set["spec"]["serviceName"] = json!(name);
+        sets.create(&PostParams::default(), &parse(set)).await.unwrap();
         self.until_running(name, replicas).await;
     }
 
@@ -145,8 +152,30 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
+/// What makes new pods out of a template.
+fn owner(name: &str, replicas: usize, pod_spec: &Value) -> Value {
+    let labels = json!({"app": name});
+    json!({
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels}, "spec": pod_spec,
+        }},
+    })
+}
+
+/// The spec of pods that run on this node and nowhere else, whatever becomes of it.
+pub fn pinned_to(node: &str) -> Value {
+    let here = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+    let mut spec = pod_spec();
+    spec["tolerations"] = json!([{"operator": "Exists"}]);
+    spec["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]},
+    }});
+    spec
+}
+
 /// The spec of a pod that runs anywhere and does nothing.
-pub fn pod_spec() -> Value {
+fn pod_spec() -> Value {
     json!({
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
         "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}],
