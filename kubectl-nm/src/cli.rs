@@ -55,7 +55,7 @@ impl Command {
         match self {
             Self::Start(_) | Self::Stop(_) => true,
             Self::Status(_) => false,
-            Self::Watch(args) => args.until.is_some(),
+            Self::Watch(args) => args.has_goal(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Every request that the plugin makes: `NodeMaintenance` objects, and whether a node exists.
+//! Every request that the plugin makes, but for the dashboard's watches: `NodeMaintenance` objects, and whether a node
+//! exists.
 //!
 //! Requests are tried again for a few seconds while the server says that it is busy, are bounded by
 //! `--request-timeout`, and fail as [`Error`]s that a person can read.
@@ -51,17 +52,39 @@ pub(crate) enum Deletion {
 pub(crate) struct Cluster {
     client: kube::Client,
     server: String,
+    context: String,
+    kubectl: String,
     request_timeout: Option<Duration>,
 }
 
 impl From<Connected> for Cluster {
     fn from(connected: Connected) -> Self {
-        let Connected { client, server, request_timeout } = connected;
-        Self { client, server, request_timeout }
+        let Connected { client, server, context, kubectl, request_timeout } = connected;
+        Self { client, server, context, kubectl, request_timeout }
     }
 }
 
 impl Cluster {
+    /// The client, for the dashboard's watches.
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The address of the server, for messages.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The name that people have for the cluster: that of the kubeconfig's context, where there is one.
+    pub(crate) fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// How kubectl is called for this cluster, for commands to paste.
+    pub(crate) fn kubectl(&self) -> &str {
+        &self.kubectl
+    }
+
     fn api(&self) -> Api<NodeMaintenance> {
         Api::all(self.client.clone())
     }

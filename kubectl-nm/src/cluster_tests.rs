@@ -31,7 +31,14 @@ pub(crate) fn cluster(
         }
     });
     let client = kube::Client::new(service, "default");
-    (Cluster { client, server: "https://c:6443".into(), request_timeout: None }, requests)
+    let cluster = Cluster {
+        client,
+        server: "https://c:6443".into(),
+        context: "c".into(),
+        kubectl: "kubectl".into(),
+        request_timeout: None,
+    };
+    (cluster, requests)
 }
 
 /// All maintenances as the server lists them.

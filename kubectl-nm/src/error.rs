@@ -90,6 +90,10 @@ pub(crate) enum Error {
     #[error("error: cannot show the maintenances: {0}")]
     Unshowable(String),
 
+    /// The terminal does not do as it is told.
+    #[error("error: cannot use the terminal: {0}")]
+    Screen(#[source] io::Error),
+
     /// The program cannot even begin.
     #[error("error: cannot start: {0}")]
     Runtime(#[source] io::Error),
@@ -149,6 +153,7 @@ impl Error {
                 "`kubectl nm status` lists the maintenances, `kubectl nm start {}` begins one",
                 nodes.join(" ")
             ),
+            Self::Screen(_) => String::from("`kubectl nm watch --output lines` does without the screen"),
             Self::Server { .. } | Self::Unshowable(_) | Self::Runtime(_) | Self::Closed(_) => return None,
         })
     }

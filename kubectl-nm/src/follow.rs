@@ -17,6 +17,8 @@ const FIRST_REMINDER: Duration = Duration::from_secs(5);
 /// How often it says so again.
 const REMINDERS: Duration = Duration::from_secs(30);
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Something that a wait reacts to.
 #[derive(Debug)]
 pub(crate) enum Moment {
@@ -24,6 +26,8 @@ pub(crate) enum Moment {
     News(News),
     /// It has been going on for a while.
     Reminder,
+    /// A second has passed, for what shows the time.
+    Second,
     /// The time given ran out.
     TimedOut(Duration),
     /// The user gave up.
@@ -47,6 +51,8 @@ pub(crate) async fn follow(
     let deadline = timeout.and_then(|after| Some((begun.checked_add(after)?, after)));
     let mut reminders = interval_at(begun + FIRST_REMINDER, REMINDERS);
     reminders.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seconds = interval_at(begun + SECOND, SECOND);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         let moment = tokio::select! {
             biased;
@@ -58,6 +64,7 @@ pub(crate) async fn follow(
             },
             after = past(deadline) => Moment::TimedOut(after),
             _ = reminders.tick() => Moment::Reminder,
+            _ = seconds.tick() => Moment::Second,
         };
         if let ControlFlow::Break(exit) = react(moment)? {
             return Ok(exit);
@@ -90,7 +97,7 @@ mod tests {
             Moment::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             Moment::Interrupted => ControlFlow::Break(Exit::Interrupted),
             Moment::News(News::Restored) => ControlFlow::Break(Exit::Done),
-            Moment::News(_) | Moment::Reminder => ControlFlow::Continue(()),
+            Moment::News(_) | Moment::Reminder | Moment::Second => ControlFlow::Continue(()),
         }
     }
 

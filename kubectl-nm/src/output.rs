@@ -35,6 +35,9 @@ impl Closed {
 pub(crate) struct Output {
     data: Sink,
     talk: Sink,
+    terminal: bool,
+    /// Lines that somebody else will print, while somebody else has the terminal.
+    held: Option<Vec<Line>>,
 }
 
 struct Sink {
@@ -48,7 +51,22 @@ impl Output {
         Self {
             data: Sink { coloured: coloured(colour, io::stdout().is_terminal()), to: Box::new(io::stdout()) },
             talk: Sink { coloured: coloured(colour, io::stderr().is_terminal()), to: Box::new(io::stderr()) },
+            terminal: !is_dumb()
+                && io::stdin().is_terminal()
+                && io::stdout().is_terminal()
+                && io::stderr().is_terminal(),
+            held: None,
         }
+    }
+
+    /// Whether a person sits at a terminal that can be drawn on, and reads and types there.
+    pub(crate) fn is_on_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Whether what was asked for is coloured.
+    pub(crate) fn is_coloured(&self) -> bool {
+        self.data.coloured
     }
 
     /// A line of what was asked for.
@@ -57,6 +75,10 @@ impl Output {
     ///
     /// When stdout is closed.
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), Closed> {
+        if let Some(held) = &mut self.held {
+            held.push(line.clone());
+            return Ok(());
+        }
         self.data.line(line)
     }
 
@@ -71,8 +93,27 @@ impl Output {
 
     /// A line about what goes on.
     pub(crate) fn talk(&mut self, line: &Line) {
+        if let Some(held) = &mut self.held {
+            held.push(line.clone());
+            return;
+        }
         // Nobody listens: what is asked for is still worth doing.
         let _ = self.talk.line(line);
+    }
+
+    /// Keeps lines from now on for [`Self::held`], because somebody else has the terminal.
+    pub(crate) fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// The lines kept since this was asked last.
+    pub(crate) fn held(&mut self) -> Vec<Line> {
+        self.held.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Prints again. What is still kept is lost.
+    pub(crate) fn release(&mut self) {
+        self.held = None;
     }
 
     /// What the command line parser has to say: help and versions are data, everything else is talk.
@@ -99,7 +140,12 @@ impl Sink {
 /// Whether a stream is coloured, by the environment of this process.
 fn coloured(colour: Colour, terminal: bool) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    decide(colour, terminal, set("NO_COLOR"), std::env::var_os("TERM").is_some_and(|term| term == "dumb"))
+    decide(colour, terminal, set("NO_COLOR"), is_dumb())
+}
+
+/// Whether the terminal can do nothing but print.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Whether to colour. `--color` has the last word, then <https://no-color.org>.
@@ -155,7 +201,10 @@ pub(crate) mod captured {
     pub(crate) fn output() -> (Output, Captured) {
         let captured = Captured { data: Shared::default(), talk: Shared::default() };
         let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false };
-        (Output { data: sink(&captured.data), talk: sink(&captured.talk) }, captured)
+        (
+            Output { data: sink(&captured.data), talk: sink(&captured.talk), terminal: false, held: None },
+            captured,
+        )
     }
 }
 
@@ -179,6 +228,19 @@ mod tests {
                 "{colour:?} {terminal} {no_color} {dumb}"
             );
         }
+    }
+
+    #[test]
+    fn lines_are_kept_while_somebody_else_has_the_terminal() {
+        let (mut out, captured) = captured::output();
+        out.hold();
+        out.data(&Line::new("a")).unwrap();
+        out.talk(&Line::new("b"));
+        assert_eq!(out.held(), [Line::new("a"), Line::new("b")]);
+        assert_eq!((out.held().len(), captured.data().len()), (0, 0));
+        out.release();
+        out.talk(&Line::new("c"));
+        assert_eq!(captured.talk(), "c\n");
     }
 
     #[test]

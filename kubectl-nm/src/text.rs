@@ -61,6 +61,11 @@ impl Line {
         self
     }
 
+    /// Its parts and what they mean, for those who draw.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (Style, &str)> {
+        self.0.iter().map(|(style, text)| (*style, text.as_str()))
+    }
+
     /// The text with colours for a terminal.
     pub(crate) fn painted(&self) -> String {
         let mut painted = String::new();

@@ -3,6 +3,7 @@
 //! `start --wait`, `stop --wait` and `watch` differ in how they speak and in what ends them; all else is the same, and
 //! is here. Nothing here does I/O but for printing, so that whole stories can be told in tests.
 
+use std::io;
 use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
@@ -13,12 +14,14 @@ use crate::changes::Change;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::Moment;
-use crate::maintenance::{Standing, headline, node};
+use crate::live::Live;
+use crate::maintenance::{Standing, headline};
 use crate::news::News;
+use crate::outlook::Outlook;
 use crate::output::Output;
-use crate::picture::Picture;
+use crate::parting::{self, tally};
 use crate::text::{Line, Style};
-use crate::wait::{Goal, Target, Verdict, verdict};
+use crate::wait::{Goal, Target, Verdict};
 
 /// How changes are told.
 #[derive(Clone, Copy, Debug)]
@@ -33,26 +36,35 @@ pub(crate) enum Voice {
 pub(crate) struct Vigil<'a> {
     out: &'a mut Output,
     voice: Voice,
-    /// The nodes it is about; all if none is named.
-    nodes: Vec<String>,
-    picture: Picture,
-    goal: Option<Goal>,
-    /// What is still waited for. `None` until the picture is complete, if it is not known before.
-    open: Option<Vec<Target>>,
+    outlook: Outlook,
+    live: Option<Live>,
     lost: bool,
+    /// Whether something was said since the last reminder.
+    spoke: bool,
 }
 
 impl<'a> Vigil<'a> {
     /// Waits until these targets have reached the goal.
     pub(crate) fn for_targets(out: &'a mut Output, goal: Goal, targets: Vec<Target>) -> Self {
-        let nodes: Vec<String> = targets.iter().map(|target| target.node.clone()).collect();
-        Self { open: Some(targets), ..Self::over(out, Voice::Progress, nodes, Some(goal)) }
+        Self::of(out, Voice::Progress, Outlook::for_targets(goal, targets))
     }
 
-    /// Watches these nodes, or all; with a goal until it is reached by all maintenances that there are at first.
-    pub(crate) fn over(out: &'a mut Output, voice: Voice, nodes: Vec<String>, goal: Option<Goal>) -> Self {
-        let picture = Picture::of(nodes.clone());
-        Self { out, voice, nodes, picture, goal, open: None, lost: false }
+    /// Says what happens to what the outlook is on, until its end.
+    pub(crate) fn of(out: &'a mut Output, voice: Voice, outlook: Outlook) -> Self {
+        Self { out, voice, outlook, live: None, lost: false, spoke: false }
+    }
+
+    /// Shows below what it says how things stand, where that can be: on a terminal that can be drawn on.
+    pub(crate) fn with_live_lines(mut self) -> Self {
+        if self.out.is_on_terminal() {
+            let nodes = self.outlook.nodes().len();
+            // A terminal that does not say where its cursor is gets lines only.
+            self.live = Live::below(nodes, self.out.is_coloured()).ok();
+        }
+        if self.live.is_some() {
+            self.out.hold();
+        }
+        self
     }
 
     /// Takes in a moment, says what is to be said, and breaks off when it is over.
@@ -61,7 +73,30 @@ impl<'a> Vigil<'a> {
     ///
     /// When stdout is closed, or there is nothing to wait for where there should be.
     pub(crate) fn react(&mut self, moment: Moment) -> Result<ControlFlow<Exit>, Error> {
+        let reaction = self.react_in_lines(moment);
+        let over = !matches!(reaction, Ok(ControlFlow::Continue(())));
+        if let Err(error) = self.show(over) {
+            return reaction.and(Err(Error::Screen(error)));
+        }
+        reaction
+    }
+
+    /// Prints what was said above the live lines and draws these, or removes them when it is over.
+    fn show(&mut self, over: bool) -> io::Result<()> {
+        let Some(mut live) = self.live.take() else { return Ok(()) };
+        live.print(&self.out.held())?;
+        if over {
+            self.out.release();
+            return live.remove();
+        }
+        live.draw(self.outlook.picture(), Timestamp::now())?;
+        self.live = Some(live);
+        Ok(())
+    }
+
+    fn react_in_lines(&mut self, moment: Moment) -> Result<ControlFlow<Exit>, Error> {
         match moment {
+            Moment::Second => Ok(ControlFlow::Continue(())),
             Moment::News(News::Event(event)) => self.see(*event),
             Moment::News(News::Lost(error)) => {
                 self.lost = true;
@@ -78,7 +113,7 @@ impl<'a> Vigil<'a> {
                 Ok(ControlFlow::Continue(()))
             }
             Moment::Reminder => {
-                self.remind();
+                self.remind()?;
                 Ok(ControlFlow::Continue(()))
             }
             Moment::TimedOut(after) => {
@@ -93,27 +128,42 @@ impl<'a> Vigil<'a> {
     }
 
     fn see(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
-        let was_complete = self.picture.is_complete();
-        for change in self.picture.apply(event) {
-            self.tell(&change)?;
+        let seen = self.outlook.see(event)?;
+        for change in &seen.changes {
+            self.tell(change)?;
         }
-        if !self.picture.is_complete() {
-            return Ok(ControlFlow::Continue(()));
+        if seen.begun {
+            self.begin();
         }
-        if !was_complete {
-            self.begin()?;
+        match seen.exit {
+            Some(exit) => self.conclude(&seen.settled, exit).map(ControlFlow::Break),
+            None => self.settle_all(&seen.settled).map(ControlFlow::Continue),
         }
-        self.settle()
+    }
+
+    /// Says how it is over.
+    ///
+    /// # Errors
+    ///
+    /// When stdout is closed.
+    pub(crate) fn conclude(&mut self, settled: &[(Target, Verdict)], exit: Exit) -> Result<Exit, Error> {
+        self.settle_all(settled)?;
+        if matches!(exit, Exit::Failed | Exit::Lost) {
+            self.say_what_goes_on();
+        }
+        Ok(exit)
+    }
+
+    fn settle_all(&mut self, settled: &[(Target, Verdict)]) -> Result<(), Error> {
+        settled.iter().try_for_each(|(target, verdict)| self.settle(target, verdict))
     }
 
     fn tell(&mut self, change: &Change) -> Result<(), Error> {
         for line in change.lines() {
+            self.spoke = true;
             match self.voice {
                 Voice::Journal(now) => {
-                    // Whole seconds; the rounding cannot fail for a time of this age of the world.
-                    let now = now().round(Unit::Second).unwrap_or_default();
-                    let stamp = Line::default().with(Style::Dim, now.to_string());
-                    self.out.data(&stamp.and(format!(" {} ", change.node())).join(line))?;
+                    self.out.data(&stamped(now()).and(format!(" {} ", change.node())).join(line))?;
                 }
                 Voice::Progress => self.out.talk(&Line::new(format!("node/{}: ", change.node())).join(line)),
             }
@@ -121,74 +171,45 @@ impl<'a> Vigil<'a> {
         Ok(())
     }
 
-    /// Finds out what is waited for, and says what there is not.
-    fn begin(&mut self) -> Result<(), Error> {
-        if self.open.is_some() {
-            return Ok(());
+    /// Says what there is not.
+    fn begin(&mut self) {
+        if matches!(self.voice, Voice::Progress) {
+            return;
         }
-        let without: Vec<String> = self
-            .nodes
-            .iter()
-            .filter(|name| !self.picture.objects().any(|object| node(object) == *name))
-            .cloned()
-            .collect();
-        if self.goal == Some(Goal::Drained) && !without.is_empty() {
-            return Err(Error::NotInMaintenance(without));
-        }
-        for name in without {
+        for name in self.outlook.without() {
             self.out.talk(&Line::new(format!("node/{name} is not in maintenance")));
         }
-        if self.nodes.is_empty() && self.picture.objects().next().is_none() {
+        if self.outlook.nodes().is_empty() && self.outlook.picture().objects().next().is_none() {
             self.out.talk(&Line::new("No maintenances found."));
         }
-        self.open = self.goal.map(|_| self.picture.objects().map(Target::from).collect());
+    }
+
+    /// Says that a target reached its goal, or why it never will.
+    fn settle(&mut self, target: &Target, verdict: &Verdict) -> Result<(), Error> {
+        match verdict {
+            Verdict::Open => {}
+            Verdict::Reached => self.reached(target)?,
+            Verdict::Failed(why) => {
+                let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+                self.complain(target, &format!("the maintenance failed{why}"));
+            }
+            Verdict::Deleted => {
+                self.complain(target, "the maintenance was stopped before the node was drained");
+            }
+            Verdict::Replaced => {
+                self.complain(target, "the maintenance was stopped, and another one has begun");
+            }
+        }
         Ok(())
     }
 
-    /// Looks whose goal is reached or out of reach.
-    fn settle(&mut self) -> Result<ControlFlow<Exit>, Error> {
-        let (Some(goal), Some(open)) = (self.goal, self.open.take()) else {
-            return Ok(ControlFlow::Continue(()));
+    fn reached(&mut self, target: &Target) -> Result<(), Error> {
+        let what = match self.outlook.goal() {
+            Some(Goal::Drained) => "drained",
+            Some(Goal::Stopped) => "maintenance stopped",
+            None => return Ok(()),
         };
-        let mut still_open = Vec::new();
-        let mut bad = None;
-        for target in open {
-            match verdict(goal, &target, &self.picture) {
-                Verdict::Open => still_open.push(target),
-                Verdict::Reached => self.reached(goal, &target)?,
-                Verdict::Failed(why) => {
-                    let why = if why.is_empty() { why } else { format!(": {why}") };
-                    self.complain(&target, &format!("the maintenance failed{why}"));
-                    bad = bad.or(Some(Exit::Failed));
-                }
-                Verdict::Deleted => {
-                    self.complain(&target, "the maintenance was stopped before the node was drained");
-                    bad = bad.or(Some(Exit::Lost));
-                }
-                Verdict::Replaced => {
-                    self.complain(&target, "the maintenance was stopped, and another one has begun");
-                    bad = bad.or(Some(Exit::Lost));
-                }
-            }
-        }
-        let over = still_open.is_empty();
-        self.open = Some(still_open);
-        Ok(match bad {
-            Some(exit) => {
-                self.say_what_goes_on();
-                ControlFlow::Break(exit)
-            }
-            None if over => ControlFlow::Break(Exit::Done),
-            None => ControlFlow::Continue(()),
-        })
-    }
-
-    fn reached(&mut self, goal: Goal, target: &Target) -> Result<(), Error> {
         if matches!(self.voice, Voice::Progress) {
-            let what = match goal {
-                Goal::Drained => "drained",
-                Goal::Stopped => "maintenance stopped",
-            };
             self.out.data(&Line::new(format!("node/{} ", target.node)).with(Style::Good, what))?;
         }
         Ok(())
@@ -198,27 +219,36 @@ impl<'a> Vigil<'a> {
         self.out.talk(&Line::new(format!("node/{}: ", target.node)).with(Style::Bad, what));
     }
 
-    /// After a while, says what the wait hangs on, if nothing seems to work on it.
-    fn remind(&mut self) {
-        if self.lost || !self.picture.is_complete() {
-            return;
+    /// After a while, says what the wait hangs on, if nothing seems to work on it; and that it is still there, where
+    /// lines are read later and elsewhere.
+    fn remind(&mut self) -> Result<(), Error> {
+        let spoke = std::mem::take(&mut self.spoke);
+        if let Voice::Journal(now) = self.voice
+            && !spoke
+        {
+            let standing = if self.lost { Line::new("no connection") } else { tally(self.outlook.picture()) };
+            self.out.data(&stamped(now()).and(" - ").join(standing))?;
         }
-        for target in self.open.iter().flatten() {
-            let Some(object) = self.picture.get(&target.uid) else { continue };
-            if let Some(hitch) = hitch(object, self.goal) {
+        if self.lost || !self.outlook.picture().is_complete() {
+            return Ok(());
+        }
+        for target in self.outlook.open() {
+            let Some(object) = self.outlook.picture().get(&target.uid) else { continue };
+            if let Some(hitch) = hitch(object, self.outlook.goal()) {
                 self.out.talk(&Line::new(format!("node/{}: ", target.node)).and(hitch));
             }
         }
+        Ok(())
     }
 
     /// Says why it ends before the goal, how things stand and how to go on.
     fn part(&mut self, why: &str) {
-        if self.goal.is_none() {
+        if self.outlook.goal().is_none() {
             return;
         }
         self.out.talk(&Line::default().with(Style::Bad, why));
-        for target in self.open.iter().flatten() {
-            if let Some(object) = self.picture.get(&target.uid) {
+        for target in self.outlook.open() {
+            if let Some(object) = self.outlook.picture().get(&target.uid) {
                 self.out.talk(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
             }
         }
@@ -226,26 +256,16 @@ impl<'a> Vigil<'a> {
     }
 
     fn say_what_goes_on(&mut self) {
-        let open = match &self.open {
-            Some(open) => open.iter().map(|target| target.node.clone()).collect(),
-            None => self.nodes.clone(),
-        };
-        let nodes = open.join(" ");
-        let (what, until) = match self.goal {
-            Some(Goal::Drained) => ("maintenance goes on", "drained"),
-            Some(Goal::Stopped) => ("nodes are given back all the same", "stopped"),
-            None => return,
-        };
-        if nodes.is_empty() {
-            return;
+        for line in parting::what_goes_on(self.outlook.goal(), &self.outlook.open_nodes()) {
+            self.out.talk(&line);
         }
-        self.out.talk(&Line::new(format!("{what}: {}", open.join(", "))));
-        let hint = Line::new(format!("hint: `kubectl nm watch {nodes} --until {until}` waits again"));
-        self.out.talk(&match self.goal {
-            Some(Goal::Drained) => hint.and(format!(", `kubectl nm stop {nodes}` gives up")),
-            _ => hint,
-        });
     }
+}
+
+/// The time, in whole seconds.
+fn stamped(now: Timestamp) -> Line {
+    // The rounding cannot fail for a time of this age of the world.
+    Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())
 }
 
 /// What a maintenance hangs on that nobody seems to work on.

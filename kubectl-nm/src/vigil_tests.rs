@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
+use crate::outlook::End;
 use crate::output::captured::{Captured, output};
 
 fn noon() -> Timestamp {
@@ -57,7 +58,10 @@ fn watch(
 ) -> (Result<Option<Exit>, Error>, Captured) {
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
-    let exit = live(Vigil::over(&mut out, Voice::Journal(noon), nodes, goal), moments);
+    let exit = live(
+        Vigil::of(&mut out, Voice::Journal(noon), Outlook::over(nodes, goal.map_or(End::Never, End::Goal))),
+        moments,
+    );
     (exit, captured)
 }
 

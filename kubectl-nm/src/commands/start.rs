@@ -111,7 +111,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     if !args.wait {
         return Ok(Exit::Done);
     }
-    let mut vigil = Vigil::for_targets(out, Goal::Drained, targets);
+    let mut vigil = Vigil::for_targets(out, Goal::Drained, targets).with_live_lines();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
 }

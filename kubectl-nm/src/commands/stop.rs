@@ -98,7 +98,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     if !args.wait || targets.is_empty() {
         return Ok(Exit::Done);
     }
-    let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets);
+    let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets).with_live_lines();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
 }

@@ -1,36 +1,61 @@
-//! `kubectl nm watch`: a plain line for every change, for logs and scripts.
+//! `kubectl nm watch`: the dashboard on a terminal; elsewhere a line for every change, for logs and scripts.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use nm_shared::NodeMaintenance;
 
 use crate::cluster::Cluster;
+use crate::dashboard::{self, Ended, Look, ThemeName};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::follow::follow;
+use crate::follow::{Moment, follow};
 use crate::interrupt::interrupted;
 use crate::news::news;
+use crate::outlook::{End, Outlook};
 use crate::output::Output;
+use crate::parting;
+use crate::report::Report;
 use crate::vigil::{Vigil, Voice};
 use crate::wait::Goal;
 use crate::{duration, node_name};
 
 const EXAMPLES: &str = "\
 Examples:
-  # Follow all maintenances until Ctrl-C
+  # The dashboard of all maintenances; ? shows its keys
   kubectl nm watch
 
-  # Follow one node's until it is drained
+  # One node's, with its pods, until it is drained
   kubectl nm watch node-1 --until drained --timeout 1h
 
-Exit codes: 0 reached, 1 not in maintenance, 3 failed, 4 stopped or replaced meanwhile,
-124 timed out, 130 interrupted.
-Times are in UTC.";
+  # Lines for a log, also on a terminal
+  kubectl nm watch --output lines
 
-/// Follow maintenances, one line a change
+  # What is blocked, as it happens
+  kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'
+
+Exit codes: 0 reached or left, 1 not in maintenance, 3 failed, 4 stopped or replaced meanwhile,
+124 timed out, 130 interrupted, or left before the goal was reached.
+Closing the dashboard never ends a maintenance. Times are in UTC.";
+
+const JSON: &str = "\
+With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
+  snapshot   live, maintenances[]: everything there is, at first, when the connection was lost or
+             is back, and every 30 s at least
+  node       node, maintenance, uid, state, progress, pods{}, reason, error: a maintenance changed;
+             state: Requested, Pending, Running, Succeeded, Failed, Stopping or Gone
+  pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
+             unblocked, migrating (with machine, source, target, since) or gone
+  condition  node, condition, status, reason, message, since
+  done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
+New fields and types may be added; what is there keeps its meaning within a version.";
+
+/// Follow maintenances, on a terminal in a dashboard
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is named
     #[arg(value_name = "NODE", value_parser = node_name::parse)]
@@ -38,11 +63,76 @@ pub(crate) struct WatchArgs {
 
     /// End when this is true of every maintenance that there is at first
     #[arg(long, value_name = "GOAL")]
-    pub(crate) until: Option<Goal>,
+    until: Option<Goal>,
+
+    /// End when every maintenance is drained or failed, and none is being stopped
+    #[arg(long, conflicts_with = "until")]
+    exit_on_complete: bool,
 
     /// How long to watch, such as 30s or 1h30m; 0: as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
+
+    /// How to show it; without: a dashboard on a terminal, elsewhere lines
+    #[arg(long, short = 'o', value_name = "FORMAT")]
+    output: Option<Format>,
+
+    #[command(flatten)]
+    dashboard: DashboardFlags,
+}
+
+/// How the dashboard is to be.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Dashboard")]
+struct DashboardFlags {
+    /// Start and stop nothing from the dashboard
+    #[arg(long)]
+    readonly: bool,
+
+    // A doc comment would have to put backticks around the variable.
+    #[arg(help = "Colours of the dashboard; where there are none (--color never, NO_COLOR) it is mono")]
+    #[arg(long, value_name = "THEME", default_value = "dark")]
+    theme: ThemeName,
+
+    /// Draw the dashboard with ASCII characters alone
+    #[arg(long)]
+    ascii: bool,
+
+    /// Whether the dashboard takes the mouse; without, the terminal selects text with it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    mouse: bool,
+}
+
+/// How changes are shown where there is no dashboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A line of text a change.
+    Lines,
+    /// A line of JSON a change.
+    Json,
+}
+
+impl WatchArgs {
+    /// Whether its exit code speaks of a goal.
+    pub(crate) fn has_goal(&self) -> bool {
+        self.end() != End::Never
+    }
+
+    fn end(&self) -> End {
+        match self.until {
+            Some(goal) => End::Goal(goal),
+            None if self.exit_on_complete => End::Rest,
+            None => End::Never,
+        }
+    }
+}
+
+impl DashboardFlags {
+    fn look(&self, out: &Output) -> Look {
+        let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
+        Look { readonly: self.readonly, theme, ascii: self.ascii, mouse: self.mouse }
+    }
 }
 
 /// Runs the command.
@@ -51,10 +141,65 @@ pub(crate) struct WatchArgs {
 ///
 /// When there is nothing to wait for, or the server refuses.
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for.
-    cluster.maintenances().await?;
-    let nodes = node_name::distinct(&args.nodes);
-    let mut vigil = Vigil::over(out, Voice::Journal(Timestamp::now), nodes, args.until);
+    // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
+    // to be asked for the credentials is asked now, while there are lines to ask it on.
+    let existing = cluster.maintenances().await?;
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+    let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
+    match args.output {
+        Some(Format::Json) => {
+            let mut report = Report::of(out, Timestamp::now, outlook);
+            follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await
+        }
+        None if out.is_on_terminal() => {
+            let look = args.dashboard.look(out);
+            show(look, existing, outlook, timeout, cluster, out).await
+        }
+        Some(Format::Lines) | None => {
+            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook);
+            follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+        }
+    }
+}
+
+/// Shows the dashboard, and says how things stand when it is closed.
+async fn show(
+    look: Look,
+    existing: Vec<NodeMaintenance>,
+    mut outlook: Outlook,
+    timeout: Option<Duration>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    // What is over already needs no screen.
+    let mut settled = Vec::new();
+    let mut over = None;
+    let all = existing.into_iter().map(Event::InitApply);
+    for event in [Event::Init].into_iter().chain(all).chain([Event::InitDone]) {
+        let seen = outlook.see(event)?;
+        settled.extend(seen.settled);
+        over = over.or(seen.exit);
+    }
+    let ended = match over {
+        Some(exit) => Ended::Settled(settled, exit),
+        None => dashboard::run(look, cluster, &mut outlook, timeout).await?,
+    };
+    let has_goal = outlook.goal().is_some();
+    if !has_goal {
+        for line in parting::farewell(outlook.picture(), outlook.nodes()) {
+            out.talk(&line);
+        }
+    }
+    let waits = outlook.end() != End::Never;
+    let mut vigil = Vigil::of(out, Voice::Progress, outlook);
+    let moment = match ended {
+        Ended::Settled(settled, exit) => return vigil.conclude(&settled, exit),
+        Ended::Quit if !waits => return Ok(Exit::Done),
+        Ended::Quit | Ended::Interrupted => Moment::Interrupted,
+        Ended::TimedOut(after) => Moment::TimedOut(after),
+    };
+    match vigil.react(moment)? {
+        ControlFlow::Break(exit) => Ok(exit),
+        ControlFlow::Continue(()) => Ok(Exit::Interrupted),
+    }
 }

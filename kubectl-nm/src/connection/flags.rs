@@ -115,10 +115,42 @@ pub(crate) struct ConnectionFlags {
 }
 
 impl ConnectionFlags {
+    /// How kubectl is called for the same cluster, quoted for a shell: for commands that people paste. Credentials are
+    /// left out: what is shown may be copied anywhere.
+    pub(crate) fn kubectl(&self) -> String {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let single = [
+            ("kubeconfig", path(&self.kubeconfig)),
+            ("context", self.context.clone()),
+            ("cluster", self.cluster.clone()),
+            ("user", self.user.clone()),
+            ("server", self.server.clone()),
+            ("certificate-authority", path(&self.certificate_authority)),
+            ("tls-server-name", self.tls_server_name.clone()),
+            ("insecure-skip-tls-verify", self.insecure_skip_tls_verify.map(|skip| skip.to_string())),
+            ("as", self.as_user.clone()),
+            ("as-uid", self.as_uid.clone()),
+        ];
+        let groups = self.as_group.iter().map(|group| ("as-group", group.clone()));
+        let given = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.chain(groups).fold(String::from("kubectl"), |line, (name, value)| {
+            format!("{line} --{name}={}", quoted(&value))
+        })
+    }
+
     /// How long a single request may take; `None` is unlimited.
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         self.request_timeout.filter(|timeout| !timeout.is_zero())
     }
+}
+
+/// A word that a shell takes for exactly this text.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Reads a boolean as Go's flags do.
@@ -135,5 +167,24 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(String::from("it is not of the form KEY=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_to_paste_name_the_cluster_and_no_secret() {
+        assert_eq!(ConnectionFlags::default().kubectl(), "kubectl");
+        let flags = ConnectionFlags {
+            context: Some("prod eu's".into()),
+            server: Some("https://c:6443".into()),
+            as_group: vec!["a".into(), "b".into()],
+            token: Some("secret".into()),
+            ..ConnectionFlags::default()
+        };
+        let said = r"kubectl --context='prod eu'\''s' --server=https://c:6443 --as-group=a --as-group=b";
+        assert_eq!(flags.kubectl(), said);
     }
 }

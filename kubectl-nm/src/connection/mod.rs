@@ -25,6 +25,10 @@ pub(crate) struct Connected {
     pub(crate) client: kube::Client,
     /// The address of the server, for messages.
     pub(crate) server: String,
+    /// The name of the kubeconfig's context, for headings; the server's address where there is none.
+    pub(crate) context: String,
+    /// How kubectl is called for this cluster, for commands to paste.
+    pub(crate) kubectl: String,
     /// What `--request-timeout` says; `None` is unlimited.
     pub(crate) request_timeout: Option<Duration>,
 }
@@ -35,24 +39,27 @@ pub(crate) struct Connected {
 ///
 /// When nothing says where the cluster is, or what says so cannot be used.
 pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connected, ConnectionError> {
-    let mut config = config(flags).await?;
+    let (context, mut config) = config(flags).await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Retries are counted where requests are made: a person waits for a minute less patiently than a controller.
     config.default_retry = false;
     let server = address(&config);
     let client = kube::Client::try_from(config)
         .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?;
-    Ok(Connected { client, server, request_timeout: flags.request_timeout() })
+    let context = context.unwrap_or_else(|| server.clone());
+    let (kubectl, request_timeout) = (flags.kubectl(), flags.request_timeout());
+    Ok(Connected { client, server, context, kubectl, request_timeout })
 }
 
-async fn config(flags: &ConnectionFlags) -> Result<Config, ConnectionError> {
+/// What to connect with, and the name of the context that says so.
+async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), ConnectionError> {
     let files = kubeconfig::Files::of_this_process(flags);
     let kubeconfig = files.read()?;
     if kubeconfig::is_empty(&kubeconfig) && flags.server.is_none() {
         return match Config::incluster() {
             Ok(mut config) => {
                 kubeconfig::override_user(&mut config.auth_info, flags)?;
-                Ok(config)
+                Ok((None, config))
             }
             Err(_) => Err(ConnectionError::NoKubeconfig(files.paths)),
         };
@@ -63,7 +70,8 @@ async fn config(flags: &ConnectionFlags) -> Result<Config, ConnectionError> {
     config.proxy_url =
         proxy::choose(configured_proxy.as_deref(), &config.cluster_url, |name| std::env::var(name).ok())
             .map_err(|(address, source)| ConnectionError::Address { address, source })?;
-    Ok(config)
+    let context = flags.context.clone().or(kubeconfig.current_context).filter(|name| !name.is_empty());
+    Ok((context, config))
 }
 
 /// The server's address as people write it, with the proxy in between, but without the credentials for that.

@@ -12,15 +12,23 @@
 //! `update` and `view` do no I/O and read no clock: what the time is comes as a message. The feed's watches and the
 //! actions run in tasks of their own, so that a slow server never holds up a key.
 
-#[allow(dead_code, reason = "the dashboard is under construction")]
+mod actions;
 mod effect;
-#[allow(dead_code, reason = "the dashboard is under construction")]
-mod message;
-#[allow(dead_code, reason = "the dashboard is under construction")]
-mod options;
+mod feed;
 #[allow(dead_code, reason = "the dashboard is under construction")]
 mod geometry;
 #[allow(dead_code, reason = "the dashboard is under construction")]
+mod message;
+#[allow(dead_code, reason = "the dashboard is under construction")]
 mod model;
 #[allow(dead_code, reason = "the dashboard is under construction")]
+mod options;
+mod run;
+mod signals;
+mod stub;
+mod terminal;
+#[allow(dead_code, reason = "the dashboard is under construction")]
 mod update;
+
+pub(crate) use options::ThemeName;
+pub(crate) use run::{Ended, Look, run};

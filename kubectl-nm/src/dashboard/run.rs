@@ -1,0 +1,329 @@
+//! The loop: whatever happens becomes a message, `update` answers with effects, and the screen is drawn when something
+//! changed. Nothing in it waits for a server.
+
+use std::io;
+use std::time::Duration;
+
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::runtime::watcher;
+use nm_shared::NodeMaintenance;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+
+use super::actions;
+use super::effect::Effect;
+use super::feed::Feeds;
+use super::message::{Change, Message};
+use super::model::Model;
+use super::options::{Options, ThemeName};
+use super::signals::{Signal, Signals};
+use super::stub as view;
+use super::terminal::Screen;
+use super::update::update;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::outlook::Outlook;
+use crate::wait::{Target, Verdict};
+
+/// The least time between two frames, but for the answer to a key, which is drawn at once.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// How often ages move on.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How many messages may wait for the loop; watches wait when there are more.
+const WAITING: usize = 256;
+
+/// How long commands that are under way may take when the dashboard ends.
+const LAST_COMMANDS: Duration = Duration::from_secs(10);
+
+/// How the dashboard is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    /// Whether nothing may be started or stopped.
+    pub(crate) readonly: bool,
+    /// The colours.
+    pub(crate) theme: ThemeName,
+    /// Whether to draw with ASCII characters alone.
+    pub(crate) ascii: bool,
+    /// Whether the mouse is ours; selecting text is then the terminal's with Shift.
+    pub(crate) mouse: bool,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// What it was to wait for is so, or never will be.
+    Settled(Vec<(Target, Verdict)>, Exit),
+    /// The user has seen enough.
+    Quit,
+    /// Ctrl-C, a signal, or a terminal that is gone.
+    Interrupted,
+    /// The time given ran out.
+    TimedOut(Duration),
+}
+
+/// Shows the dashboard until it ends. The screen is taken and given back in here.
+///
+/// # Errors
+///
+/// When the terminal does not do as it is told, or there is nothing to wait for where there should be.
+pub(crate) async fn run(
+    look: Look,
+    cluster: &Cluster,
+    outlook: &mut Outlook,
+    given: Option<Duration>,
+) -> Result<Ended, Error> {
+    LocalSet::new().run_until(until_ended(look, cluster, outlook, given)).await
+}
+
+async fn until_ended(
+    look: Look,
+    cluster: &Cluster,
+    outlook: &mut Outlook,
+    given: Option<Duration>,
+) -> Result<Ended, Error> {
+    let (to, mut messages) = mpsc::channel(WAITING);
+    let mut signals = Signals::listen().map_err(Error::Screen)?;
+    let mut screen = Screen::take(look.mouse).map_err(Error::Screen)?;
+    let model = Model::new(Options {
+        nodes: outlook.nodes().to_vec(),
+        context: cluster.context().to_owned(),
+        kubectl: cluster.kubectl().to_owned(),
+        readonly: look.readonly,
+        theme: look.theme,
+        ascii: look.ascii,
+        size: screen.size().map_err(Error::Screen)?,
+        now: Timestamp::now(),
+    });
+    let mut feeds = Feeds::start(cluster.client(), cluster.server(), to.clone());
+    if let Some(node) = model.opened() {
+        feeds.open(node);
+    }
+    let mut dashboard = Dashboard {
+        model,
+        feeds,
+        commands: JoinSet::new(),
+        cluster,
+        outlook,
+        settled: Vec::new(),
+        to,
+        readonly: look.readonly,
+    };
+
+    let mut inputs = EventStream::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    // A time too far to be written down never comes.
+    let deadline = given.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+    let mut paint = Paint::default();
+    let ended = loop {
+        if paint.is_due() {
+            screen.draw(|frame| view::draw(&dashboard.model, frame)).map_err(Error::Screen)?;
+            paint.done();
+        }
+        let message = tokio::select! {
+            biased;
+            signal = signals.next() => match signal {
+                Signal::End => break Ended::Interrupted,
+                Signal::Stop => {
+                    screen.suspend().map_err(Error::Screen)?;
+                    paint.now();
+                    continue;
+                }
+                Signal::Continue => {
+                    screen.retake().map_err(Error::Screen)?;
+                    paint.now();
+                    continue;
+                }
+            },
+            input = inputs.next() => match input {
+                Some(Ok(event)) if is_ctrl_c(&event) => break Ended::Interrupted,
+                Some(Ok(event)) => {
+                    panic_if_asked(&event);
+                    paint.now();
+                    Message::Input(event)
+                }
+                // The terminal is gone.
+                Some(Err(_)) | None => break Ended::Interrupted,
+            },
+            () = paint.wait() => continue,
+            after = past(deadline) => break Ended::TimedOut(after),
+            _ = ticks.tick() => Message::Tick(Timestamp::now()),
+            Some(message) = messages.recv() => message,
+        };
+        paint.soon();
+        let (effects, exit) = dashboard.take_in(message)?;
+        if let Some(exit) = exit {
+            break Ended::Settled(std::mem::take(&mut dashboard.settled), exit);
+        }
+        if let Some(ended) = dashboard.carry_out(effects, &mut screen, &mut paint).map_err(Error::Screen)? {
+            break ended;
+        }
+    };
+    drop(screen);
+    // Whoever starts a maintenance and leaves at once wants it started all the same.
+    let last = Instant::now() + LAST_COMMANDS;
+    while let Ok(Some(_)) = timeout_at(last, dashboard.commands.join_next()).await {}
+    Ok(ended)
+}
+
+/// Everything behind the screen.
+struct Dashboard<'a> {
+    model: Model,
+    feeds: Feeds,
+    /// Commands that are under way. They stay on this thread, on which they wait for servers without holding it up.
+    commands: JoinSet<()>,
+    cluster: &'a Cluster,
+    outlook: &'a mut Outlook,
+    /// What is no longer waited for.
+    settled: Vec<(Target, Verdict)>,
+    to: mpsc::Sender<Message>,
+    readonly: bool,
+}
+
+impl Dashboard<'_> {
+    fn take_in(&mut self, message: Message) -> Result<(Vec<Effect>, Option<Exit>), Error> {
+        let mut exit = None;
+        if let Message::Maintenances(change) = &message {
+            self.feeds.notice(change);
+            for event in events(change) {
+                let seen = self.outlook.see(event)?;
+                self.settled.extend(seen.settled);
+                exit = exit.or(seen.exit);
+            }
+        }
+        Ok((update(&mut self.model, message), exit))
+    }
+
+    fn carry_out(
+        &mut self,
+        effects: Vec<Effect>,
+        screen: &mut Screen,
+        paint: &mut Paint,
+    ) -> io::Result<Option<Ended>> {
+        for effect in effects {
+            match effect {
+                Effect::Open(node) => self.feeds.open(&node),
+                Effect::Close => self.feeds.close(),
+                Effect::Reconnect => self.feeds.reconnect(),
+                // The last lock on the door; nothing offers them then.
+                Effect::Start(_) | Effect::Stop(_) if self.readonly => {}
+                Effect::Start(wanted) => {
+                    self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
+                }
+                Effect::Stop(unwanted) => {
+                    self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+                }
+                Effect::Copy(text) => screen.copy(&text)?,
+                Effect::Suspend => {
+                    screen.suspend()?;
+                    paint.now();
+                }
+                Effect::Quit => return Ok(Some(Ended::Quit)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// When to draw.
+#[derive(Default)]
+struct Paint {
+    dirty: bool,
+    /// Not before then.
+    next: Option<Instant>,
+}
+
+impl Paint {
+    /// Something changed.
+    fn soon(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Something changed that somebody waits to see.
+    fn now(&mut self) {
+        self.dirty = true;
+        self.next = None;
+    }
+
+    fn is_due(&self) -> bool {
+        self.dirty && self.next.is_none_or(|next| next <= Instant::now())
+    }
+
+    fn done(&mut self) {
+        self.dirty = false;
+        self.next = Some(Instant::now() + FRAME);
+    }
+
+    /// Returns when it is time to draw, which is never if nothing changed.
+    async fn wait(&self) {
+        match self.next {
+            Some(next) if self.dirty => sleep_until(next).await,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// A change in the words of the watches that the other commands follow.
+fn events(change: &Change<NodeMaintenance>) -> Vec<watcher::Event<NodeMaintenance>> {
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    match change {
+        Change::All(objects) => {
+            let each = objects.iter().map(|object| InitApply(NodeMaintenance::clone(object)));
+            [Init].into_iter().chain(each).chain([InitDone]).collect()
+        }
+        Change::Applied(object) => vec![Apply(NodeMaintenance::clone(object))],
+        Change::Gone(object) => vec![Delete(NodeMaintenance::clone(object))],
+    }
+}
+
+/// In raw mode Ctrl-C is a key; it means the same.
+fn is_ctrl_c(event: &Event) -> bool {
+    matches!(event, Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers, .. })
+        if modifiers.contains(KeyModifiers::CONTROL))
+}
+
+/// For the test that a panic leaves the terminal as it was: F12, if a variable asks for it, and never in a release.
+fn panic_if_asked(event: &Event) {
+    let asked = cfg!(debug_assertions) && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
+    assert!(!(asked && matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }))), "F12, as asked");
+}
+
+/// Returns at the deadline with the time that was given; never without one.
+async fn past(deadline: Option<(Instant, Duration)>) -> Duration {
+    match deadline {
+        Some((at, given)) => {
+            sleep_until(at).await;
+            given
+        }
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_drawn_at_once_and_news_ten_times_a_second_at_most() {
+        let mut paint = Paint::default();
+        assert!(!paint.is_due());
+        paint.soon();
+        assert!(paint.is_due());
+        paint.done();
+        paint.soon();
+        assert!(!paint.is_due());
+        let begun = Instant::now();
+        paint.wait().await;
+        assert_eq!((paint.is_due(), begun.elapsed()), (true, FRAME));
+        paint.done();
+        paint.now();
+        assert!(paint.is_due());
+    }
+}

@@ -1,0 +1,89 @@
+//! The signals that a program hears which has taken the screen.
+
+use std::io;
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// To end: the user, the system, or a terminal that is closed.
+    End,
+    /// To stop for a while.
+    Stop,
+    /// To go on after that.
+    Continue,
+}
+
+#[cfg(unix)]
+mod listening {
+    use rustix::process;
+    use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
+
+    use super::{Signal, io};
+
+    /// The signals from now on. None of them ends or stops the process by itself any more.
+    pub(crate) struct Signals {
+        interrupt: Heard,
+        terminate: Heard,
+        hang_up: Heard,
+        stop: Heard,
+        go_on: Heard,
+    }
+
+    impl Signals {
+        /// Begins to listen.
+        ///
+        /// # Errors
+        ///
+        /// When the system does not let us.
+        pub(crate) fn listen() -> io::Result<Self> {
+            let other = |which: process::Signal| signal(SignalKind::from_raw(which.as_raw()));
+            Ok(Self {
+                interrupt: signal(SignalKind::interrupt())?,
+                terminate: signal(SignalKind::terminate())?,
+                hang_up: signal(SignalKind::hangup())?,
+                stop: other(process::Signal::TSTP)?,
+                go_on: other(process::Signal::CONT)?,
+            })
+        }
+
+        /// The next one.
+        pub(crate) async fn next(&mut self) -> Signal {
+            tokio::select! {
+                _ = self.interrupt.recv() => Signal::End,
+                _ = self.terminate.recv() => Signal::End,
+                _ = self.hang_up.recv() => Signal::End,
+                _ = self.stop.recv() => Signal::Stop,
+                _ = self.go_on.recv() => Signal::Continue,
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod listening {
+    use super::{Signal, io};
+
+    /// Ctrl-C, as far as it comes as a signal.
+    pub(crate) struct Signals;
+
+    impl Signals {
+        /// Begins to listen.
+        ///
+        /// # Errors
+        ///
+        /// Never.
+        pub(crate) fn listen() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        /// The next one.
+        pub(crate) async fn next(&mut self) -> Signal {
+            match tokio::signal::ctrl_c().await {
+                Ok(()) => Signal::End,
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+pub(crate) use listening::Signals;

@@ -1,0 +1,202 @@
+//! A watch over maintenances with an end in view: what each event changes, and whether that is the end.
+//!
+//! The journal, the NDJSON report, the waits and the dashboard say it each in its own way; what there is to say is
+//! found here, and nothing here prints.
+
+use kube::runtime::watcher::Event;
+use nm_shared::NodeMaintenance;
+
+use crate::changes::Change;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::maintenance::{Standing, node};
+use crate::picture::Picture;
+use crate::wait::{Goal, Target, Verdict, verdict};
+
+/// What ends a watch by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing.
+    #[default]
+    Never,
+    /// A goal, reached by everything that it is set for, or out of reach for something.
+    Goal(Goal),
+    /// Nothing that is watched is on its way any more.
+    Rest,
+}
+
+/// What is watched, and what for.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    /// The nodes it is about; all if none is named.
+    nodes: Vec<String>,
+    picture: Picture,
+    end: End,
+    /// What the goal is still to be reached by. `None` until the picture is complete, if it is not known before.
+    open: Option<Vec<Target>>,
+}
+
+/// What an event brought.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// What changed, ordered by node.
+    pub(crate) changes: Vec<Change>,
+    /// Whether everything has now been seen for the first time.
+    pub(crate) begun: bool,
+    /// What reached its goal by it, or never will.
+    pub(crate) settled: Vec<(Target, Verdict)>,
+    /// How it is over, if it is.
+    pub(crate) exit: Option<Exit>,
+}
+
+impl Outlook {
+    /// On these nodes' maintenances, or all.
+    pub(crate) fn over(nodes: Vec<String>, end: End) -> Self {
+        Self { picture: Picture::of(nodes.clone()), nodes, end, open: None }
+    }
+
+    /// On these targets, until they have reached the goal.
+    pub(crate) fn for_targets(goal: Goal, targets: Vec<Target>) -> Self {
+        let nodes = targets.iter().map(|target| target.node.clone()).collect();
+        Self { open: Some(targets), ..Self::over(nodes, End::Goal(goal)) }
+    }
+
+    /// What is known.
+    pub(crate) fn picture(&self) -> &Picture {
+        &self.picture
+    }
+
+    /// The nodes that were named.
+    pub(crate) fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// What ends it by itself.
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
+    /// The goal, if there is one.
+    pub(crate) fn goal(&self) -> Option<Goal> {
+        match self.end {
+            End::Goal(goal) => Some(goal),
+            End::Never | End::Rest => None,
+        }
+    }
+
+    /// What the goal is still to be reached by, as far as that is known.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Target> {
+        self.open.iter().flatten()
+    }
+
+    /// The nodes whose maintenance is still waited for.
+    pub(crate) fn open_nodes(&self) -> Vec<String> {
+        match &self.open {
+            Some(open) => open.iter().map(|target| target.node.clone()).collect(),
+            None => self.nodes.clone(),
+        }
+    }
+
+    /// The named nodes that are in no maintenance.
+    pub(crate) fn without(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().filter(|name| !self.picture.objects().any(|object| node(object) == *name))
+    }
+
+    /// Takes in an event.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing to wait for where there should be.
+    pub(crate) fn see(&mut self, event: Event<NodeMaintenance>) -> Result<Seen, Error> {
+        let was_complete = self.picture.is_complete();
+        let changes = self.picture.apply(event);
+        if !self.picture.is_complete() {
+            return Ok(Seen { changes, ..Seen::default() });
+        }
+        if !was_complete {
+            self.begin()?;
+        }
+        let (settled, exit) = self.settle();
+        Ok(Seen { changes, begun: !was_complete, settled, exit })
+    }
+
+    /// Finds out what is waited for.
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some(goal) = self.goal().filter(|_| self.open.is_none()) else { return Ok(()) };
+        let without: Vec<String> = self.without().cloned().collect();
+        if goal == Goal::Drained && !without.is_empty() {
+            return Err(Error::NotInMaintenance(without));
+        }
+        self.open = Some(self.picture.objects().map(Target::from).collect());
+        Ok(())
+    }
+
+    /// Looks whose goal is reached or out of reach, and whether that is the end.
+    fn settle(&mut self) -> (Vec<(Target, Verdict)>, Option<Exit>) {
+        let goal = match self.end {
+            End::Never => return (Vec::new(), None),
+            End::Rest => return (Vec::new(), at_rest(&self.picture)),
+            End::Goal(goal) => goal,
+        };
+        let (mut settled, mut still_open, mut bad) = (Vec::new(), Vec::new(), None);
+        for target in self.open.take().unwrap_or_default() {
+            let verdict = verdict(goal, &target, &self.picture);
+            match &verdict {
+                Verdict::Open => {
+                    still_open.push(target);
+                    continue;
+                }
+                Verdict::Reached => {}
+                Verdict::Failed(_) => bad = bad.or(Some(Exit::Failed)),
+                Verdict::Deleted | Verdict::Replaced => bad = bad.or(Some(Exit::Lost)),
+            }
+            settled.push((target, verdict));
+        }
+        let over = still_open.is_empty();
+        self.open = Some(still_open);
+        (settled, bad.or(over.then_some(Exit::Done)))
+    }
+}
+
+/// How it ended, if nothing is on its way any more.
+fn at_rest(picture: &Picture) -> Option<Exit> {
+    let mut exit = Exit::Done;
+    for object in picture.objects() {
+        match Standing::of(object) {
+            Standing::Drained => {}
+            Standing::Failed => exit = Exit::Failed,
+            Standing::Requested | Standing::Pending | Standing::Running | Standing::Stopping => return None,
+        }
+    }
+    Some(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::maintenance::fixture::{requested, stopping, with_status};
+
+    #[test]
+    fn a_watch_rests_when_nothing_is_on_its_way() {
+        let drained = || with_status("n1", json!({"phase": "Succeeded"}));
+        let failed = || with_status("n2", json!({"phase": "Failed"}));
+        for (objects, exit) in [
+            (vec![], Some(Exit::Done)),
+            (vec![drained()], Some(Exit::Done)),
+            (vec![drained(), failed()], Some(Exit::Failed)),
+            (vec![drained(), requested("n2")], None),
+            (vec![failed(), stopping(requested("n1"))], None),
+        ] {
+            let mut outlook = Outlook::over(vec![], End::Rest);
+            outlook.see(Event::Init).unwrap();
+            for object in objects {
+                assert_eq!(outlook.see(Event::InitApply(object)).unwrap().exit, None);
+            }
+            let seen = outlook.see(Event::InitDone).unwrap();
+            assert!(seen.begun);
+            assert_eq!(seen.exit, exit);
+        }
+    }
+}
