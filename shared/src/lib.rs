@@ -3,6 +3,7 @@
 //! Nothing here does I/O or reads a clock: what needs the time takes `now`. The reconciler observes and acts, the
 //! plugin shows; both ask this crate what it means.
 
+pub mod admission;
 pub mod attempt;
 pub mod budget;
 pub mod condition;
