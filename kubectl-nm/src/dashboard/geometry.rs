@@ -5,6 +5,7 @@
 
 use ratatui::layout::Rect;
 
+use super::model::fleet_row::{FleetRow, NodeState};
 use super::model::listing::Row;
 use super::model::{Model, Side};
 
@@ -157,7 +158,11 @@ fn under(area: Rect) -> (Rect, Rect) {
 
 /// Whether there is something that one should know about what is shown.
 fn has_banner(model: &Model) -> bool {
-    model.open.as_ref().is_some_and(|open| open.pods.hidden)
+    let Some(open) = &model.open else { return false };
+    let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };
+    let row = FleetRow::of(maintenance);
+    let speaks = !matches!(row.state, NodeState::Blocked | NodeState::Draining | NodeState::Done);
+    open.pods.hidden || (speaks && !row.why(model.now).is_empty())
 }
 
 fn blocks_something(model: &Model) -> bool {

@@ -15,20 +15,15 @@
 mod actions;
 mod effect;
 mod feed;
-#[allow(dead_code, reason = "the dashboard is under construction")]
 mod geometry;
-#[allow(dead_code, reason = "the dashboard is under construction")]
 mod message;
-#[allow(dead_code, reason = "the dashboard is under construction")]
 mod model;
-#[allow(dead_code, reason = "the dashboard is under construction")]
 mod options;
 mod run;
 mod signals;
-mod stub;
 mod terminal;
-#[allow(dead_code, reason = "the dashboard is under construction")]
 mod update;
+mod view;
 
 pub(crate) use options::ThemeName;
 pub(crate) use run::{Ended, Look, run};

@@ -1,8 +1,7 @@
 //! What the dashboard is told when it begins.
 //!
 //! The run loop makes a `Model` of it (`Model::new(Options)`), hands every message to `update`, carries out the effects,
-//! and draws with `view::draw`. `Model::opened` names the node whose feed is to be open at the beginning, and
-//! `Model::maintenances` gives the objects for whoever has to say how things stand when the dashboard ends.
+//! and draws with `view::draw`. `Model::opened` names the node whose feed is to be open at the beginning.
 
 use jiff::Timestamp;
 

@@ -20,9 +20,10 @@ use super::message::{Change, Message};
 use super::model::Model;
 use super::options::{Options, ThemeName};
 use super::signals::{Signal, Signals};
-use super::stub as view;
+
 use super::terminal::Screen;
 use super::update::update;
+use super::view;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;

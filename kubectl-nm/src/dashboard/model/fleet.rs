@@ -96,11 +96,6 @@ impl Fleet {
         }
     }
 
-    /// All maintenances that are known.
-    pub(crate) fn maintenances(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
-        self.objects.values()
-    }
-
     /// The maintenance that has the node: the oldest, as the reconciler sees it too.
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let rank =

@@ -130,11 +130,6 @@ impl Model {
         self.open.as_ref().map(|open| open.name.as_str())
     }
 
-    /// All maintenances that are known.
-    pub(crate) fn maintenances(&self) -> impl Iterator<Item = &NodeMaintenance> {
-        self.fleet.maintenances().map(AsRef::as_ref)
-    }
-
     /// The maintenance that is looked at: that of the open node, or of the selected row.
     pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
         match &self.open {

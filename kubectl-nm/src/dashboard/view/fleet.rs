@@ -1,0 +1,153 @@
+//! The rows of the fleet, in columns or as cards.
+
+use ratatui::layout::Rect;
+
+use super::columns::{Column, GAP, fit};
+use super::pen::{Pen, cell, line};
+use super::theme::Tone;
+use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::model::Model;
+use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::listing::Row;
+use crate::duration::age;
+
+/// What a column shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Node,
+    State,
+    Bar,
+    Percent,
+    Pods,
+    Blocked,
+    Time,
+    Why,
+}
+
+const fn column(what: What, head: &'static str, width: u16, grows: u16, worth: u8) -> Column<What> {
+    Column { what, head, width, grows, worth }
+}
+
+const COLUMNS: [Column<What>; 8] = [
+    column(What::Node, "NODE", 12, 2, 9),
+    column(What::State, "STATE", 10, 0, 8),
+    column(What::Bar, "PROGRESS", 12, 0, 1),
+    column(What::Percent, "%", 4, 0, 6),
+    column(What::Pods, "PODS", 9, 0, 3),
+    column(What::Blocked, "BLK", 3, 0, 7),
+    column(What::Time, "T+", 6, 0, 2),
+    column(What::Why, "WHY", 16, 5, 5),
+];
+
+/// The rows.
+pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
+    let rows = &model.fleet.rows;
+    if rows.len() == 0 {
+        nothing(model, pen, screen.body);
+        return;
+    }
+    // The cursor and the mark come before the first column.
+    let columns = fit(&COLUMNS, screen.heads.width.saturating_sub(2));
+    let mut x = screen.heads.x + 2;
+    for column in &columns {
+        pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
+        x += column.width + GAP;
+    }
+    for (row, index) in (0u16..).zip(rows.window(screen.rows())) {
+        let Some(entry) = rows.nth(index) else { continue };
+        let area = Rect { height: screen.row_height(), ..line(screen.body, row * screen.row_height()) };
+        let selected = index == rows.at();
+        if selected {
+            pen.write(area, area.x, pen.glyphs.cursor, Tone::Strong);
+        }
+        if model.fleet.marked.contains(entry.key()) {
+            pen.write(area, area.x + 1, pen.glyphs.mark, Tone::Strong);
+        }
+        match screen.shape {
+            Shape::Cards => card(model, pen, area, entry),
+            _ => table_row(model, pen, area, &columns, entry),
+        }
+        if selected {
+            pen.select(area);
+        }
+    }
+}
+
+fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<What>], row: &FleetRow) {
+    let mut x = area.x + 2;
+    for column in columns {
+        let (text, tone) = value(model, pen, column, row);
+        pen.write(cell(area, x, column.width), x, &text, tone);
+        x += column.width + GAP;
+    }
+}
+
+fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) -> (String, Tone) {
+    let (glyph, tone) = pen.glyphs.node(row.state);
+    let in_maintenance = row.state != NodeState::Idle;
+    let text = match column.what {
+        What::Node => return (row.node.clone(), Tone::Strong),
+        What::State => return (format!("{glyph}{}", row.state.word()), tone),
+        What::Blocked if row.blocked > 0 => return (format!("{:>3}", row.blocked), Tone::Bad),
+        What::Why => {
+            let tone = if row.is_blocked() { Tone::Plain } else { Tone::Quiet };
+            return (row.why(model.now).to_owned(), tone);
+        }
+        _ if !in_maintenance => String::from("-"),
+        What::Bar => format!("[{}]", pen.bar(row.gone, row.pods, column.width - 2)),
+        What::Percent => format!("{:>3}%", row.percent),
+        What::Pods => format!("{}/{}", row.gone, row.pods),
+        What::Blocked => String::from("  -"),
+        What::Time => row.seconds(model.now).map_or_else(|| String::from("-"), age),
+    };
+    (text, Tone::Plain)
+}
+
+fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &FleetRow) {
+    let (glyph, tone) = pen.glyphs.node(row.state);
+    let first = line(area, 0);
+    let mut right = first.x + first.width;
+    if row.state != NodeState::Idle {
+        let far = format!("{}% {}/{}", row.percent, row.gone, row.pods);
+        right = pen.write_right(first, &far, Tone::Plain);
+    }
+    let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
+    let x = pen.write(first, first.x + 2, &format!("{glyph}{}", row.state.word()), tone);
+    pen.write(first, x + 1, &row.node, Tone::Strong);
+    let second = line(area, 1);
+    let x = match row.seconds(model.now) {
+        Some(seconds) => pen.write(second, second.x + 4, &age(seconds), Tone::Quiet),
+        None => second.x + 3,
+    };
+    pen.write(second, x + 1, row.why(model.now), Tone::Plain);
+}
+
+/// Why there is no row.
+fn nothing(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    let lines: Vec<(String, Tone)> = match model.freshness() {
+        Freshness::Forbidden(why) => vec![
+            (String::from("You may not see maintenances:"), Tone::Bad),
+            (why.to_owned(), Tone::Plain),
+            (String::new(), Tone::Plain),
+            (format!("{} auth can-i --list", model.options.kubectl), Tone::Strong),
+            (String::from("shows what you may. [r] tries again"), Tone::Plain),
+        ],
+        Freshness::Connecting => vec![(format!("Connecting to {}", model.options.context), Tone::Plain)],
+        _ if model.fleet.rows.total() > 0 => vec![
+            (format!("None of {} rows passes the filter.", model.fleet.rows.total()), Tone::Plain),
+            (String::from("[Esc] takes it away"), Tone::Quiet),
+        ],
+        _ => {
+            let mut lines = vec![(String::from("No node is in maintenance."), Tone::Plain)];
+            if !model.options.readonly {
+                lines.push((String::from("[n] puts nodes into maintenance"), Tone::Quiet));
+            }
+            lines
+        }
+    };
+    for (row, (text, tone)) in (1u16..).zip(&lines) {
+        let line = line(area, row);
+        pen.write(line, line.x + 3, text, *tone);
+    }
+}

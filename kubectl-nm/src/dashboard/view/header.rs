@@ -1,0 +1,134 @@
+//! The first line: where we are, and how fresh what is shown is.
+
+use ratatui::layout::Rect;
+
+use super::pen::Pen;
+use super::theme::Tone;
+use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::links::Freshness;
+
+use crate::dashboard::model::Model;
+use crate::duration::age;
+
+/// The header.
+pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    let (link, tone) = link(model, pen);
+    let begin = pen.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &link, tone);
+    let area = Rect { width: begin.saturating_sub(area.x), ..area };
+    let mut x = pen.write(area, area.x + 1, "nm watch", Tone::Strong);
+    if area.width >= 60 || model.open.is_none() {
+        x = pen.write(area, x + 2, &format!("ctx:{}", model.options.context), Tone::Plain);
+    }
+    if let Some(open) = &model.open {
+        x = pen.write(area, x + 2, &open.name, Tone::Strong);
+        let row = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object));
+        let state = row.as_ref().map_or(NodeState::Idle, |row| row.state);
+        let (glyph, tone) = pen.glyphs.node(state);
+        x = pen.write(area, x + 2, &format!("{glyph}{}", state.word()), tone);
+        if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
+            x = pen.write(area, x + 1, &age(seconds), Tone::Plain);
+        }
+        x = filtered(model, pen, area, x, (open.pods.rows.len(), open.pods.rows.total()), "pods");
+    } else {
+        let rows = &model.fleet.rows;
+        x = filtered(model, pen, area, x, (rows.len(), rows.total()), "nodes");
+        if !model.fleet.marked.is_empty() {
+            x = pen.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
+        }
+    }
+    let (sort, reversed) = model.sorting();
+    let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
+    let changed =
+        model.links.heard().map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
+    let mut details = vec![sort];
+    details.extend(changed);
+    if model.options.readonly {
+        details.push(String::from("read-only"));
+    }
+    let details = format!("{}  ", details.join("  "));
+    if usize::from(x) + 2 + details.len() <= usize::from(area.x + area.width) {
+        pen.write_right(area, &details, Tone::Quiet);
+    }
+}
+
+/// How many rows there are, and what keeps others from being shown.
+fn filtered(
+    model: &Model,
+    pen: &mut Pen<'_>,
+    area: Rect,
+    x: u16,
+    (shown, total): (usize, usize),
+    what: &str,
+) -> u16 {
+    let what = if total == 1 { what.trim_end_matches('s') } else { what };
+    let filter = model.filter();
+    let mut filters = Vec::new();
+    if model.blocked_only() {
+        filters.push(String::from("blocked only"));
+    }
+    if !filter.is_empty() {
+        filters.push(filter.text().trim().to_owned());
+    }
+    if filters.is_empty() {
+        return if model.open.is_some() {
+            x
+        } else {
+            pen.write(area, x + 2, &format!("{total} {what}"), Tone::Plain)
+        };
+    }
+    let x = pen.write(area, x + 2, &format!("{shown} of {total} {what}:"), Tone::Strong);
+    pen.write(area, x + 1, &filters.join(" "), Tone::Busy)
+}
+
+/// Everything in one line, the worst first.
+pub(super) fn draw_line(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    let mut x = area.x;
+    let (link, tone) = link(model, pen);
+    if tone == Tone::Alarm {
+        x = pen.write(area, x, &link, tone) + 1;
+    }
+    if let Some(open) = &model.open {
+        x = pen.write(area, x, &open.name, Tone::Strong);
+        let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
+            pen.write(area, x + 1, "not in maintenance", Tone::Plain);
+            return;
+        };
+        let (glyph, tone) = pen.glyphs.node(row.state);
+        x = pen.write(area, x + 1, &format!("{glyph}{}", row.state.word()), tone);
+        let blocked = if row.blocked > 0 { format!(" !{}", row.blocked) } else { String::new() };
+        pen.write(area, x + 1, &format!("{}% {}/{}{blocked}", row.percent, row.gone, row.pods), Tone::Plain);
+        return;
+    }
+    let mut nothing = true;
+    for state in NodeState::ALL {
+        let count = model.fleet.rows.all().filter(|row| row.state == state).count();
+        if count > 0 {
+            let (glyph, tone) = pen.glyphs.node(state);
+            x = pen.write(area, x, &format!("{glyph}{count} {}", state.word().to_lowercase()), tone) + 1;
+            nothing = false;
+        }
+    }
+    if nothing {
+        let words = match model.freshness() {
+            Freshness::Live | Freshness::Stale { .. } => "no maintenances",
+            Freshness::Connecting | Freshness::Forbidden(_) => link.as_str(),
+        };
+        pen.write(area, x, words, Tone::Plain);
+    }
+}
+
+/// How fresh it is, in a word.
+fn link(model: &Model, pen: &Pen<'_>) -> (String, Tone) {
+    let freshness = model.freshness();
+    if let (Some(since), false) = (model.paused, matches!(freshness, Freshness::Stale { .. })) {
+        return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
+    }
+    match freshness {
+        Freshness::Live => (format!("live {}", pen.glyphs.live), Tone::Good),
+        Freshness::Connecting => (String::from("connecting"), Tone::Busy),
+        Freshness::Forbidden(_) => (String::from("FORBIDDEN"), Tone::Alarm),
+        Freshness::Stale { since, .. } => {
+            (format!("STALE {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm)
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What the model looks like. Nothing here changes it, and nothing that cannot be seen is looked at.
+
+mod columns;
+mod dialogs;
+mod fleet;
+mod footer;
+mod header;
+mod help;
+mod node;
+mod pen;
+mod side;
+mod summary;
+mod theme;
+
+use ratatui::Frame;
+
+use self::pen::Pen;
+use super::geometry::{Screen, Shape};
+use super::model::Model;
+use super::model::links::Freshness;
+
+/// Draws the whole screen.
+pub(crate) fn draw(model: &Model, frame: &mut Frame) {
+    let area = frame.area();
+    let screen = Screen::of(model, area);
+    let mut pen = Pen::new(frame.buffer_mut(), &model.options);
+    let is_old = model.paused.is_some() || matches!(model.freshness(), Freshness::Stale { .. });
+    if screen.shape == Shape::Line {
+        match &model.dialog {
+            Some(dialog) => dialogs::draw_line(model, dialog, &mut pen, area),
+            None => header::draw_line(model, &mut pen, screen.header),
+        }
+        return;
+    }
+    header::draw(model, &mut pen, screen.header);
+    // Old data never looks live.
+    pen.fade(is_old);
+    if let Some(open) = &model.open {
+        summary::draw_node(model, open, &mut pen, &screen);
+        node::draw(model, open, &mut pen, &screen);
+    } else {
+        summary::draw_fleet(model, &mut pen, screen.summary);
+        fleet::draw(model, &mut pen, &screen);
+    }
+    side::draw(model, &mut pen, screen.side);
+    footer::draw_blockers(model, &mut pen, screen.blockers);
+    footer::draw_why(model, &mut pen, screen.why);
+    pen.fade(false);
+    footer::draw(model, &mut pen, screen.footer);
+    if let Some(dialog) = &model.dialog {
+        dialogs::draw(model, dialog, &mut pen, area);
+    }
+}
+
+#[cfg(test)]
+#[path = "screens_tests.rs"]
+mod tests;

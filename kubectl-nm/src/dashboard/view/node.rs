@@ -1,0 +1,137 @@
+//! The pods of the open node, in columns or as cards.
+
+use jiff::Timestamp;
+use ratatui::layout::Rect;
+
+use super::columns::{Column, GAP, fit};
+use super::pen::{Pen, cell, line};
+use super::theme::Tone;
+use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::message::Feed;
+use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
+use crate::dashboard::model::remedy::in_short;
+use crate::dashboard::model::{Model, OpenNode};
+use crate::duration::age;
+
+/// What a column shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    State,
+    Pod,
+    Owner,
+    Time,
+    Detail,
+}
+
+const fn column(what: What, head: &'static str, width: u16, grows: u16, worth: u8) -> Column<What> {
+    Column { what, head, width, grows, worth }
+}
+
+const COLUMNS: [Column<What>; 5] = [
+    column(What::State, "STATE", 10, 0, 8),
+    column(What::Pod, "NAMESPACE/POD", 18, 3, 9),
+    column(What::Owner, "OWNER", 14, 1, 1),
+    column(What::Time, "FOR", 6, 0, 2),
+    column(What::Detail, "DETAIL", 14, 4, 5),
+];
+
+/// The pods.
+pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {
+    let rows = &open.pods.rows;
+    if rows.len() == 0 {
+        nothing(model, open, pen, screen.body);
+        return;
+    }
+    let columns = fit(&COLUMNS, screen.heads.width.saturating_sub(1));
+    let mut x = screen.heads.x + 1;
+    for column in &columns {
+        pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
+        x += column.width + GAP;
+    }
+    for (row, index) in (0u16..).zip(rows.window(screen.rows())) {
+        let Some(entry) = rows.nth(index) else { continue };
+        let area = Rect { height: screen.row_height(), ..line(screen.body, row * screen.row_height()) };
+        let selected = index == rows.at();
+        if selected {
+            pen.write(area, area.x, pen.glyphs.cursor, Tone::Strong);
+        }
+        match screen.shape {
+            Shape::Cards => card(model, pen, area, entry),
+            _ => table_row(model, pen, area, &columns, entry),
+        }
+        if selected {
+            pen.select(area);
+        }
+    }
+}
+
+fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<What>], row: &PodRow) {
+    let (glyph, tone) = pen.glyphs.pod(row.stand.place);
+    let rest = if matches!(row.stand.place, Place::Stays | Place::Gone) { Tone::Quiet } else { Tone::Plain };
+    let mut x = area.x + 1;
+    for column in columns {
+        let (text, tone) = match column.what {
+            What::State => (format!("{glyph}{}", row.stand.place.word()), tone),
+            What::Pod => (format!("{}/{}", row.id.namespace, row.id.name), rest),
+            What::Owner => (row.id.owner.clone(), rest),
+            What::Time => (time(&row.stand, model.now), rest),
+            What::Detail => (detail(row, model.now), rest),
+        };
+        pen.write(cell(area, x, column.width), x, &text, tone);
+        x += column.width + GAP;
+    }
+}
+
+fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &PodRow) {
+    let (glyph, tone) = pen.glyphs.pod(row.stand.place);
+    let first = line(area, 0);
+    let right = pen.write_right(first, &time(&row.stand, model.now), Tone::Plain);
+    let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
+    let x = pen.write(first, first.x + 1, &format!("{glyph}{}", row.stand.place.word()), tone);
+    pen.write(first, x + 1, &format!("{}/{}", row.id.namespace, row.id.name), Tone::Plain);
+    let second = line(area, 1);
+    let detail = detail(row, model.now);
+    pen.write(second, second.x + 4, if detail.is_empty() { &row.id.owner } else { &detail }, Tone::Plain);
+}
+
+/// For how long it has been where it is.
+fn time(stand: &Stand, now: Timestamp) -> String {
+    stand.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
+}
+
+/// What there is to say about a pod beside its state.
+fn detail(row: &PodRow, now: Timestamp) -> String {
+    let Stand { place, reason, message, attempts, deadline, .. } = &row.stand;
+    match (place, reason, deadline) {
+        (Place::Blocked, Some(reason), _) => {
+            let short = in_short(&row.id.namespace, *reason, message);
+            if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
+        }
+        (Place::Ending, _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
+            left if left >= 0 => format!("grace {} left", age(left)),
+            over => format!("grace over for {}", age(-over)),
+        },
+        (Place::Waiting, ..) if message.is_empty() => String::from("not asked to go yet"),
+        (Place::Evicting, ..) => String::from("asked to go"),
+        (Place::ToGo, ..) => String::from("still there"),
+        _ => message.clone(),
+    }
+}
+
+/// Why there is no pod.
+fn nothing(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, area: Rect) {
+    let (first, second) = match model.links.of(Feed::Pods) {
+        _ if open.pods.rows.total() > 0 => {
+            (format!("None of {} pods passes the filter.", open.pods.rows.total()), "[Esc] takes it away")
+        }
+        Freshness::Connecting if !open.pods.complete => (format!("Asking for the pods of {}", open.name), ""),
+        Freshness::Forbidden(why) => (String::from("The status names no pod that is still to go."), why),
+        Freshness::Stale { error, .. } if !open.pods.complete => {
+            (String::from("The pods are not known:"), error)
+        }
+        _ => (String::from("There is no pod on this node."), ""),
+    };
+    pen.write(line(area, 1), area.x + 3, &first, Tone::Plain);
+    pen.write(line(area, 2), area.x + 3, second, Tone::Quiet);
+}

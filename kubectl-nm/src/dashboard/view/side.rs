@@ -1,0 +1,61 @@
+//! The side pane: events about the open node, or the maintenance as YAML.
+
+use ratatui::layout::Rect;
+
+use super::pen::{Pen, line};
+use super::theme::Tone;
+use crate::dashboard::message::Feed;
+use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::{Model, OpenNode, Side};
+use crate::duration::age;
+
+/// The pane.
+pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    let (title, lines) = match (model.side, &model.open) {
+        (Some(Side::Events), Some(open)) => ("EVENTS", events(model, open, area)),
+        (Some(Side::Document), _) => ("YAML", document(model, area)),
+        _ => return,
+    };
+    let head = line(area, 0);
+    let across = pen.glyphs.frame[0].repeat(usize::from(head.width));
+    pen.write(head, head.x, &across, Tone::Quiet);
+    let hint = if model.side_has_focus { "j/k scroll, Tab back" } else { "Tab to scroll" };
+    let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
+    let x = pen.write(head, head.x + 1, &format!(" {title} "), tone);
+    pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
+    for (row, (text, tone)) in (1u16..).zip(&lines) {
+        let line = line(area, row);
+        pen.write(line, line.x + 1, text, *tone);
+    }
+}
+
+fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
+    let shown = open.happenings.latest().iter().skip(model.side_top).take(usize::from(area.height));
+    let lines: Vec<(String, Tone)> = shown
+        .map(|event| {
+            let ago =
+                event.at.map_or_else(|| String::from("-"), |at| age(model.now.duration_since(at).as_secs()));
+            let times = if event.times > 1 { format!(" (x{})", event.times) } else { String::new() };
+            let sign = if event.warns { "!" } else { " " };
+            let tone = if event.warns { Tone::Bad } else { Tone::Plain };
+            (format!("{ago:>5} {sign}{}{times}: {}", event.reason, event.note), tone)
+        })
+        .collect();
+    if !lines.is_empty() {
+        return lines;
+    }
+    let words = match model.links.of(Feed::Events) {
+        Freshness::Forbidden(why) => {
+            return vec![(String::from("You may not see events:"), Tone::Bad), (why.to_owned(), Tone::Plain)];
+        }
+        Freshness::Connecting => "asking for events",
+        Freshness::Stale { error, .. } => error,
+        Freshness::Live => "nothing has been published lately",
+    };
+    vec![(words.to_owned(), Tone::Quiet)]
+}
+
+fn document(model: &Model, area: Rect) -> Vec<(String, Tone)> {
+    let shown = model.document.lines.iter().skip(model.side_top).take(usize::from(area.height));
+    shown.map(|line| (line.clone(), Tone::Plain)).collect()
+}

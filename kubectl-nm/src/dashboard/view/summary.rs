@@ -1,0 +1,174 @@
+//! How far it all is: the fleet in sum, or one node in full.
+
+use nm_shared::condition::ConditionReason;
+use nm_shared::{NodeMaintenance, PodCounts};
+use ratatui::layout::Rect;
+
+use super::pen::{Pen, line};
+use super::theme::Tone;
+use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::pace;
+use crate::dashboard::model::{Model, OpenNode};
+use crate::duration::age;
+use crate::maintenance::{condition, status, uid};
+
+/// Columns of the fleet's bar.
+const FLEET_BAR: u16 = 24;
+
+/// Seconds that the sparkline shows at most.
+const SPARKS: u16 = 120;
+
+/// How many nodes are where, and how many pods are gone.
+pub(super) fn draw_fleet(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
+    let (gone, pods) =
+        model.fleet.rows.all().fold((0, 0), |(gone, pods), row| (gone + row.gone, pods + row.pods));
+    let mut x = area.x + 1;
+    if area.width >= 100 && pods > 0 {
+        x = pen.write(area, x, &format!("[{}]", pen.bar(gone, pods, FLEET_BAR)), Tone::Plain) + 2;
+    }
+    if pods > 0 {
+        x = pen.write(area, x, &format!("pods {gone}/{pods}"), Tone::Strong) + 2;
+    }
+    for state in NodeState::ALL {
+        let count = count(state);
+        if count > 0 {
+            let (glyph, tone) = pen.glyphs.node(state);
+            x = pen.write(area, x, &format!("{glyph}{} {count}", state.word()), tone) + 2;
+        }
+    }
+}
+
+/// What is to be known of a node beside its pods.
+pub(super) fn draw_node(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {
+    let maintenance = model.fleet.maintenance_of(&open.name);
+    let mut at = 0;
+    if screen.shape == Shape::Table {
+        facts(model, open, maintenance.map(AsRef::as_ref), pen, line(screen.summary, 0));
+        at = 1;
+    }
+    if let Some(maintenance) = maintenance {
+        progress(model, maintenance, pen, line(screen.summary, at));
+        sparkline(model, maintenance, pen, screen.sparkline);
+    }
+    banner(model, open, maintenance.map(AsRef::as_ref), pen, screen.banner);
+}
+
+fn facts(
+    model: &Model,
+    open: &OpenNode,
+    maintenance: Option<&NodeMaintenance>,
+    pen: &mut Pen<'_>,
+    area: Rect,
+) {
+    let marks = model.fleet.marks(&open.name);
+    let holds = |type_| maintenance.and_then(|object| condition(object, type_));
+    let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
+    let is_cordoned = holds("Cordoned").is_some_and(|cordoned| cordoned.status == "True");
+    let before = match marks.and_then(|marks| marks.was_schedulable) {
+        Some(true) => " (was schedulable)",
+        Some(false) => " (was cordoned before)",
+        None => "",
+    };
+    let waits = holds("Drained").is_some_and(|drained| drained.reason == ConditionReason::LeaseHeld.as_str());
+    let lost = holds("Degraded").is_some_and(|degraded| {
+        degraded.status == "True" && degraded.reason == ConditionReason::LeaseLost.as_str()
+    });
+    let (lease, lease_tone) = match (waits, lost, is_cordoned) {
+        (true, ..) => ("held by another", Tone::Bad),
+        (_, true, _) => ("LOST", Tone::Bad),
+        (.., true) => ("held", Tone::Plain),
+        _ => ("-", Tone::Plain),
+    };
+    let cordoned = format!("{}{before}", if is_cordoned { "yes" } else { "no" });
+    let mut x = area.x + 1;
+    let mut facts = vec![("Cordoned", cordoned.as_str(), Tone::Plain), ("Lease", lease, lease_tone)];
+    if marks.is_some_and(|marks| marks.control_plane) {
+        facts.push(("Role", "control plane", Tone::Strong));
+    }
+    facts.push(("Reason", reason, Tone::Plain));
+    for (name, value, tone) in facts {
+        x = pen.write(area, x, &format!("{name}: "), Tone::Quiet);
+        x = pen.write(area, x, value, tone) + 2;
+    }
+}
+
+fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, area: Rect) {
+    let row = FleetRow::of(maintenance);
+    let mut x = area.x + 1;
+    if area.width >= 60 {
+        let width = (area.width / 5).min(40);
+        x = pen.write(area, x, &format!("[{}]", pen.bar(row.gone, row.pods, width)), Tone::Plain) + 1;
+    }
+    x = pen.write(area, x, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Strong) + 2;
+    let PodCounts { evicting, terminating, blocked, migrating, waiting, skipped, .. } =
+        status(maintenance).pod_counts;
+    for (count, word, tone) in [
+        (blocked, "BLOCKED", Tone::Bad),
+        (terminating, "ending", Tone::Busy),
+        (migrating, "migrating", Tone::Busy),
+        (evicting, "evicting", Tone::Busy),
+        (waiting, "waiting", Tone::Plain),
+        (skipped, "staying", Tone::Quiet),
+    ] {
+        if count > 0 {
+            x = pen.write(area, x, &format!("{word} {count}"), tone) + 2;
+        }
+    }
+    if matches!(row.state, NodeState::Draining | NodeState::Blocked) {
+        let eta = eta(model, maintenance, &row);
+        pen.write(area, x, &format!("ETA {eta}"), Tone::Plain);
+    }
+}
+
+/// An estimate of when the pods that nothing refuses are gone.
+fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
+    let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
+    let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.begun);
+    let unblocked = row.pods - row.gone - row.blocked;
+    let left = since.and_then(|since| pace::estimate(row.gone, unblocked, since, model.now));
+    match (left, row.blocked) {
+        (None, _) => String::from("-"),
+        (Some(left), 0) => format!("~{} (estimate)", age(left.as_secs())),
+        (Some(left), _) => format!("~{} (estimate, without the blocked)", age(left.as_secs())),
+    }
+}
+
+fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, area: Rect) {
+    let Some(pace) = model.fleet.pace(&uid(maintenance)) else { return };
+    let room = area.width.saturating_sub(30).min(SPARKS);
+    let steps = pace.steps(usize::from(room));
+    let most = steps.iter().copied().max().unwrap_or(0).max(1);
+    let top = pen.glyphs.sparks.len() - 1;
+    let spark = |step: &i32| {
+        let height = usize::try_from(*step).unwrap_or(0) * top / usize::try_from(most).unwrap_or(1);
+        pen.glyphs.sparks[if *step > 0 { height.max(1) } else { 0 }]
+    };
+    let sparks: String = steps.iter().map(spark).collect();
+    let x = pen.write(area, area.x + 1, "pods/s ", Tone::Quiet);
+    let x = pen.write(area, x, &sparks, Tone::Busy);
+    if !steps.is_empty() {
+        pen.write(area, x + 1, &format!("last {} s, at most {most}", steps.len()), Tone::Quiet);
+    }
+}
+
+fn banner(
+    model: &Model,
+    open: &OpenNode,
+    maintenance: Option<&NodeMaintenance>,
+    pen: &mut Pen<'_>,
+    area: Rect,
+) {
+    if open.pods.hidden {
+        let words = "You may not list pods: this is what the maintenance's status says. [r] tries again";
+        pen.write(area, area.x + 1, words, Tone::Bad);
+        return;
+    }
+    let Some(row) = maintenance.map(FleetRow::of) else {
+        pen.write(area, area.x + 1, "Not in maintenance. [n] starts one", Tone::Plain);
+        return;
+    };
+    let tone = if row.state == NodeState::Failed { Tone::Bad } else { Tone::Plain };
+    pen.write(area, area.x + 1, row.why(model.now), tone);
+}
