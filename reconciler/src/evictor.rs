@@ -5,6 +5,8 @@
 //! the others.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -187,13 +189,31 @@ fn no_details() -> StatusDetails {
     }
 }
 
-/// Why there is no answer: of all that failed on the way, what failed first.
-fn unanswered(error: &kube::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
+/// Why there is no answer: of all that failed on the way, what failed first; in words where that is the connection.
+fn unanswered(error: &(dyn Error + 'static)) -> String {
+    let mut why = None;
+    let mut cause = error;
+    loop {
+        why = why.or_else(|| of_connection(cause.downcast_ref::<io::Error>()?.kind()));
+        match cause.source() {
+            Some(source) => cause = source,
+            None => break,
+        }
     }
-    format!("no answer from the API server: {cause}")
+    let why = why.map_or_else(|| cause.to_string(), str::to_owned);
+    format!("no answer from the API server: {why}")
+}
+
+fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
+        io::ErrorKind::TimedOut => Some("the connection timed out"),
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe => Some("the connection was lost"),
+        _ => None,
+    }
 }
 
 /// One line for each thing that a person would want to know, none for a retry that was refused the same way.
@@ -237,6 +257,17 @@ mod tests {
         check("7", &format!("{text}\n"), throttled(Some(Duration::from_secs(7))));
         check("soon", text, throttled(None));
         check("7", &json!({"message": text}).to_string(), throttled(Some(Duration::from_secs(7))));
+    }
+
+    #[test]
+    fn a_lost_connection_is_told_in_words() {
+        let check = |error: kube::Error, why: &str| {
+            assert_eq!(unanswered(&error), format!("no answer from the API server: {why}"));
+        };
+        let io = |kind| kube::Error::Service(io::Error::new(kind, "peer closed, see https://docs.rs").into());
+        check(io(io::ErrorKind::UnexpectedEof), "the connection was lost");
+        check(io(io::ErrorKind::ConnectionRefused), "the connection was refused");
+        check(kube::Error::Service("no route".into()), "no route");
     }
 
     #[tokio::test]

@@ -117,12 +117,14 @@ impl Ledger {
             let charge = match &entry.attempt.last {
                 _ if entry.attempt.in_flight => Charge::InFlight,
                 Some((_, EvictionOutcome::Accepted)) => Charge::Accepted,
-                Some((_, EvictionOutcome::RefusedByBudget(_))) => Charge::Refused,
+                Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Charge::Refused(sentence.clone()),
                 _ => return None,
             };
             Some((&entry.guards, charge))
         });
-        charged.flat_map(|(guards, charge)| guards.iter().map(move |guard| (guard.clone(), charge))).collect()
+        charged
+            .flat_map(|(guards, charge)| guards.iter().map(move |guard| (guard.clone(), charge.clone())))
+            .collect()
     }
 
     /// When each budget was last asked.

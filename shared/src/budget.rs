@@ -28,14 +28,14 @@ pub struct BudgetVersion {
 }
 
 /// An eviction that a budget guards, and that the budget as it is seen may not reflect yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Charge {
     /// It is under way.
     InFlight,
     /// It was accepted: one disruption is spent.
     Accepted,
-    /// It was refused: whatever the budget's status says, it has none left.
-    Refused,
+    /// It was refused, with this sentence: whatever the budget's status says, it has none left.
+    Refused(String),
 }
 
 /// The evictions that budgets guard, with the versions that they were decided on.
@@ -62,6 +62,8 @@ struct Budget {
     selector: Option<Selector>,
     /// Disruptions that it allows and that nobody has asked for yet.
     allowed: i32,
+    /// What the API server said last, if the budget has not been seen to change since: it knows better.
+    answer: Option<String>,
 }
 
 /// The budgets of some namespaces, and what is left of them while a decision is made.
@@ -73,24 +75,24 @@ pub struct Budgets {
 impl Budgets {
     /// Reads the budgets as they are seen, less what is spent already.
     pub fn new(budgets: impl IntoIterator<Item = Arc<PodDisruptionBudget>>, charges: &Charges) -> Self {
-        let mut spent: HashMap<&BudgetKey, Vec<(&str, Charge)>> = HashMap::new();
+        let mut spent: HashMap<&BudgetKey, Vec<(&str, &Charge)>> = HashMap::new();
         for (guard, charge) in charges {
-            spent.entry(&guard.key).or_default().push((&guard.version, *charge));
+            spent.entry(&guard.key).or_default().push((&guard.version, charge));
         }
         let budgets = budgets.into_iter().map(|object| {
             let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
             let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-            let mut allowed = allowed_by(&object);
+            let (mut allowed, mut answer) = (allowed_by(&object), None);
             for (version, charge) in spent.get(&key(&object)).into_iter().flatten() {
                 match charge {
                     Charge::InFlight => allowed -= 1,
                     // A budget that has changed since tells the rest itself.
                     _ if *version != resource_version(&object) => {}
                     Charge::Accepted => allowed -= 1,
-                    Charge::Refused => allowed = 0,
+                    Charge::Refused(sentence) => (allowed, answer) = (0, Some(sentence.clone())),
                 }
             }
-            Budget { object, selector, allowed }
+            Budget { object, selector, allowed, answer }
         });
         Self { budgets: budgets.collect() }
     }
@@ -152,6 +154,9 @@ impl Budget {
 
     /// The sentence by which the API server refuses (`pkg/registry/core/pod/storage/eviction.go` in kubernetes).
     fn refusal(&self) -> String {
+        if let Some(answer) = &self.answer {
+            return answer.clone();
+        }
         let status = self.status();
         let name = self.object.metadata.name.as_deref().unwrap_or_default();
         if is_unprocessed(&self.object) {
@@ -259,18 +264,33 @@ mod tests {
 
     #[test]
     fn what_is_under_way_or_answered_since_is_taken_off() {
-        let check = |allowed: i32, version: &str, charge: Charge, free: bool| {
+        let check = |allowed: i32, version: &str, charge: &Charge, free: bool| {
             let key = BudgetKey { namespace: "shop".to_owned(), name: "cart".to_owned() };
-            let charges = vec![(BudgetVersion { key, version: version.to_owned() }, charge)];
+            let charges = vec![(BudgetVersion { key, version: version.to_owned() }, charge.clone())];
             let mut budgets = Budgets::new([budget("cart", &cart(), allowed)], &charges);
             assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {charge:?}");
         };
-        check(1, "6", Charge::InFlight, false);
-        check(2, "6", Charge::InFlight, true);
-        check(1, "7", Charge::Accepted, false);
-        check(1, "6", Charge::Accepted, true);
-        check(5, "7", Charge::Refused, false);
-        check(5, "6", Charge::Refused, true);
+        let refused = Charge::Refused("the server knows better".to_owned());
+        check(1, "6", &Charge::InFlight, false);
+        check(2, "6", &Charge::InFlight, true);
+        check(1, "7", &Charge::Accepted, false);
+        check(1, "6", &Charge::Accepted, true);
+        check(5, "7", &refused, false);
+        check(5, "6", &refused, true);
+    }
+
+    #[test]
+    fn a_refusal_is_told_for_all_pods_until_the_budget_is_seen_to_change() {
+        let check = |version: &str, expected: &str| {
+            let key = BudgetKey { namespace: "shop".to_owned(), name: "cart".to_owned() };
+            let refused = Charge::Refused("the server knows better".to_owned());
+            let charges = vec![(BudgetVersion { key, version: version.to_owned() }, refused)];
+            let mut budgets = Budgets::new([budget("cart", &cart(), 0)], &charges);
+            let Opinion::Exhausted { message, .. } = budgets.charge(&pod("shop", "cart")) else { panic!() };
+            assert_eq!(message, expected);
+        };
+        check("7", "the server knows better");
+        check("6", "The disruption budget cart needs 2 healthy pods and has 3 currently");
     }
 
     #[test]
