@@ -5,10 +5,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod answers;
+mod answers_played;
+mod budgets;
 mod comes_back;
 mod drain_spec;
 mod ended_midway;
 mod grace;
+mod independence;
 mod inheritance;
 mod kept_up;
 mod kubectl;
@@ -16,9 +20,11 @@ mod layout;
 mod lease;
 mod lifecycle;
 mod limits;
+mod lost_answers;
 mod manifests;
 mod node_deleted;
 mod object;
+mod order;
 mod plugin;
 mod program;
 mod requests;
@@ -26,6 +32,7 @@ mod rights;
 mod same_name;
 mod sample;
 mod showroom;
+mod status_writes;
 mod takeover;
 mod time_limits;
 mod virtual_machines;
@@ -37,6 +44,7 @@ use nm_sandbox::sandbox::Sandbox;
 use nm_shared::condition::{ConditionType, holds};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::programs::skipped;
 use nm_tests::until::until;
 use serde_json::{Value, json};
 
@@ -73,6 +81,15 @@ async fn once(
     let wanted =
         |found: Option<&NodeMaintenance>| found.and_then(|found| found.status.as_ref()).is_some_and(&holds);
     until(&cluster.maintenances(), name, what, wanted).await.unwrap().status.unwrap()
+}
+
+/// A sandbox, for what only a sandbox plays; none, and that is said, where the suites run on another cluster.
+async fn only_sandbox(nodes: usize, why: &str) -> Option<Cluster> {
+    if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
+        skipped(why);
+        return None;
+    }
+    Some(Cluster::start(nodes).await)
 }
 
 /// Changes how a maintenance drains its node.

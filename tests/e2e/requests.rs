@@ -4,6 +4,7 @@ use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
+use nm_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Reconciler, skipped};
 use nm_tests::workload::pods_on;
@@ -36,11 +37,22 @@ async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_req
     let requests = cluster.sandbox().unwrap().requests().all();
     let ours: Vec<_> =
         requests.iter().filter(|request| request.user_agent.starts_with("nm-reconciler/")).collect();
+    let first_eviction = ours.iter().position(|request| request.subresource == "eviction").unwrap();
+    let cordons = |requests: &[&Entry]| requests.iter().filter(|request| is_cordon(request)).count();
+    assert_eq!(
+        (cordons(&ours), cordons(&ours[..first_eviction])),
+        (nodes.len(), nodes.len()),
+        "all are cordoned before the first eviction"
+    );
     let (evictions, others): (Vec<_>, Vec<_>) =
         ours.into_iter().partition(|request| request.subresource == "eviction");
     assert_eq!(evictions.len(), movable, "one eviction a pod, and no pod moves twice");
     assert!(evictions.iter().all(|request| request.code == 201));
     assert!(others.len() <= 15 * nodes.len(), "{} other requests for {} nodes", others.len(), nodes.len());
+}
+
+fn is_cordon(request: &Entry) -> bool {
+    (request.verb, request.resource.as_str(), request.subresource.as_str()) == ("patch", "nodes", "")
 }
 
 async fn without_budgets(cluster: &Cluster) {

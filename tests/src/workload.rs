@@ -175,7 +175,7 @@ pub fn pinned_to(node: &str) -> Value {
 }
 
 /// The spec of a pod that runs anywhere and does nothing.
-fn pod_spec() -> Value {
+pub fn pod_spec() -> Value {
     json!({
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
         "containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}],

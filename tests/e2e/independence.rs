@@ -1,0 +1,69 @@
+//! Nodes never wait for each other. Only a sandbox has the times, and pods that take as long as they are told to.
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use nm_sandbox::request_log::Entry;
+use nm_shared::BlockReason;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::Reconciler;
+use nm_tests::workload::{Workload, node_of};
+use serde_json::json;
+
+use crate::answers::blocked;
+use crate::{drained, only_sandbox, start, stop};
+
+/// How much longer four nodes may take beside one that is blocked for good.
+const DELAY: f64 = 1.05;
+
+/// How long four nodes take, whose pods take seconds to end: from the first maintenance to the last status.
+async fn four_nodes(cluster: &Cluster, workload: &Workload, nodes: &[String], round: &str) -> SignedDuration {
+    let pods = nodes.iter().map(|node| async move {
+        let slow = json!({"metadata": {"annotations": {STOP_DELAY: "4s"}}});
+        for index in 0..3 {
+            workload.pod_on(node, &format!("{round}-{node}-{index}"), slow.clone()).await;
+        }
+    });
+    join_all(pods).await;
+    let name = |node: &String| format!("{round}-{node}");
+    let names: Vec<String> = nodes.iter().map(name).collect();
+    join_all(nodes.iter().map(async |node| start(cluster, &name(node), node).await)).await;
+    join_all(names.iter().map(|name| drained(cluster, name))).await;
+    // By then all that was answered before is in the log.
+    join_all(names.iter().map(|name| stop(cluster, name))).await;
+    let all = cluster.sandbox().unwrap().requests().all();
+    let about = |entry: &&Entry| entry.resource == "nodemaintenances" && names.contains(&entry.name);
+    let (first, last) = (
+        all.iter().find(about).unwrap().at,
+        all.iter().rfind(|entry| about(entry) && entry.verb == "patch" && entry.subresource == "status"),
+    );
+    let end: Timestamp = last.unwrap().at;
+    end.duration_since(first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_blocked_for_good_does_not_delay_four_others() {
+    let Some(cluster) = only_sandbox(5, "only a sandbox has pods that take seconds to end").await else {
+        return;
+    };
+    let workload = Workload::new(&cluster, "alone").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let stuck = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let four: Vec<String> = cluster.nodes().await.into_iter().filter(|node| *node != stuck).collect();
+    let _reconciler = Reconciler::start(&cluster);
+    let mut ratios = Vec::new();
+    // Machines are noisy, and a real wait would be in every round.
+    for round in 0..3 {
+        let alone = four_nodes(&cluster, &workload, &four, &format!("alone-{round}")).await;
+        start(&cluster, "e2e-stuck", &stuck).await;
+        blocked(&cluster, "e2e-stuck", BlockReason::DisruptionBudget).await;
+        let beside = four_nodes(&cluster, &workload, &four, &format!("beside-{round}")).await;
+        stop(&cluster, "e2e-stuck").await;
+        ratios.push(beside.as_secs_f64() / alone.as_secs_f64());
+        if ratios.iter().any(|ratio| *ratio <= DELAY) {
+            return;
+        }
+    }
+    panic!("four nodes take longer beside one that is blocked: {ratios:?}");
+}
