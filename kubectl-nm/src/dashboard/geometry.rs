@@ -6,6 +6,7 @@
 use ratatui::layout::Rect;
 
 use super::model::fleet_row::{FleetRow, NodeState};
+use super::model::links::Freshness;
 use super::model::listing::Row;
 use super::model::{Model, Side};
 
@@ -158,6 +159,9 @@ fn under(area: Rect) -> (Rect, Rect) {
 
 /// Whether there is something that one should know about what is shown.
 fn has_banner(model: &Model) -> bool {
+    if matches!(model.freshness(), Freshness::Stale { .. }) {
+        return true;
+    }
     let Some(open) = &model.open else { return false };
     let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };
     let row = FleetRow::of(maintenance);

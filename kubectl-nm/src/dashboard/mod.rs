@@ -27,3 +27,6 @@ mod view;
 
 pub(crate) use options::ThemeName;
 pub(crate) use run::{Ended, Look, run};
+
+#[cfg(test)]
+mod tests;

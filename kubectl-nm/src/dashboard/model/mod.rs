@@ -19,7 +19,7 @@ pub(crate) mod start_plan;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::{BlockReason, NodeMaintenance};
+use nm_shared::NodeMaintenance;
 
 use self::dialog::{Dialog, Field};
 use self::document::Document;
@@ -29,6 +29,7 @@ use self::fleet_row::FleetRow;
 use self::happenings::Happenings;
 use self::links::{Freshness, Links};
 use self::listing::{Row, Sort};
+use self::pod_row::PodRow;
 use self::pods::Pods;
 use self::remedy::{Case, Remedy};
 use super::message::Feed;
@@ -172,28 +173,51 @@ impl Model {
         }
     }
 
-    /// What is in the way of the selected row, as `shop/cart-0: PDB shop/cart needs 3, has 3`, and what to do about it.
+    /// What is in the way of the selected row, or of the first if nothing is in the way of that, and what to do about it.
     pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
-        if let Some(open) = &self.open {
-            let selected = open.pods.rows.selected().filter(|row| row.is_blocked());
-            let row = selected.or_else(|| open.pods.worst())?;
-            let owner = Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty());
-            let pod = (row.id.namespace.as_str(), row.id.name.as_str());
-            return Some(self.explain(&open.name, pod, owner, row.stand.reason?, &row.stand.message));
+        self.remedy_of_selected().or_else(|| match &self.open {
+            Some(open) => self.remedy_of_pod(open, open.pods.rows.nth(0)?),
+            None => self.remedy_of_node(self.fleet.maintenance(self.fleet.rows.nth(0)?.key())?),
+        })
+    }
+
+    fn remedy_of_selected(&self) -> Option<(String, Remedy)> {
+        match &self.open {
+            Some(open) => self.remedy_of_pod(open, open.pods.rows.selected()?),
+            None => self.remedy_of_node(self.maintenance()?),
         }
-        let maintenance = self.maintenance()?;
+    }
+
+    fn remedy_of_pod(&self, open: &OpenNode, row: &PodRow) -> Option<(String, Remedy)> {
+        let case = Case {
+            kubectl: &self.options.kubectl,
+            node: &open.name,
+            namespace: &row.id.namespace,
+            name: &row.id.name,
+            owner: Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty()),
+            reason: row.stand.reason?,
+            message: &row.stand.message,
+        };
+        Some((why(&case), remedy::remedy(&case)))
+    }
+
+    fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
         let pod = maintenance.status.as_ref()?.blocked_pods.first()?;
-        let name = (pod.namespace.as_str(), pod.name.as_str());
-        Some(self.explain(&maintenance.spec.node_name, name, None, pod.reason, &pod.message))
+        let case = Case {
+            kubectl: &self.options.kubectl,
+            node: &maintenance.spec.node_name,
+            namespace: &pod.namespace,
+            name: &pod.name,
+            owner: None,
+            reason: pod.reason,
+            message: &pod.message,
+        };
+        Some((format!("{}: {}", case.node, why(&case)), remedy::remedy(&case)))
     }
 
     /// What a person would want to paste elsewhere: the command that helps the selected row, or what is known of it.
     pub(crate) fn worth_copying(&self) -> Option<String> {
-        let selected_is_blocked = match &self.open {
-            Some(open) => open.pods.rows.selected().is_some_and(Row::is_blocked),
-            None => self.fleet.rows.selected().is_some_and(Row::is_blocked),
-        };
-        let command = self.remedy().filter(|_| selected_is_blocked).map(|(_, remedy)| remedy.command);
+        let command = self.remedy_of_selected().map(|(_, remedy)| remedy.command);
         let text = command.or_else(|| self.selected_line())?;
         // It will be pasted where line breaks and controls are obeyed.
         Some(harmless(&text))
@@ -230,19 +254,16 @@ impl Model {
     pub(crate) fn complain(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
     }
+}
 
-    fn explain(
-        &self,
-        node: &str,
-        (namespace, name): (&str, &str),
-        owner: Option<&str>,
-        reason: BlockReason,
-        message: &str,
-    ) -> (String, Remedy) {
-        let case = Case { kubectl: &self.options.kubectl, node, namespace, name, owner, reason, message };
-        let why = format!("{namespace}/{name}: {}", remedy::in_short(namespace, reason, message));
-        (why, remedy::remedy(&case))
-    }
+/// What is in the way of a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
+fn why(case: &Case<'_>) -> String {
+    format!(
+        "{}/{}: {}",
+        case.namespace,
+        case.name,
+        remedy::in_short(case.namespace, case.reason, case.message)
+    )
 }
 
 impl OpenNode {

@@ -88,11 +88,6 @@ impl Pods {
         self.update(&told, now, Facts::is_ending);
     }
 
-    /// The first blocked pod on the screen's list: what to look at when nothing blocked is selected.
-    pub(crate) fn worst(&self) -> Option<&PodRow> {
-        self.rows.nth(0).filter(|row| row.is_blocked())
-    }
-
     /// Brings the rows of these pods up to date.
     fn update(&mut self, told: &Told<'_>, now: Timestamp, concerned: impl Fn(&Facts) -> bool) {
         let changed = |facts: &&Facts| {

@@ -87,7 +87,3 @@ fn settle(model: &mut Model) {
         *top = (*top).min(usize::from(u8::MAX));
     }
 }
-
-#[cfg(test)]
-#[path = "update_tests.rs"]
-mod tests;

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::columns::{Column, GAP, fit};
-use super::pen::{Pen, cell, line};
+use super::pen::{Pen, cell, line, wrapped};
 use super::theme::Tone;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::Model;
@@ -30,15 +30,18 @@ const fn column(what: What, head: &'static str, width: u16, grows: u16, worth: u
 }
 
 const COLUMNS: [Column<What>; 8] = [
-    column(What::Node, "NODE", 12, 2, 9),
+    column(What::Node, "NODE", 12, 0, 9),
     column(What::State, "STATE", 10, 0, 8),
     column(What::Bar, "PROGRESS", 12, 0, 1),
     column(What::Percent, "%", 4, 0, 6),
     column(What::Pods, "PODS", 9, 0, 3),
     column(What::Blocked, "BLK", 3, 0, 7),
     column(What::Time, "T+", 6, 0, 2),
-    column(What::Why, "WHY", 16, 5, 5),
+    column(What::Why, "WHY", 16, 1, 5),
 ];
+
+/// From so many columns on words matter more than bars.
+const WORDS_FROM: u16 = 70;
 
 /// The rows.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
@@ -48,7 +51,12 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
         return;
     }
     // The cursor and the mark come before the first column.
-    let columns = fit(&COLUMNS, screen.heads.width.saturating_sub(2));
+    let width = screen.heads.width.saturating_sub(2);
+    let longest = rows.all().map(|row| row.node.len()).max().unwrap_or(0);
+    let mut columns = COLUMNS;
+    columns[0].width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(4, (width / 3).max(4));
+    columns[COLUMNS.len() - 1].width = if width >= WORDS_FROM { 28 } else { 16 };
+    let columns = fit(&columns, width);
     let mut x = screen.heads.x + 2;
     for column in &columns {
         pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
@@ -86,6 +94,7 @@ fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<Wha
 fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) -> (String, Tone) {
     let (glyph, tone) = pen.glyphs.node(row.state);
     let in_maintenance = row.state != NodeState::Idle;
+    let has_begun = !matches!(row.state, NodeState::Requested | NodeState::Queued);
     let text = match column.what {
         What::Node => return (row.node.clone(), Tone::Strong),
         What::State => return (format!("{glyph}{}", row.state.word()), tone),
@@ -95,6 +104,8 @@ fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) ->
             return (row.why(model.now).to_owned(), tone);
         }
         _ if !in_maintenance => String::from("-"),
+        What::Percent if row.pods == 0 && !has_begun => String::from("   -"),
+        What::Pods if row.pods == 0 && !has_begun => String::from("-"),
         What::Bar => format!("[{}]", pen.bar(row.gone, row.pods, column.width - 2)),
         What::Percent => format!("{:>3}%", row.percent),
         What::Pods => format!("{}/{}", row.gone, row.pods),
@@ -126,13 +137,16 @@ fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &FleetRow) {
 /// Why there is no row.
 fn nothing(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let lines: Vec<(String, Tone)> = match model.freshness() {
-        Freshness::Forbidden(why) => vec![
-            (String::from("You may not see maintenances:"), Tone::Bad),
-            (why.to_owned(), Tone::Plain),
-            (String::new(), Tone::Plain),
-            (format!("{} auth can-i --list", model.options.kubectl), Tone::Strong),
-            (String::from("shows what you may. [r] tries again"), Tone::Plain),
-        ],
+        Freshness::Forbidden(why) => {
+            let mut lines = vec![(String::from("You may not see maintenances:"), Tone::Bad)];
+            lines.extend(
+                wrapped(why, area.width.saturating_sub(4)).into_iter().map(|line| (line, Tone::Plain)),
+            );
+            lines.push((String::new(), Tone::Plain));
+            lines.push((format!("{} auth can-i --list", model.options.kubectl), Tone::Strong));
+            lines.push((String::from("shows what you may. [r] tries again"), Tone::Plain));
+            lines
+        }
         Freshness::Connecting => vec![(format!("Connecting to {}", model.options.context), Tone::Plain)],
         _ if model.fleet.rows.total() > 0 => vec![
             (format!("None of {} rows passes the filter.", model.fleet.rows.total()), Tone::Plain),

@@ -30,8 +30,8 @@ pub(super) fn draw_why(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let Some((why, remedy)) = model.remedy() else { return };
     let (first, second) = (line(area, 0), line(area, 1));
     let x = pen.write(first, first.x + 1, "why> ", Tone::Bad);
-    // The advice is what to do about it, and must not be cut off by a long message.
-    pen.write(first, x, &format!("{}: {why}", remedy.advice), Tone::Plain);
+    // The advice must not be cut off by a long message, which stands in the row too.
+    pen.write(first, x, &format!("{} ({why})", remedy.advice), Tone::Plain);
     let x = pen.write(second, second.x + 1, "do>  ", Tone::Bad);
     pen.write(second, x, &remedy.command, Tone::Strong);
 }

@@ -70,7 +70,7 @@ fn filtered(
         filters.push(filter.text().trim().to_owned());
     }
     if filters.is_empty() {
-        return if model.open.is_some() {
+        return if model.open.is_some() || model.links.heard().is_none() {
             x
         } else {
             pen.write(area, x + 2, &format!("{total} {what}"), Tone::Plain)
@@ -95,8 +95,10 @@ pub(super) fn draw_line(model: &Model, pen: &mut Pen<'_>, area: Rect) {
         };
         let (glyph, tone) = pen.glyphs.node(row.state);
         x = pen.write(area, x + 1, &format!("{glyph}{}", row.state.word()), tone);
-        let blocked = if row.blocked > 0 { format!(" !{}", row.blocked) } else { String::new() };
-        pen.write(area, x + 1, &format!("{}% {}/{}{blocked}", row.percent, row.gone, row.pods), Tone::Plain);
+        if row.blocked > 0 {
+            x = pen.write(area, x + 1, &row.blocked.to_string(), tone);
+        }
+        pen.write(area, x + 1, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Plain);
         return;
     }
     let mut nothing = true;
@@ -104,7 +106,8 @@ pub(super) fn draw_line(model: &Model, pen: &mut Pen<'_>, area: Rect) {
         let count = model.fleet.rows.all().filter(|row| row.state == state).count();
         if count > 0 {
             let (glyph, tone) = pen.glyphs.node(state);
-            x = pen.write(area, x, &format!("{glyph}{count} {}", state.word().to_lowercase()), tone) + 1;
+            let text = format!("{glyph}{count} {}", state.word().to_lowercase());
+            x = pen.write_whole(area, x, &text, tone).map_or(x, |end| end + 1);
             nothing = false;
         }
     }

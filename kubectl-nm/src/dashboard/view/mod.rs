@@ -33,6 +33,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         return;
     }
     header::draw(model, &mut pen, screen.header);
+    summary::draw_banner(model, &mut pen, screen.banner);
     // Old data never looks live.
     pen.fade(is_old);
     if let Some(open) = &model.open {
@@ -51,7 +52,3 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         dialogs::draw(model, dialog, &mut pen, area);
     }
 }
-
-#[cfg(test)]
-#[path = "screens_tests.rs"]
-mod tests;

@@ -36,6 +36,9 @@ const COLUMNS: [Column<What>; 5] = [
     column(What::Detail, "DETAIL", 14, 4, 5),
 ];
 
+/// With fewer columns owners are not shown.
+const WITH_OWNERS_FROM: u16 = 100;
+
 /// The pods.
 pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {
     let rows = &open.pods.rows;
@@ -43,7 +46,11 @@ pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &S
         nothing(model, open, pen, screen.body);
         return;
     }
-    let columns = fit(&COLUMNS, screen.heads.width.saturating_sub(1));
+    // Why a pod is blocked is worth more than whose it is.
+    let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
+    let columns: Vec<Column<What>> =
+        COLUMNS.into_iter().filter(|column| is_wide || column.what != What::Owner).collect();
+    let columns = fit(&columns, screen.heads.width.saturating_sub(1));
     let mut x = screen.heads.x + 1;
     for column in &columns {
         pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);

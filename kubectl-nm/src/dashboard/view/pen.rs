@@ -51,6 +51,13 @@ impl<'a> Pen<'a> {
         self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
     }
 
+    /// Writes text if there is room for all of it.
+    pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {
+        let width = Span::raw(self.shown(text)).width();
+        let fits = usize::from(x) + width <= usize::from(area.x + area.width);
+        fits.then(|| self.write(area, x, text, tone))
+    }
+
     /// Writes text that ends where the area ends, and says where it begins.
     pub(crate) fn write_right(&mut self, area: Rect, text: &str, tone: Tone) -> u16 {
         let width = u16::try_from(Span::raw(self.shown(text)).width()).unwrap_or(u16::MAX).min(area.width);
@@ -112,6 +119,21 @@ impl<'a> Pen<'a> {
 /// One line of an area.
 pub(crate) fn line(area: Rect, row: u16) -> Rect {
     if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
+}
+
+/// The text in lines of that width at most, broken between words.
+pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(last) if last.len() + word.len() < usize::from(width) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// A column of a line.

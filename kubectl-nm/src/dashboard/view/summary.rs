@@ -8,6 +8,7 @@ use super::pen::{Pen, line};
 use super::theme::Tone;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::pace;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::duration::age;
@@ -15,6 +16,9 @@ use crate::maintenance::{condition, status, uid};
 
 /// Columns of the fleet's bar.
 const FLEET_BAR: u16 = 24;
+
+/// From so many columns on states have their glyphs in the sum too.
+const ROOMY: u16 = 100;
 
 /// Seconds that the sparkline shows at most.
 const SPARKS: u16 = 120;
@@ -24,19 +28,24 @@ pub(super) fn draw_fleet(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
     let (gone, pods) =
         model.fleet.rows.all().fold((0, 0), |(gone, pods), row| (gone + row.gone, pods + row.pods));
-    let mut x = area.x + 1;
-    if area.width >= 100 && pods > 0 {
-        x = pen.write(area, x, &format!("[{}]", pen.bar(gone, pods, FLEET_BAR)), Tone::Plain) + 2;
-    }
-    if pods > 0 {
-        x = pen.write(area, x, &format!("pods {gone}/{pods}"), Tone::Strong) + 2;
-    }
+    let mut segments: Vec<(String, Tone)> = Vec::new();
     for state in NodeState::ALL {
         let count = count(state);
         if count > 0 {
             let (glyph, tone) = pen.glyphs.node(state);
-            x = pen.write(area, x, &format!("{glyph}{} {count}", state.word()), tone) + 2;
+            let glyph = if area.width >= ROOMY { glyph } else { "" };
+            segments.push((format!("{glyph}{} {count}", state.word()), tone));
         }
+    }
+    if pods > 0 {
+        segments.push((format!("pods {gone}/{pods}"), Tone::Strong));
+    }
+    let mut x = area.x + 1;
+    for (text, tone) in &segments {
+        x = pen.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
+    }
+    if pods > 0 && x + FLEET_BAR + 2 <= area.x + area.width {
+        pen.write(area, x - 1, &format!("[{}]", pen.bar(gone, pods, FLEET_BAR)), Tone::Plain);
     }
 }
 
@@ -52,7 +61,6 @@ pub(super) fn draw_node(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, scree
         progress(model, maintenance, pen, line(screen.summary, at));
         sparkline(model, maintenance, pen, screen.sparkline);
     }
-    banner(model, open, maintenance.map(AsRef::as_ref), pen, screen.banner);
 }
 
 fn facts(
@@ -104,8 +112,13 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, are
     x = pen.write(area, x, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Strong) + 2;
     let PodCounts { evicting, terminating, blocked, migrating, waiting, skipped, .. } =
         status(maintenance).pod_counts;
+    if blocked > 0 {
+        x = pen.write(area, x, &format!("BLOCKED {blocked}"), Tone::Bad) + 2;
+    }
+    if matches!(row.state, NodeState::Draining | NodeState::Blocked) {
+        x = pen.write(area, x, &format!("ETA {}", eta(model, maintenance, &row)), Tone::Plain) + 2;
+    }
     for (count, word, tone) in [
-        (blocked, "BLOCKED", Tone::Bad),
         (terminating, "ending", Tone::Busy),
         (migrating, "migrating", Tone::Busy),
         (evicting, "evicting", Tone::Busy),
@@ -113,12 +126,8 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, are
         (skipped, "staying", Tone::Quiet),
     ] {
         if count > 0 {
-            x = pen.write(area, x, &format!("{word} {count}"), tone) + 2;
+            x = pen.write_whole(area, x, &format!("{word} {count}"), tone).map_or(x, |end| end + 2);
         }
-    }
-    if matches!(row.state, NodeState::Draining | NodeState::Blocked) {
-        let eta = eta(model, maintenance, &row);
-        pen.write(area, x, &format!("ETA {eta}"), Tone::Plain);
     }
 }
 
@@ -130,8 +139,8 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let left = since.and_then(|since| pace::estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, _) => String::from("-"),
-        (Some(left), 0) => format!("~{} (estimate)", age(left.as_secs())),
-        (Some(left), _) => format!("~{} (estimate, without the blocked)", age(left.as_secs())),
+        (Some(left), 0) => format!("~{}", age(left.as_secs())),
+        (Some(left), _) => format!("~{} (unblocked)", age(left.as_secs())),
     }
 }
 
@@ -153,19 +162,19 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, ar
     }
 }
 
-fn banner(
-    model: &Model,
-    open: &OpenNode,
-    maintenance: Option<&NodeMaintenance>,
-    pen: &mut Pen<'_>,
-    area: Rect,
-) {
+/// What one should know about what is shown.
+pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+    if let Freshness::Stale { error, .. } = model.freshness() {
+        pen.write(area, area.x + 1, &format!("Not connected, trying again: {error}"), Tone::Bad);
+        return;
+    }
+    let Some(open) = &model.open else { return };
     if open.pods.hidden {
-        let words = "You may not list pods: this is what the maintenance's status says. [r] tries again";
+        let words = "You may not list pods: this is what the status says. [r] tries again";
         pen.write(area, area.x + 1, words, Tone::Bad);
         return;
     }
-    let Some(row) = maintenance.map(FleetRow::of) else {
+    let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
         pen.write(area, area.x + 1, "Not in maintenance. [n] starts one", Tone::Plain);
         return;
     };

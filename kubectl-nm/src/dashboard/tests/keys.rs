@@ -1,0 +1,251 @@
+//! What each key does in the two views.
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::scenes::{deaf, fleet, node, options, press, tell, type_in};
+use crate::dashboard::effect::Effect;
+use crate::dashboard::message::Message;
+use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::{Model, Side};
+use crate::dashboard::options::Options;
+
+/// The node, or the pod, that is selected.
+fn selected(model: &Model) -> &str {
+    match &model.open {
+        Some(open) => open.pods.rows.selected().map_or("", |row| &row.id.name),
+        None => model.fleet.rows.selected().map_or("", |row| &row.node),
+    }
+}
+
+fn small() -> Options {
+    Options { size: (80, 12), ..options() }
+}
+
+fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
+    tell(model, Message::Input(Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL))))
+}
+
+#[test]
+fn keys_that_move_go_through_the_rows() {
+    use KeyCode::{Char, Down, End, Home, PageDown, PageUp, Up};
+    for (keys, at_node, at_pod) in [
+        (&[][..], "worker-07", "cart-0"),
+        (&[Down], "worker-12", "cart-2"),
+        (&[Char('j'), Char('j')], "worker-33", "old\u{1b}[31m"),
+        (&[Down, Down, Up], "worker-12", "cart-2"),
+        (&[Down, Char('k')], "worker-07", "cart-0"),
+        (&[Up], "worker-07", "cart-0"),
+        (&[End], "worker-03", "cni-x7"),
+        (&[Char('G')], "worker-03", "cni-x7"),
+        (&[Char('G'), Char('g')], "worker-07", "cart-0"),
+        (&[End, Home], "worker-07", "cart-0"),
+        (&[PageDown, PageUp], "worker-07", "cart-0"),
+        (&[PageDown, PageDown, PageDown], "worker-03", "cni-x7"),
+    ] {
+        for (mut model, at) in [(fleet(small()), at_node), (node(small()), at_pod)] {
+            for key in keys {
+                assert_eq!(press(&mut model, *key), []);
+            }
+            assert_eq!(selected(&model), at, "{keys:?}");
+        }
+    }
+}
+
+#[test]
+fn a_page_is_what_the_screen_shows() {
+    let mut model = fleet(Options { size: (80, 14), ..options() });
+    let rows = super::painted::text(&model).lines().filter(|line| line.contains("worker-")).count() - 1;
+    press(&mut model, KeyCode::PageDown);
+    assert_eq!(model.fleet.rows.at(), rows);
+}
+
+#[test]
+fn enter_opens_a_node_and_escape_closes_one_thing_after_the_other() {
+    let mut model = fleet(options());
+    press(&mut model, KeyCode::Down);
+    assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open("worker-12".into())]);
+    assert_eq!(model.opened(), Some("worker-12"));
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    type_in(&mut model, "e/x");
+    press(&mut model, KeyCode::Enter);
+    type_in(&mut model, "f");
+    press(&mut model, KeyCode::Esc);
+    assert_eq!(model.side, None);
+    assert!(model.blocked_only());
+    assert_eq!(press(&mut model, KeyCode::Esc), []);
+    assert!(model.filter().is_empty() && !model.blocked_only());
+    assert_eq!(press(&mut model, KeyCode::Esc), [Effect::Close]);
+    assert_eq!((model.opened(), selected(&model)), (None, "worker-12"));
+    type_in(&mut model, " ");
+    assert_eq!(press(&mut model, KeyCode::Esc), []);
+    assert!(model.fleet.marked.is_empty());
+    assert_eq!(press(&mut deaf(options()), KeyCode::Enter), [], "there is nothing to open");
+}
+
+#[test]
+fn one_named_node_is_open_from_the_beginning() {
+    let named = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        deaf(Options { nodes, ..options() }).opened().map(str::to_owned)
+    };
+    assert_eq!([named(&[]), named(&["a"]), named(&["a", "b"])], [None, Some("a".into()), None]);
+}
+
+#[test]
+fn leaving_never_cancels_a_maintenance() {
+    for mut model in [fleet(options()), node(options()), deaf(options())] {
+        assert_eq!(type_in(&mut model, "q"), [Effect::Quit]);
+        assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
+        assert_eq!(controlled(&mut model, 'z'), [Effect::Suspend]);
+        assert_eq!(controlled(&mut model, 'x'), []);
+        type_in(&mut model, "/q");
+        assert_eq!(model.filter().text(), "q", "while a filter is typed it is a letter");
+        assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
+    }
+}
+
+#[test]
+fn filters_are_typed_live_kept_by_enter_and_undone_by_escape() {
+    for mut model in [fleet(options()), node(options())] {
+        type_in(&mut model, "/worker");
+        assert_eq!(model.filter().text(), "worker");
+        press(&mut model, KeyCode::Backspace);
+        press(&mut model, KeyCode::Enter);
+        assert_eq!((model.filter().text(), model.typing.is_none()), ("worke", true));
+        type_in(&mut model, "/r-3");
+        assert_eq!(model.filter().text(), "worker-3");
+        press(&mut model, KeyCode::Esc);
+        assert_eq!(model.filter().text(), "worke");
+        type_in(&mut model, "/ a");
+        controlled(&mut model, 'w');
+        assert_eq!(model.filter().text(), "worke ");
+        controlled(&mut model, 'u');
+        assert_eq!(model.filter().text(), "");
+        tell(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
+        assert_eq!(model.filter().text(), "ns:shop x");
+    }
+}
+
+#[test]
+fn rows_are_sorted_by_one_thing_after_the_other_and_the_other_way_round() {
+    let mut model = fleet(options());
+    let mut sorts = Vec::new();
+    for _ in 0..4 {
+        type_in(&mut model, "s");
+        sorts.push((model.sorting().0, selected(&model).to_owned()));
+    }
+    let expected = [
+        (Sort::Name, "worker-01"),
+        (Sort::Progress, "worker-21"),
+        (Sort::Age, "worker-01"),
+        (Sort::Risk, "worker-07"),
+    ];
+    assert_eq!(sorts, expected.map(|(sort, node)| (sort, node.to_owned())));
+    type_in(&mut model, "S");
+    assert_eq!((model.sorting(), selected(&model)), ((Sort::Risk, true), "worker-03"));
+
+    let mut model = node(options());
+    type_in(&mut model, "ss");
+    assert_eq!(model.sorting().0, Sort::Age, "pods have no progress");
+    type_in(&mut model, "sS");
+    assert_eq!(model.sorting(), (Sort::Risk, true));
+}
+
+#[test]
+fn only_blocked_rows_are_shown_on_request() {
+    let mut model = fleet(options());
+    type_in(&mut model, "f");
+    assert_eq!(model.fleet.rows.len(), 3);
+    type_in(&mut model, "f");
+    assert_eq!(model.fleet.rows.len(), 11);
+    let mut model = node(options());
+    type_in(&mut model, "f");
+    assert_eq!(model.open.as_ref().unwrap().pods.rows.len(), 3);
+}
+
+#[test]
+fn panes_open_scroll_and_close() {
+    let mut model = node(Options { size: (80, 16), ..options() });
+    type_in(&mut model, "e");
+    assert_eq!(model.side, Some(Side::Events));
+    type_in(&mut model, "y");
+    assert_eq!(model.side, Some(Side::Document));
+    type_in(&mut model, "j");
+    assert_eq!((model.side_top, selected(&model)), (0, "cart-2"), "rows have the focus at first");
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, "jjk");
+    assert_eq!((model.side_top, selected(&model)), (1, "cart-2"));
+    type_in(&mut model, "G");
+    let bottom = model.side_top;
+    assert!(bottom > 10 && bottom < model.document.lines.len());
+    press(&mut model, KeyCode::PageUp);
+    assert!(model.side_top < bottom);
+    type_in(&mut model, "g");
+    press(&mut model, KeyCode::BackTab);
+    type_in(&mut model, "j");
+    assert_eq!((model.side_top, selected(&model)), (0, "old\u{1b}[31m"));
+    type_in(&mut model, "y");
+    assert_eq!((model.side, model.side_has_focus), (None, false));
+    press(&mut model, KeyCode::Tab);
+    assert!(!model.side_has_focus, "there is no pane to have it");
+}
+
+#[test]
+fn the_pane_shows_the_selected_maintenance_in_the_fleet_and_events_are_elsewhere() {
+    let mut model = fleet(options());
+    type_in(&mut model, "yj");
+    assert!(model.document.lines.iter().any(|line| line == "  name: worker-12"), "{:?}", model.document);
+    type_in(&mut model, "ye");
+    assert_eq!(model.side, None);
+    assert!(model.notice.as_ref().unwrap().text.contains("Enter opens it"));
+}
+
+#[test]
+fn the_command_that_helps_is_copied_or_else_the_row() {
+    for (mut model, keys, copied) in [
+        (fleet(options()), "c", "kubectl -n shop edit pdb cart"),
+        (
+            fleet(options()),
+            "jjc",
+            "worker-33 FAILED 20% 5/25 the drain is not done after 1800 s, 20 pods are left",
+        ),
+        (node(options()), "c", "kubectl -n shop edit pdb cart"),
+        (node(options()), "jjjc", "ENDING pay/ledger-1"),
+        (
+            node(options()),
+            "jjc",
+            r#"kubectl -n web patch pod 'old^[[31m' --type=merge -p '{"metadata":{"finalizers":null}}'"#,
+        ),
+    ] {
+        assert_eq!(type_in(&mut model, keys), [Effect::Copy(copied.into())]);
+        assert_eq!(model.notice.unwrap().text, format!("copied: {copied}"));
+    }
+    assert_eq!(type_in(&mut deaf(options()), "c"), []);
+}
+
+#[test]
+fn reconnecting_and_help_are_a_key_away() {
+    let mut model = fleet(options());
+    assert_eq!(type_in(&mut model, "r"), [Effect::Reconnect]);
+    type_in(&mut model, "?");
+    assert_eq!(model.dialog, Some(Dialog::Help(0)));
+    type_in(&mut model, "jjk");
+    assert_eq!(model.dialog, Some(Dialog::Help(1)));
+    for close in [KeyCode::Esc, KeyCode::Char('?'), KeyCode::Char('q'), KeyCode::Enter] {
+        model.dialog = Some(Dialog::Help(0));
+        assert_eq!(press(&mut model, close), []);
+        assert_eq!(model.dialog, None);
+    }
+}
+
+#[test]
+fn a_key_let_go_and_keys_of_no_meaning_do_nothing() {
+    let mut model = fleet(options());
+    let mut released = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
+    released.kind = KeyEventKind::Release;
+    assert_eq!(tell(&mut model, Message::Input(Event::Key(released))), []);
+    assert_eq!(type_in(&mut model, "zZ1%"), []);
+    assert_eq!(press(&mut model, KeyCode::F(1)), []);
+    assert_eq!(tell(&mut model, Message::Input(Event::FocusGained)), []);
+}

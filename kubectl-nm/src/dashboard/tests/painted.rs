@@ -1,0 +1,78 @@
+//! A screen as text: what stands on it, and below it how it looks, letter by letter.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier};
+
+use crate::dashboard::model::Model;
+use crate::dashboard::view::draw;
+
+/// What the model looks like in its size.
+pub(super) fn buffer(model: &Model) -> Buffer {
+    let (width, height) = model.size;
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(model, frame)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+/// The text on the screen.
+pub(super) fn text(model: &Model) -> String {
+    lines(&buffer(model)).join("\n")
+}
+
+/// The text and the styles.
+pub(super) fn painted(model: &Model) -> String {
+    let buffer = buffer(model);
+    let mut letters: BTreeMap<String, char> = BTreeMap::new();
+    let mut looks = Vec::new();
+    for y in 0..buffer.area.height {
+        let line: String = (0..buffer.area.width)
+            .map(|x| {
+                let cell = &buffer[(x, y)];
+                // A blank looks as its background does.
+                let fg = if cell.symbol() == " " { Color::Reset } else { cell.fg };
+                let blank_modifiers = Modifier::REVERSED | Modifier::UNDERLINED;
+                let modifier =
+                    if cell.symbol() == " " { cell.modifier & blank_modifiers } else { cell.modifier };
+                if (fg, cell.bg, modifier) == (Color::Reset, Color::Reset, Modifier::empty()) {
+                    return ' ';
+                }
+                let next = char::from(b'a' + u8::try_from(letters.len()).unwrap());
+                *letters.entry(describe(fg, cell.bg, modifier)).or_insert(next)
+            })
+            .collect();
+        looks.push(line.trim_end().to_owned());
+    }
+    let mut painted = lines(&buffer).join("\n");
+    let mut legend: Vec<(char, String)> = letters.into_iter().map(|(look, letter)| (letter, look)).collect();
+    legend.sort_unstable();
+    painted.push_str("\n~~~ looks ~~~\n");
+    painted.push_str(looks.join("\n").trim_end());
+    painted.push_str("\n~~~\n");
+    for (letter, look) in legend {
+        writeln!(painted, "{letter}: {look}").unwrap();
+    }
+    painted
+}
+
+/// The lines on a screen, without the blanks at their ends.
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let line = |y| -> String { (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect() };
+    (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()
+}
+
+fn describe(fg: Color, bg: Color, modifier: Modifier) -> String {
+    let mut words = Vec::new();
+    if fg != Color::Reset {
+        words.push(fg.to_string());
+    }
+    if bg != Color::Reset {
+        words.push(format!("on {bg}"));
+    }
+    words.extend(modifier.iter_names().map(|(name, _)| name.to_lowercase()));
+    words.join(" ")
+}

@@ -1,0 +1,233 @@
+//! Models as they are in the middle of a night's work.
+
+use std::sync::Arc;
+
+use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use nm_shared::NodeMaintenance;
+use serde_json::{Value, json};
+
+use crate::dashboard::effect::Effect;
+use crate::dashboard::message::{Change, Feed, Link, Message, NodeMarks};
+use crate::dashboard::model::Model;
+use crate::dashboard::options::{Options, ThemeName};
+use crate::dashboard::update::update;
+use crate::maintenance::fixture::{requested, stopping};
+
+/// What a budget says that allows nothing.
+const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+
+/// The time in every scene.
+pub(super) fn now() -> Timestamp {
+    "2026-01-02T03:10:00Z".parse().unwrap()
+}
+
+/// So many seconds before that.
+fn ago(seconds: i64) -> String {
+    (now() - SignedDuration::from_secs(seconds)).to_string()
+}
+
+/// The options of every scene.
+pub(super) fn options() -> Options {
+    Options {
+        nodes: Vec::new(),
+        context: String::from("prod-eu"),
+        kubectl: String::from("kubectl"),
+        readonly: false,
+        theme: ThemeName::Dark,
+        ascii: false,
+        size: (120, 30),
+        now: now(),
+    }
+}
+
+/// A maintenance that began so many seconds ago.
+pub(super) fn maintenance(node: &str, begun: i64, status: Value) -> NodeMaintenance {
+    let mut object = requested(node);
+    object.metadata.creation_timestamp = serde_json::from_value(json!(ago(begun))).unwrap();
+    object.spec.reason = Some(String::from("kernel 6.12"));
+    object.status = serde_json::from_value(status).unwrap();
+    object
+}
+
+/// A condition that has been so for so many seconds.
+fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": 1,
+        "lastTransitionTime": ago(since)})
+}
+
+fn blocked(namespace: &str, name: &str, reason: &str, message: &str) -> Value {
+    json!({"namespace": namespace, "name": name, "reason": reason, "message": message,
+        "since": ago(190), "attempts": 12})
+}
+
+/// The node that the scenes open.
+pub(super) fn worker_07() -> NodeMaintenance {
+    maintenance(
+        "worker-07",
+        252,
+        json!({
+            "phase": "Running", "drainProgress": 53, "evictionPods": 26, "totalpods": 30,
+            "conditions": [condition("Cordoned", "True", "Cordoned", 250), condition("Drained", "False", "Blocked", 250)],
+            "blockedPods": [
+                blocked("shop", "cart-0", "DisruptionBudget", CART),
+                blocked("shop", "cart-2", "DisruptionBudget", CART),
+                blocked("web", "old\u{1b}[31m", "Finalizers", "ended, but held by finalizers: example.com/\u{202e}x"),
+            ],
+            "migratingPods": [{"namespace": "vms", "name": "virt-launcher-db-x", "machine": "db",
+                "source": "worker-07", "target": "worker-11", "since": ago(12)}],
+            "podCounts": {"terminating": 5, "blocked": 3, "migrating": 1, "waiting": 3, "skipped": 4, "gone": 14},
+        }),
+    )
+}
+
+/// A fleet with a node in every state.
+pub(super) fn maintenances() -> Vec<NodeMaintenance> {
+    let running = |gone: i32, pods: i32, counts: Value| {
+        let mut counts = counts;
+        counts["gone"] = json!(gone);
+        json!({"phase": "Running", "drainProgress": gone * 100 / pods, "evictionPods": pods, "podCounts": counts,
+            "conditions": [condition("Cordoned", "True", "Cordoned", 90)]})
+    };
+    let done = |pods: i32, since: i64| {
+        json!({"phase": "Succeeded", "drainProgress": 100, "evictionPods": pods, "podCounts": {"gone": pods},
+            "conditions": [condition("Drained", "True", "Drained", since)]})
+    };
+    let mut db = running(3, 9, json!({"blocked": 1, "waiting": 5}));
+    db["blockedPods"] = json!([blocked("db", "pg-1", "DisruptionBudget", &CART.replace("cart", "pg"))]);
+    vec![
+        worker_07(),
+        maintenance("worker-12", 130, db),
+        maintenance(
+            "worker-33",
+            1800,
+            json!({"phase": "Failed", "drainProgress": 20, "evictionPods": 25, "podCounts": {"gone": 5, "waiting": 20},
+                "lastError": "the drain is not done after 1800 s, 20 pods are left", "lastUpdate": ago(0)}),
+        ),
+        maintenance("worker-40", 20, json!({})),
+        maintenance("worker-08", 100, running(13, 26, json!({"terminating": 13}))),
+        maintenance("worker-09", 40, running(2, 31, json!({"evicting": 29}))),
+        stopping(maintenance("worker-01", 3000, done(12, 2500))),
+        maintenance(
+            "worker-21",
+            100,
+            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+        ),
+        maintenance(
+            "worker-22",
+            90,
+            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+        ),
+        maintenance("worker-02", 700, done(31, 465)),
+        maintenance("worker-03", 700, done(28, 400)),
+    ]
+}
+
+/// The nodes of the cluster.
+pub(super) fn nodes() -> Vec<Arc<NodeMarks>> {
+    let worker = |number: u32| NodeMarks {
+        name: format!("worker-{number:02}"),
+        was_schedulable: matches!(number, 1..=3 | 7..=9 | 12).then_some(number != 3),
+        control_plane: false,
+    };
+    let control_plane = NodeMarks { name: "cp-1".into(), was_schedulable: None, control_plane: true };
+    (1..=50).map(worker).chain([control_plane]).map(Arc::new).collect()
+}
+
+/// A pod of the open node.
+fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Pod> {
+    let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
+    if let Some((kind, owner)) = owner.split_once('/') {
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "o", "controller": true}]);
+    }
+    for (key, value) in more.as_object().into_iter().flatten() {
+        metadata[key] = value.clone();
+    }
+    Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+}
+
+/// The pods of the open node.
+pub(super) fn pods() -> Vec<Arc<Pod>> {
+    let ending = |seconds: i64| {
+        let deadline = now() + SignedDuration::from_secs(seconds);
+        json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})
+    };
+    let nothing = json!({});
+    let mut pods = vec![
+        pod("shop", "cart-0", "StatefulSet/cart", &nothing),
+        pod("shop", "cart-2", "StatefulSet/cart", &nothing),
+        pod("web", "old\u{1b}[31m", "Job/old", &nothing),
+        pod("pay", "ledger-1", "StatefulSet/ledger", &ending(19)),
+        pod("vms", "virt-launcher-db-x", "VirtualMachineInstance/db", &nothing),
+        pod("web", "front-6c4f9-aa1", "ReplicaSet/front-6c4f9", &nothing),
+        pod("web", "front-6c4f9-9zq", "ReplicaSet/front-6c4f9", &nothing),
+        pod("web", "bare", "", &nothing),
+        pod("kube-system", "cni-x7", "DaemonSet/cni", &nothing),
+    ];
+    pods.extend((0..4).map(|i| pod("pay", &format!("worker-{i}"), "ReplicaSet/worker", &ending(40 + i))));
+    pods
+}
+
+/// What happened to the open node.
+fn events() -> Vec<Arc<Event>> {
+    let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
+        let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
+            "eventTime": format!("{}.000000Z", ago(seconds).trim_end_matches('Z'))});
+        Arc::new(serde_json::from_value(value).unwrap())
+    };
+    vec![
+        event("a", 251, "Normal", "Cordoned", "node worker-07 takes no new pods"),
+        event("b", 190, "Warning", "EvictionBlocked", "shop/cart-0: PDB shop/cart needs 3, has 3"),
+        event("c", 12, "Normal", "Migrating", "vms/virt-launcher-db-x goes to worker-11"),
+    ]
+}
+
+/// A model that has heard nothing.
+pub(super) fn deaf(options: Options) -> Model {
+    Model::new(options)
+}
+
+/// A model that sees the fleet.
+pub(super) fn fleet(options: Options) -> Model {
+    let mut model = deaf(options);
+    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
+    tell(&mut model, Message::Link(Feed::Nodes, Link::Live));
+    tell(&mut model, Message::Nodes(Change::All(nodes())));
+    tell(&mut model, Message::Maintenances(Change::All(maintenances().into_iter().map(Arc::new).collect())));
+    model
+}
+
+/// A model that sees its first node's pods.
+pub(super) fn node(options: Options) -> Model {
+    let mut model = fleet(options);
+    let effects = press(&mut model, KeyCode::Enter);
+    assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
+    tell(&mut model, Message::Link(Feed::Pods, Link::Live));
+    tell(&mut model, Message::Link(Feed::Events, Link::Live));
+    let node = || String::from("worker-07");
+    tell(&mut model, Message::Pods { node: node(), change: Change::All(pods()) });
+    let last =
+        pods().into_iter().find(|pod| pod.metadata.name.as_deref() == Some("front-6c4f9-aa1")).unwrap();
+    tell(&mut model, Message::Pods { node: node(), change: Change::Gone(last) });
+    tell(&mut model, Message::Events { node: node(), change: Change::All(events()) });
+    model
+}
+
+/// The model hears something.
+pub(super) fn tell(model: &mut Model, message: Message) -> Vec<Effect> {
+    update(model, message)
+}
+
+/// A key is pressed.
+pub(super) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
+    let modifiers = KeyModifiers::NONE;
+    tell(model, Message::Input(Input::Key(KeyEvent::new(code, modifiers))))
+}
+
+/// Keys are pressed one after the other: the characters of a text.
+pub(super) fn type_in(model: &mut Model, text: &str) -> Vec<Effect> {
+    text.chars().flat_map(|c| press(model, KeyCode::Char(c))).collect()
+}

@@ -1,0 +1,197 @@
+//! Whole screens: what a person sees in every view, size, theme and plight.
+
+use crossterm::event::KeyCode;
+use insta::assert_snapshot;
+use jiff::SignedDuration;
+
+use super::painted::{painted, text};
+use super::scenes::{deaf, fleet, maintenances, node, now, options, press, tell, type_in};
+use crate::dashboard::message::{Change, Feed, Link, Message};
+use crate::dashboard::options::{Options, ThemeName};
+
+fn sized(width: u16, height: u16) -> Options {
+    Options { size: (width, height), ..options() }
+}
+
+#[test]
+fn the_fleet() {
+    for (width, height) in [(200, 50), (120, 30), (80, 24), (50, 20), (45, 20), (30, 6)] {
+        assert_snapshot!(format!("fleet_{width}x{height}"), painted(&fleet(sized(width, height))));
+    }
+}
+
+#[test]
+fn a_node() {
+    for (width, height) in [(200, 50), (120, 30), (80, 24), (50, 20), (45, 20), (30, 6)] {
+        let mut model = node(sized(width, height));
+        for second in 1..=20 {
+            let mut object = super::scenes::worker_07();
+            let status = object.status.as_mut().unwrap();
+            status.pod_counts.gone =
+                [0, 1, 1, 1, 4, 4, 5, 8, 8, 9, 9, 9, 12, 12, 13, 13, 13, 14, 14, 14][second - 1];
+            tell(&mut model, Message::Maintenances(Change::Applied(object.into())));
+            tell(&mut model, Message::Tick(now()));
+        }
+        assert_snapshot!(format!("node_{width}x{height}"), painted(&model));
+    }
+}
+
+#[test]
+fn themes_and_ascii_say_the_same() {
+    for (name, theme) in
+        [("light", ThemeName::Light), ("colour_blind", ThemeName::ColourBlind), ("mono", ThemeName::Mono)]
+    {
+        assert_snapshot!(format!("fleet_{name}"), painted(&fleet(Options { theme, ..sized(80, 24) })));
+    }
+    assert_snapshot!("node_mono", painted(&node(Options { theme: ThemeName::Mono, ..sized(80, 24) })));
+    for (name, model) in [("fleet", fleet as fn(Options) -> _), ("node", node)] {
+        let model = model(Options { ascii: true, ..sized(80, 24) });
+        assert!(text(&model).is_ascii());
+        assert_snapshot!(format!("{name}_ascii"), painted(&model));
+    }
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let options = Options { theme: ThemeName::Mono, ..options() };
+    let mut model = node(options);
+    tell(&mut model, Message::Done(Err("no".into())));
+    type_in(&mut model, "e");
+    let looks = painted(&model);
+    let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();
+    for word in legend.split_whitespace().filter(|word| !word.ends_with(':')) {
+        assert!(["bold", "dim", "reversed"].contains(&word), "{word} in {legend}");
+    }
+}
+
+#[test]
+fn panes() {
+    let mut model = node(sized(120, 30));
+    type_in(&mut model, "e");
+    assert_snapshot!("events", painted(&model));
+    type_in(&mut model, "y\t");
+    press(&mut model, KeyCode::Tab);
+    assert_snapshot!("yaml", text(&model));
+    let mut model = node(sized(80, 24));
+    type_in(&mut model, "e");
+    assert_snapshot!("events_80x24", text(&model));
+}
+
+#[test]
+fn dialogs() {
+    for (width, height) in [(80, 24), (45, 12), (30, 6)] {
+        let mut model = fleet(sized(width, height));
+        type_in(&mut model, "?");
+        assert_snapshot!(format!("help_{width}x{height}"), text(&model));
+        press(&mut model, KeyCode::Esc);
+
+        type_in(&mut model, "x");
+        assert_snapshot!(format!("stop_one_{width}x{height}"), text(&model));
+        press(&mut model, KeyCode::Esc);
+
+        type_in(&mut model, "  x2");
+        assert_snapshot!(format!("stop_two_{width}x{height}"), text(&model));
+        press(&mut model, KeyCode::Esc);
+
+        type_in(&mut model, "n");
+        assert_snapshot!(format!("start_{width}x{height}"), text(&model));
+        type_in(&mut model, "worker-1* cp-1 worker-07");
+        press(&mut model, KeyCode::Tab);
+        type_in(&mut model, "new kernel");
+        press(&mut model, KeyCode::Enter);
+        type_in(&mut model, "1");
+        assert_snapshot!(format!("start_many_{width}x{height}"), text(&model));
+    }
+    let mut model = fleet(options());
+    type_in(&mut model, "?");
+    assert_snapshot!("help_painted", painted(&model));
+}
+
+#[test]
+fn a_filter_is_seen_while_it_is_typed_and_after() {
+    let mut model = fleet(sized(80, 24));
+    type_in(&mut model, "/state:blocked ns:sh");
+    assert_snapshot!("filter_typed", text(&model));
+    press(&mut model, KeyCode::Enter);
+    assert_snapshot!("filter_kept", text(&model));
+    type_in(&mut model, "/zzz");
+    assert_snapshot!("filter_too_narrow", text(&model));
+}
+
+#[test]
+fn old_data_never_looks_live() {
+    for (name, mut model) in
+        [("fleet", fleet(sized(80, 24))), ("node", node(sized(80, 24))), ("line", fleet(sized(30, 6)))]
+    {
+        let lost =
+            Link::Lost { since: now() - SignedDuration::from_secs(12), error: "connection refused".into() };
+        tell(&mut model, Message::Link(Feed::Maintenances, lost));
+        assert_snapshot!(format!("stale_{name}"), painted(&model));
+    }
+    let mut model = fleet(sized(80, 24));
+    type_in(&mut model, "p");
+    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(5)));
+    assert_snapshot!("paused", painted(&model));
+}
+
+#[test]
+fn what_is_not_there_yet_and_what_is_empty() {
+    assert_snapshot!("connecting", text(&deaf(sized(80, 12))));
+    let mut model = deaf(sized(80, 12));
+    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
+    tell(&mut model, Message::Maintenances(Change::All(vec![])));
+    assert_snapshot!("empty", text(&model));
+    let mut model = fleet(sized(80, 24));
+    press(&mut model, KeyCode::Enter);
+    assert_snapshot!("node_loading", text(&model));
+    let mut model = deaf(Options { nodes: vec!["worker-05".into()], ..sized(80, 12) });
+    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
+    tell(&mut model, Message::Maintenances(Change::All(vec![])));
+    tell(&mut model, Message::Link(Feed::Pods, Link::Live));
+    tell(&mut model, Message::Pods { node: "worker-05".into(), change: Change::All(super::scenes::pods()) });
+    assert_snapshot!("node_idle", text(&model));
+}
+
+#[test]
+fn what_one_may_not_see() {
+    let mut model = deaf(sized(80, 12));
+    let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";
+    tell(&mut model, Message::Link(Feed::Maintenances, Link::Forbidden(words.into())));
+    assert_snapshot!("forbidden", painted(&model));
+
+    let mut model = fleet(sized(80, 24));
+    press(&mut model, KeyCode::Enter);
+    let words = "pods is forbidden: User \"ann\" cannot list resource \"pods\"";
+    let mut object = super::scenes::worker_07();
+    let status = object.status.as_mut().unwrap();
+    let listed = status.blocked_pods.iter().map(|pod| (pod.namespace.clone(), pod.name.clone()));
+    let migrating =
+        status.migrating_pods.iter().flatten().map(|pod| (pod.namespace.clone(), pod.name.clone()));
+    let others = ["a", "b", "c"].map(|name| ("web".to_owned(), format!("front-{name}")));
+    let pending = listed.chain(migrating).chain(others);
+    status.pending_pods_refs =
+        pending.map(|(namespace, name)| nm_shared::PodReference { namespace, name }).collect();
+    tell(&mut model, Message::Maintenances(Change::Applied(object.into())));
+    tell(&mut model, Message::Link(Feed::Pods, Link::Forbidden(words.into())));
+    assert_snapshot!("pods_forbidden", painted(&model));
+}
+
+#[test]
+fn named_nodes_that_are_idle_are_rows_and_read_only_offers_nothing() {
+    let nodes = ["worker-02", "worker-05", "worker-07"].map(String::from).to_vec();
+    let mut model = fleet(Options { nodes, readonly: true, ..sized(80, 12) });
+    assert_snapshot!("named", text(&model));
+    type_in(&mut model, "x");
+    assert!(text(&model).contains("read-only: nothing is started or stopped here"));
+    assert_eq!(maintenances().len(), 11);
+}
+
+#[test]
+fn nothing_from_the_api_steers_the_terminal() {
+    for model in [fleet(sized(200, 50)), node(sized(200, 50))] {
+        let text = text(&model);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+        assert!(!text.contains('\u{202e}'));
+    }
+    assert!(text(&node(sized(200, 50))).contains("web/old^[[31m"));
+}

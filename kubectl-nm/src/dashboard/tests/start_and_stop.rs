@@ -1,0 +1,155 @@
+//! The dialogs that start and stop maintenances.
+
+use crossterm::event::{Event, KeyCode};
+
+use super::painted::text;
+use super::scenes::{fleet, node, options, press, tell, type_in};
+use crate::dashboard::effect::Effect;
+use crate::dashboard::message::{Change, Message};
+use crate::dashboard::model::Model;
+use crate::dashboard::options::Options;
+
+fn stop(nodes: &[&str]) -> Vec<Effect> {
+    vec![Effect::Stop(nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect())]
+}
+
+/// The names of the objects that are to be created, with their reasons.
+fn started(effects: &[Effect]) -> Vec<(String, Option<String>)> {
+    let [Effect::Start(objects)] = effects else { panic!("{effects:?}") };
+    objects.iter().map(|object| (object.spec.node_name.clone(), object.spec.reason.clone())).collect()
+}
+
+#[test]
+fn one_maintenance_is_stopped_by_enter() {
+    let mut model = fleet(options());
+    assert_eq!(type_in(&mut model, "jx"), []);
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-12"]));
+    assert!(model.dialog.is_none());
+    let mut model = node(options());
+    type_in(&mut model, "jjx");
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
+}
+
+#[test]
+fn several_are_stopped_only_when_their_number_is_typed() {
+    let mut model = fleet(options());
+    type_in(&mut model, "  x");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    type_in(&mut model, "3");
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    press(&mut model, KeyCode::Backspace);
+    type_in(&mut model, "2");
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07", "worker-12"]));
+    assert!(model.fleet.marked.is_empty());
+}
+
+#[test]
+fn a_mark_is_taken_back_by_the_same_key_and_goes_with_its_row() {
+    let mut model = fleet(options());
+    type_in(&mut model, " k j ");
+    assert_eq!(model.fleet.marked.len(), 1);
+    let gone = model.fleet.maintenance_of("worker-33").cloned().unwrap();
+    assert!(model.fleet.marked.contains("uid-worker-33"));
+    tell(&mut model, Message::Maintenances(Change::Gone(gone)));
+    assert!(model.fleet.marked.is_empty());
+}
+
+#[test]
+fn escape_stops_nothing_and_quitting_in_a_dialog_is_a_letter() {
+    let mut model = fleet(options());
+    type_in(&mut model, "xq");
+    assert_eq!(press(&mut model, KeyCode::Esc), []);
+    assert!(model.dialog.is_none());
+}
+
+#[test]
+fn what_is_stopping_already_is_not_stopped_again() {
+    let mut model = fleet(options());
+    type_in(&mut model, "/worker-01");
+    press(&mut model, KeyCode::Enter);
+    type_in(&mut model, "x");
+    assert_eq!((model.dialog, model.notice.unwrap().text.as_str()), (None, "it is stopping already"));
+}
+
+#[test]
+fn a_later_maintenance_of_the_same_name_is_not_what_was_meant() {
+    let mut model = fleet(options());
+    type_in(&mut model, "x");
+    let old = model.fleet.maintenance_of("worker-07").cloned().unwrap();
+    tell(&mut model, Message::Maintenances(Change::Gone(old)));
+    assert!(text(&model).contains("gone already"));
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]), "the uid tells them apart");
+}
+
+#[test]
+fn one_node_is_started_by_enter_with_a_reason() {
+    let mut model = fleet(options());
+    type_in(&mut model, "nworker-05");
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, "new kernel");
+    let effects = press(&mut model, KeyCode::Enter);
+    assert_eq!(started(&effects), [("worker-05".to_owned(), Some("new kernel".to_owned()))]);
+    assert!(model.dialog.is_none());
+}
+
+#[test]
+fn several_are_started_only_when_their_number_is_typed() {
+    let mut model = fleet(options());
+    type_in(&mut model, "n");
+    tell(&mut model, Message::Input(Event::Paste("worker-05 worker-06\nworker-07".into())));
+    assert_eq!(press(&mut model, KeyCode::Enter), []);
+    assert_eq!(type_in(&mut model, "2"), []);
+    let effects = press(&mut model, KeyCode::Enter);
+    assert_eq!(started(&effects), [("worker-05".to_owned(), None), ("worker-06".to_owned(), None)]);
+}
+
+#[test]
+fn nothing_is_started_while_no_node_can_be() {
+    for nodes in ["", "nobody", "worker-07", "worker-01"] {
+        let mut model = fleet(options());
+        type_in(&mut model, &format!("n{nodes}"));
+        assert_eq!(press(&mut model, KeyCode::Enter), [], "{nodes}");
+        assert!(model.dialog.is_some());
+    }
+}
+
+#[test]
+fn idle_rows_and_idle_nodes_fill_the_dialog_in() {
+    let nodes = ["worker-04", "worker-05", "worker-07"].map(String::from).to_vec();
+    let mut model = fleet(Options { nodes, ..options() });
+    type_in(&mut model, "j  n");
+    assert!(text(&model).contains("start 2 nodes"), "{}", text(&model));
+    let mut model = fleet(Options { nodes: vec!["worker-05".into()], ..options() });
+    assert_eq!(type_in(&mut model, "n"), []);
+    assert_eq!(started(&press(&mut model, KeyCode::Enter)), [("worker-05".to_owned(), None)]);
+}
+
+#[test]
+fn fields_follow_each_other_and_the_count_only_where_it_is_asked_for() {
+    let typed = |model: &Model| text(model).lines().filter(|line| line.contains('▏')).collect::<String>();
+    let mut model = fleet(options());
+    type_in(&mut model, "nworker-05");
+    for (key, field) in [(KeyCode::Tab, "Reason"), (KeyCode::Down, "Nodes"), (KeyCode::BackTab, "Reason")] {
+        press(&mut model, key);
+        assert!(typed(&model).contains(field), "{field}");
+    }
+    press(&mut model, KeyCode::Tab);
+    type_in(&mut model, " worker-06");
+    press(&mut model, KeyCode::Tab);
+    press(&mut model, KeyCode::Tab);
+    assert!(typed(&model).contains("Type 2"), "{}", text(&model));
+}
+
+#[test]
+fn read_only_offers_neither() {
+    for mut model in
+        [fleet as fn(Options) -> Model, node].map(|scene| scene(Options { readonly: true, ..options() }))
+    {
+        for key in ["n", "x"] {
+            assert_eq!(type_in(&mut model, key), []);
+            assert!(model.dialog.is_none());
+            assert_eq!(model.notice.as_ref().unwrap().text, "read-only: nothing is started or stopped here");
+        }
+        assert!(!text(&model).contains("[x]"));
+    }
+}
