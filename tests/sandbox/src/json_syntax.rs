@@ -24,7 +24,7 @@ pub(crate) fn kind_of(value: &Value) -> &'static str {
 
 /// What is wrong with a text, if it is its syntax.
 pub(crate) fn complaint(text: &[u8]) -> Option<String> {
-    let mut scan = Scan { text, at: 0 };
+    let mut scan = Scan { text, at: 0, depth: 0 };
     let found = scan.value().and_then(|()| match scan.peek() {
         Some(_) => Err(scan.unexpected("after top-level value")),
         None => Ok(()),
@@ -32,6 +32,8 @@ pub(crate) fn complaint(text: &[u8]) -> Option<String> {
     found.err()
 }
 
+/// How deep values may stand in one another; deeper ones are read nowhere, and nobody's stack is spent on them.
+const DEEPEST: usize = 127;
 const CUT_SHORT: &str = "unexpected end of JSON input";
 
 type Found = Result<(), String>;
@@ -39,6 +41,7 @@ type Found = Result<(), String>;
 struct Scan<'a> {
     text: &'a [u8],
     at: usize,
+    depth: usize,
 }
 
 impl Scan<'_> {
@@ -75,8 +78,8 @@ impl Scan<'_> {
 
     fn value(&mut self) -> Found {
         match self.peek() {
-            Some(b'{') => self.object(),
-            Some(b'[') => self.array(),
+            Some(b'{') => self.below(Self::object),
+            Some(b'[') => self.below(Self::array),
             Some(b'"') => self.string(),
             Some(b't') => self.literal("true"),
             Some(b'f') => self.literal("false"),
@@ -84,6 +87,16 @@ impl Scan<'_> {
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.unexpected("looking for beginning of value")),
         }
+    }
+
+    fn below(&mut self, read: fn(&mut Self) -> Found) -> Found {
+        if self.depth == DEEPEST {
+            return Err("exceeded max depth".into());
+        }
+        self.depth += 1;
+        let found = read(self);
+        self.depth -= 1;
+        found
     }
 
     fn object(&mut self) -> Found {
@@ -236,5 +249,15 @@ mod tests {
         }
         assert_eq!(read(b"\x81").unwrap_err(), "invalid character '\\u0081' looking for beginning of value");
         assert!(read(br#"{"a": [1, -0.5e+3, true, null, "\u00e9\n"]}"#).is_ok());
+    }
+
+    #[test]
+    fn what_is_too_deep_is_refused_however_deep_it_is() {
+        for depth in [DEEPEST + 1, 1_000_000] {
+            for open in ["[", "{\"a\":"] {
+                assert_eq!(read(open.repeat(depth).as_bytes()).unwrap_err(), "exceeded max depth");
+            }
+        }
+        assert_eq!(read("[".repeat(100).as_bytes()).unwrap_err(), CUT_SHORT);
     }
 }
