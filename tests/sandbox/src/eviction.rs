@@ -160,6 +160,10 @@ fn exhausted(name: &str, status: &Value) -> String {
         );
     }
     let (desired, current) = (count(status, "desiredHealthy"), count(status, "currentHealthy"));
+    if current > desired {
+        // It has enough of them, and still nobody knows how many there should be.
+        return format!("The disruption budget {name} does not allow evicting pods currently");
+    }
     format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
 }
 

@@ -3,14 +3,15 @@
 //! Each function is one request carried out on the state, whole or not at all. Defaults, schemas, budgets and rights
 //! come before it (`http`); garbage collection and kubelets come after it (`cluster`).
 
+mod grace;
 mod metadata;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub use metadata::{Part, finalizers};
-use metadata::{add_finalizer, bump_generation, strip, tidy};
+use metadata::{add_finalizer, strip, tidy};
 pub(crate) use metadata::{merged, suffix};
 
 use crate::clock::metav1_time;
@@ -152,7 +153,8 @@ pub fn update(
     let (group, plural) = (resource.group(), resource.plural());
     let current =
         state.get(&resource.collection, &key).ok_or_else(|| Refusal::not_found(group, plural, &key.name))?;
-    check_identity(resource, &key, &current, object)?;
+    check_version(resource, &key, &current, object)?;
+    check_uid(resource, &key, &current, object, false)?;
     let next = merged(resource, &current, object, part);
     check_finalizers(resource, &key, &current, &next)?;
     let frozen = part == Part::Status && state.frozen.for_everybody(group, plural, &key.namespace, &key.name);
@@ -203,8 +205,7 @@ pub fn delete(
     if resource.collection == NAMESPACES {
         next["status"]["phase"] = json!("Terminating");
     }
-    let grace = if resource.graceful { pod_grace(&current, options) } else { 0 };
-    mark_deleted(resource, &mut next, grace, now);
+    grace::mark_deleted(resource, &mut next, options.grace_period_seconds, now);
     if is_finished(resource, &next) {
         let last = match effect {
             // Watchers are told of a pod's end of grace before its end; other objects just go.
@@ -256,35 +257,49 @@ pub fn namespace_terminating(resource: &Resource, key: &Key) -> Refusal {
     refusal
 }
 
-/// Holds a write to the resourceVersion and the uid that it carries, if it does.
+/// Holds a write to the resourceVersion that it carries, if it does.
 ///
 /// # Errors
-/// 409 when one is not the object's.
-pub(crate) fn check_identity(
+/// 409 when it is not the object's.
+pub(crate) fn check_version(
     resource: &Resource,
     key: &Key,
     current: &Value,
     object: &Value,
 ) -> Result<(), Refusal> {
-    let (group, plural) = (resource.group(), resource.plural());
-    let (old, new) = (&current["metadata"], &object["metadata"]);
-    if let Some(version) = new["resourceVersion"].as_str().filter(|v| !v.is_empty())
-        && old["resourceVersion"] != version
-    {
-        let because =
-            "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Refusal::conflict(group, plural, &key.name, because));
+    let version = object["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
+    if version.is_none_or(|version| current["metadata"]["resourceVersion"] == version) {
+        return Ok(());
     }
-    if let Some(uid) = new["uid"].as_str().filter(|uid| !uid.is_empty())
-        && old["uid"] != uid
-    {
-        let because = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            old["uid"].as_str().unwrap_or_default()
-        );
-        return Err(Refusal::conflict(group, plural, &key.name, &because));
+    let because =
+        "the object has been modified; please apply your changes to the latest version and try again";
+    Err(Refusal::conflict(resource.group(), resource.plural(), &key.name, because))
+}
+
+/// Holds a write to the uid that it carries, if it does. What a patch makes of an object is told that a uid does not
+/// change; whoever sends an object as it was is told that this one is gone.
+///
+/// # Errors
+/// 422 for a patch and 409 for an object when it is not the object's.
+pub(crate) fn check_uid(
+    resource: &Resource,
+    key: &Key,
+    current: &Value,
+    object: &Value,
+    is_patch: bool,
+) -> Result<(), Refusal> {
+    let (uid, own) = (&object["metadata"]["uid"], &current["metadata"]["uid"]);
+    let Some(text) = uid.as_str().filter(|text| !text.is_empty() && own != *text) else {
+        return Ok(());
+    };
+    if is_patch {
+        let cause = FieldError::invalid("metadata.uid", uid, "field is immutable");
+        let causes = [cause.clone(), cause];
+        return Err(Refusal::invalid(resource.group(), &resource.kind, &key.name, &causes));
     }
-    Ok(())
+    let own = own.as_str().unwrap_or_default();
+    let because = format!("Precondition failed: UID in precondition: {text}, UID in object meta: {own}");
+    Err(Refusal::conflict(resource.group(), resource.plural(), &key.name, &because))
 }
 
 fn check_preconditions(
@@ -349,31 +364,4 @@ fn is_finished(resource: &Resource, object: &Value) -> bool {
         && finalizers(object).is_empty()
         && !waits_for_kubelet
         && !waits_for_content
-}
-
-/// Seconds that a pod gets: what was asked for, else its own; none where no kubelet would ever answer.
-fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
-    let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
-    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if unbound || finished {
-        return 0;
-    }
-    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
-    options.grace_period_seconds.unwrap_or(own).max(0)
-}
-
-/// Sets the deletionTimestamp, or brings it nearer; it never moves away.
-fn mark_deleted(resource: &Resource, object: &mut Value, grace: i64, now: Timestamp) {
-    let current = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
-    let terminating = !object["metadata"]["deletionTimestamp"].is_null();
-    if terminating && current.is_some_and(|current| current <= grace) {
-        return;
-    }
-    let ends_at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
-    object["metadata"]["deletionTimestamp"] = json!(metav1_time(ends_at));
-    object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-    // As for every object, but an object that was never counted stays uncounted.
-    if !terminating && (resource.generation || object["metadata"]["generation"].is_i64()) {
-        bump_generation(object);
-    }
 }

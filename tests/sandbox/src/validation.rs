@@ -18,6 +18,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
         errors.extend(name(resource, object));
     }
     if resource.definition.is_some() {
+        errors.extend(metadata::of_custom(object, old));
         return errors;
     }
     errors.extend(match old {

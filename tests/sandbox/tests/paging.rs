@@ -67,3 +67,13 @@ async fn a_page_of_forgotten_history_is_refused_with_410() {
     let refused = page(&api, &token(&first)).await;
     assert_eq!((&refused["code"], &refused["reason"]), (&json!(410), &json!("Expired")));
 }
+
+#[tokio::test]
+async fn a_list_of_any_version_comes_whole() {
+    let api = begin();
+    for name in ["a", "b", "c"] {
+        node(&api, name).await;
+    }
+    let whole = page(&api, "resourceVersion=0").await;
+    assert_eq!((names(&whole), &whole["metadata"]["continue"]), (vec!["a", "b", "c"], &Value::Null));
+}

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::micro_time;
 use crate::known_fields::{self, Decoded, Misfit};
 use crate::patch::shapes::{ListKind, Shapes, identity};
 use crate::refusal::{FieldError, Refusal};
@@ -32,7 +33,7 @@ pub(super) fn decode(call: &Call, object: &mut Value, source: Source<'_>) -> Res
         Source::Strategic(patch) => go_text(patch),
     };
     let mut decoded = worded(read(call, object), matches!(source, Source::Strategic(_)));
-    if let Some(because) = bad_time(call, object) {
+    if let Some(because) = micro_time::complaint(call.stored.group(), call.stored.plural(), object) {
         decoded.misfit.get_or_insert(because);
     }
     let (kind, version) = (&call.resource.kind, &call.resource.version);
@@ -160,22 +161,6 @@ fn bad_patch(quoted: &str, because: &str) -> Refusal {
         details.retain(|name, _| name == "causes");
     }
     refusal
-}
-
-/// A lease whose times are none.
-fn bad_time(call: &Call, object: &Value) -> Option<String> {
-    if (call.resource.group(), call.resource.plural()) != ("coordination.k8s.io", "leases") {
-        return None;
-    }
-    ["acquireTime", "renewTime"].into_iter().find_map(|field| {
-        let text = object["spec"][field].as_str()?;
-        let bad = text.parse::<jiff::Timestamp>().is_err();
-        bad.then(|| {
-            format!(
-                "parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {text:?} as \"2006\""
-            )
-        })
-    })
 }
 
 /// A value as Go prints it.

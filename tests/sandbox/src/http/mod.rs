@@ -16,6 +16,7 @@ mod evacuation;
 mod faulty;
 mod hold;
 mod intake;
+mod micro_time;
 mod modify;
 mod negotiate;
 mod options;

@@ -16,6 +16,7 @@ use crate::patch::shapes::Shapes;
 use crate::patch::{apply, managers, strategic};
 use crate::refusal::Refusal;
 use crate::registry::{self, Part};
+use crate::resource::NAMESPACES;
 use crate::store::Object;
 
 /// How often a change is computed again because somebody else was quicker.
@@ -97,12 +98,18 @@ fn complete(
     };
     intake::place(call, &mut wanted)?;
     let mut warnings = decode::decode(call, &mut wanted, source)?;
-    registry::check_identity(&call.stored, &call.key(), current, &wanted)?;
+    let is_patch = !matches!(source, Source::Body);
+    registry::check_version(&call.stored, &call.key(), current, &wanted)?;
+    registry::check_uid(&call.stored, &call.key(), current, &wanted, is_patch)?;
     if !applied && let Some(metadata) = wanted["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
     // The one that was read, so that the registry notices if it is no longer the one that is there.
     let mut object = registry::merged(&call.stored, current, &wanted, call.part());
+    if call.stored.collection == NAMESPACES {
+        // They are taken off below `finalize` alone.
+        object["spec"] = current["spec"].clone();
+    }
     let more = intake::admit(call, &mut object, Some(current));
     warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
     if !applied {
@@ -122,7 +129,10 @@ fn next(
     let Some(current) = current else {
         return match patch {
             Ok(PatchBody::Apply(_)) if call.part() == Part::Status => Err(call.not_found()),
-            Ok(PatchBody::Apply(applied)) => apply(cluster, call, &json!({}), applied),
+            Ok(PatchBody::Apply(applied)) => {
+                nobody_in_particular(call, applied)?;
+                apply(cluster, call, &json!({}), applied)
+            }
             _ => Err(call.not_found()),
         };
     };
@@ -137,6 +147,16 @@ fn next(
         return Err(Refusal::bad_request("the patch does not leave an object"));
     }
     Ok(Next::Written(intake::stored_shape(call, object)))
+}
+
+/// An object that is to be made cannot be one that was there before.
+fn nobody_in_particular(call: &Call, applied: &Value) -> Result<(), Refusal> {
+    let Some(uid) = applied["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) else {
+        return Ok(());
+    };
+    let because =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    Err(Refusal::conflict(call.stored.group(), call.stored.plural(), call.name(), &because))
 }
 
 fn apply(cluster: &Cluster, call: &Call, current: &Value, applied: &Value) -> Result<Next, Refusal> {

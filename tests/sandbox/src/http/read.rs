@@ -16,10 +16,13 @@ use crate::store::{Collection, Key, Object, Scope, State, Stored};
 
 /// `GET` of one object, or of its status, which shows the same.
 pub(super) fn get(cluster: &Cluster, call: &Call) -> Answer {
-    if let Some(text) = call.query.get("resourceVersion") {
-        options::revision(text).map_err(Refusal::internal)?;
+    let oldest = call.query.get("resourceVersion").map(options::revision).transpose();
+    let oldest = oldest.map_err(Refusal::internal)?.unwrap_or_default();
+    let (found, current) =
+        cluster.store.read(|state| (state.get(call.resource.storage(), &call.key()), state.revision()));
+    if oldest > current {
+        return Err(too_new(oldest, current));
     }
-    let found = cluster.store.read(|state| state.get(call.resource.storage(), &call.key()));
     let object = found.ok_or_else(|| call.not_found())?;
     Ok(object_answer(cluster, call, 200, &object))
 }
@@ -39,7 +42,7 @@ pub(super) fn object_answer(
 pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
     options::check_list(&call.query)?;
     let selection = call.selection()?;
-    let limit: usize = call.query.number("limit").unwrap_or_default();
+    let limit = limit(call);
     let (start, oldest) = beginning(call, limit)?;
     let lost = if call.query.get("continue").is_some() { LOST_PAGE } else { LOST_REVISION };
     // Where all are chosen, a page is known without a look at what comes after it.
@@ -68,6 +71,13 @@ pub(super) fn list(cluster: &Cluster, call: &Call) -> Answer {
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
     let objects = page.objects.iter().map(Stored::open).filter(|object| selection.matches(object));
     Ok(answer::bytes_of(200, "application/json", show.list(&metadata, objects)))
+}
+
+/// How many objects a page has; 0 for all of them. Any state will do for version 0, and that one comes whole: it is what a
+/// real server has in its cache.
+fn limit(call: &Call) -> usize {
+    let from_cache = call.query.get("resourceVersion") == Some("0") && call.query.get("continue").is_none();
+    if from_cache { 0 } else { call.query.number("limit").unwrap_or_default() }
 }
 
 /// Where a list begins if not with the first object of today, and how old it may be.
@@ -177,14 +187,17 @@ fn page(
     Page { objects: candidates, revision, next, remaining }
 }
 
-/// 504 for a list at a revision that is not there yet.
+/// 504 for a read at a revision that is not there yet.
 fn too_new(wanted: u64, current: u64) -> Refusal {
-    let mut refusal =
-        Refusal::new(504, "Timeout", format!("Too large resource version: {wanted}, current: {current}"))
-            .with_details(json!({
-                "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-                "retryAfterSeconds": 1,
-            }));
+    let mut refusal = Refusal::new(
+        504,
+        "Timeout",
+        format!("Timeout: Too large resource version: {wanted}, current: {current}"),
+    )
+    .with_details(json!({
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }));
     refusal.retry_after = Some(1);
     refusal
 }

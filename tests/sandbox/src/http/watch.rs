@@ -57,7 +57,8 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
     };
     let wants_initial = streams || (from.is_none() && call.query.get("sendInitialEvents").is_none());
     let first = if wants_initial {
-        watch.initial(call, streams && bookmarks)
+        // The end is told to whoever takes bookmarks, also without having asked for a stream by name.
+        watch.initial(call, bookmarks)
     } else {
         if from.is_none() {
             watch.since = cluster.store.read(State::revision);

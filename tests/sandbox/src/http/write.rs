@@ -13,6 +13,7 @@ use crate::defaults;
 use crate::patch::managers::{self, Writer};
 use crate::refusal::Refusal;
 use crate::registry::{self, DeleteOptions, Deleted, Effect};
+use crate::resource::NAMESPACES;
 use crate::store::Key;
 
 /// `POST` to a collection.
@@ -28,6 +29,7 @@ pub(super) async fn create(cluster: &Cluster, call: &Call) -> Answer {
 /// Whatever is wrong with it.
 pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, source: Source<'_>) -> Answer {
     let effect = call.effect();
+    let is_old = matches!(source, Source::Body) && is_of_a_version(&object);
     let metadata = &mut object["metadata"];
     let generate = metadata["generateName"].as_str().map(str::to_owned);
     if let (None | Some(""), Some(prefix)) = (metadata["name"].as_str(), generate) {
@@ -53,6 +55,10 @@ pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, s
     defaults::not_ready(&call.stored, &mut object);
     let more = webhooks::on_create(cluster, call, &object).await;
     warnings.extend(more.map_err(|refusal| refusal.with_warnings(&warnings))?);
+    if is_old && effect == Effect::Real {
+        let because = "resourceVersion should not be set on objects to be created";
+        return Err(Refusal::internal(because).with_warnings(&warnings));
+    }
     let stored = cluster.store.write(|state| {
         let stored = registry::insert(state, &call.stored, object, effect)?;
         definitions::changed(cluster, state, call, effect)?;
@@ -60,6 +66,12 @@ pub(super) async fn created(cluster: &Cluster, call: &Call, mut object: Value, s
     });
     let stored = stored.map_err(|refusal: Refusal| refusal.with_warnings(&warnings))?;
     Ok(warn(read::object_answer(cluster, call, 201, &stored), &warnings))
+}
+
+/// Whether an object was read from a cluster before, and is not new.
+fn is_of_a_version(object: &Value) -> bool {
+    let version = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
+    version.is_some_and(|version| version > 0)
 }
 
 /// Who writes, as managed fields tell it.
@@ -73,9 +85,16 @@ pub(super) fn writer<'a>(call: &'a Call, now: &'a str) -> Writer<'a> {
     }
 }
 
+/// Namespaces that a cluster cannot be without.
+const LASTING: [&str; 3] = ["default", "kube-public", "kube-system"];
+
 /// `DELETE` of one object.
 pub(super) async fn delete(cluster: &Cluster, call: &Call) -> Answer {
     let (options, effect) = delete_options::read(call)?;
+    if call.stored.collection == NAMESPACES && LASTING.contains(&call.name()) {
+        let because = "this namespace may not be deleted";
+        return Err(Refusal::forbidden("", NAMESPACES.plural.as_ref(), call.name(), because));
+    }
     let (deleted, warnings) = delete_one(cluster, call, &call.key(), &options, effect).await?;
     let response = match deleted {
         // Pods are answered as they were, and so is what goes on terminating.
@@ -103,7 +122,11 @@ pub(super) async fn delete_many(cluster: &Cluster, call: &Call) -> Answer {
     }
     let revision = cluster.store.read(|state| state.revision().to_string());
     let show = super::show::Show::new(&call.resource, call.form, None, cluster.clock.now());
-    let metadata = json!({"continue": "", "resourceVersion": revision});
+    let mut metadata = json!({"resourceVersion": revision});
+    if call.stored.definition.is_some() {
+        // Lists without a type of their own say that nothing follows.
+        metadata["continue"] = json!("");
+    }
     let response = answer::bytes_of(200, "application/json", show.list(&metadata, chosen));
     Ok(warn(response, &warnings))
 }

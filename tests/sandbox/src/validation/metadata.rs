@@ -1,4 +1,4 @@
-//! What the API server insists on in the metadata of built-in resources.
+//! What the API server insists on in metadata.
 //!
 //! On an update it goes through metadata several times and reports what it finds each time; the causes of a refusal
 //! repeat accordingly.
@@ -27,6 +27,12 @@ pub(super) fn of_changed(resource: &Resource, object: &Value) -> Vec<FieldError>
         errors.extend([content, forms, domains].concat());
     }
     errors
+}
+
+/// Everything that is wrong with the metadata of a custom object, whose finalizers need no domain.
+pub(super) fn of_custom(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let (content, forms) = (content(object), finalizer_forms(object));
+    if old.is_some() { [content.as_slice(), &forms, &content].concat() } else { [content, forms].concat() }
 }
 
 fn content(object: &Value) -> Vec<FieldError> {
@@ -63,8 +69,42 @@ fn owners(references: &Value) -> Vec<FieldError> {
                 errors.push(FieldError::invalid(field, &json!(""), "must not be empty"));
             }
         }
+        if (version, &owner["kind"]) == ("v1", &json!("Event")) {
+            let because = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(blamed(&shown(owner), because));
+        }
     }
+    errors.extend(rivals(references));
     errors
+}
+
+/// Only one owner may be the controller.
+fn rivals(references: &Value) -> Vec<FieldError> {
+    let owners = || references.as_array().into_iter().flatten();
+    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+    let names = owners().filter(|owner| owner["controller"] == true);
+    let mut names = names.map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name")));
+    let Some(first) = names.next() else { return Vec::new() };
+    let all = format!("[{}]", owners().map(shown).collect::<Vec<_>>().join(","));
+    let because = |other: String| {
+        format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {other}"
+        )
+    };
+    names.map(|other| blamed(&all, &because(other))).collect()
+}
+
+fn blamed(shown: &str, because: &str) -> FieldError {
+    let message = format!("Invalid value: {shown}: {because}");
+    FieldError { reason: "FieldValueInvalid", field: "metadata.ownerReferences".into(), message }
+}
+
+/// An owner with its fields in the order in which the API server writes them.
+fn shown(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let given = fields.into_iter().filter_map(|field| Some((field, owner.get(field)?)));
+    let fields: Vec<String> = given.map(|(field, value)| format!("{field:?}:{value}")).collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 fn finalizer_forms(object: &Value) -> Vec<FieldError> {
@@ -120,6 +160,20 @@ mod tests {
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]}),
                 "metadata.ownerReferences.uid: Invalid value: \"\": must not be empty",
             ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "1"}]}),
+                "metadata.ownerReferences: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\
+                 \"uid\":\"1\"}: /v1, Kind=Event is disallowed from being an owner",
+            ),
+            (
+                json!({"ownerReferences": [
+                    {"apiVersion": "v1", "kind": "A", "name": "a", "uid": "1", "controller": true},
+                    {"apiVersion": "v1", "kind": "B", "name": "b", "uid": "2", "controller": true}]}),
+                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"A\",\"name\":\"a\",\
+                 \"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"B\",\"name\":\"b\",\"uid\":\"2\",\
+                 \"controller\":true}]: Only one reference can have Controller set to true. Found \"true\" in \
+                 references for A/a and B/b",
+            ),
         ] {
             let told = told(&metadata);
             assert_eq!(told.len(), 1, "{told:?}");
@@ -137,5 +191,13 @@ mod tests {
         let (label, finalizer) = (json!({"labels": {"a b": "c"}}), json!({"finalizers": ["bad"]}));
         assert_eq!([told("pods", &label), told("deployments", &label)], [4, 3]);
         assert_eq!([told("pods", &finalizer), told("deployments", &finalizer)], [2, 1]);
+    }
+
+    #[test]
+    fn custom_objects_are_held_to_the_same_forms_but_for_domains() {
+        let told = |metadata: Value| of_custom(&json!({"metadata": metadata}), None).len();
+        assert_eq!(told(json!({"finalizers": ["foregroundDeleteNodeMaintenance"], "labels": {"a": "b"}})), 0);
+        assert_eq!(told(json!({"finalizers": ["not valid"], "labels": {"a b": ""}})), 2);
+        assert_eq!(told(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n"}]})), 1);
     }
 }

@@ -48,7 +48,7 @@ async fn open_connections_die_with_the_server_and_watches_go_on_where_they_were(
     let (sandbox, _) = cluster(1).await;
     let client = over_socket(&sandbox).await;
     let api = nodes(&client);
-    let mut watch = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut watch = api.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap().boxed();
     let Some(Ok(WatchEvent::Added(node))) = watch.next().await else { panic!("the node is there") };
     sandbox.server_down().await;
     let end = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap();

@@ -22,6 +22,11 @@ fn watches_begun(sandbox: &Sandbox) -> usize {
     sandbox.requests().count(|entry| entry.verb == "watch" && entry.resource == "nodes")
 }
 
+/// A watch that says what changes, and not how far it has come.
+fn changes() -> WatchParams {
+    WatchParams::default().disable_bookmarks()
+}
+
 /// Adds a label to the node.
 async fn label(client: &Client, value: &str) {
     use kube::api::{Patch, PatchParams};
@@ -33,7 +38,7 @@ async fn label(client: &Client, value: &str) {
 async fn an_open_watch_ends_when_told_and_others_go_on() {
     let (sandbox, client) = cluster(1).await;
     let api = nodes(&client);
-    let (all, one) = (WatchParams::default(), WatchParams::default().labels("none=such"));
+    let (all, one) = (changes(), changes().labels("none=such"));
     let mut ended = api.watch(&all, "0").await.unwrap().boxed();
     assert!(matches!(ended.next().await, Some(Ok(WatchEvent::Added(_)))));
     let _other = api.watch(&one, "0").await.unwrap().boxed();
@@ -48,9 +53,9 @@ async fn a_watch_ends_after_so_many_events() {
     let (sandbox, client) = cluster(3).await;
     sandbox.faults().add(Rule::new(watches(), Action::EndWatch { after: 2 }).when(When::First(1)));
     let api = nodes(&client);
-    let seen: Vec<_> = api.watch(&WatchParams::default(), "0").await.unwrap().try_collect().await.unwrap();
+    let seen: Vec<_> = api.watch(&changes(), "0").await.unwrap().try_collect().await.unwrap();
     assert_eq!(seen.len(), 2, "of three that are there");
-    let mut next = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut next = api.watch(&changes(), "0").await.unwrap().boxed();
     for _ in 0..3 {
         assert!(matches!(next.next().await, Some(Ok(WatchEvent::Added(_)))));
     }
@@ -129,7 +134,7 @@ async fn a_watch_is_in_the_log_when_it_begins() {
     let (sandbox, client) = cluster(1).await;
     let api = nodes(&client);
     let watch = async {
-        let mut watch = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        let mut watch = api.watch(&changes(), "0").await.unwrap().boxed();
         watch.next().await.unwrap().unwrap();
         watch
     };

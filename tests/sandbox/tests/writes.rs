@@ -1,0 +1,104 @@
+//! What a write may say of the object that it means: its uid, its version, what keeps it.
+
+#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
+
+mod client;
+
+use std::sync::Arc;
+
+use client::{begin, call, json_of};
+use http_body_util::BodyExt;
+use nm_sandbox::http::Api;
+use serde_json::{Value, json};
+
+const NODE: &str = "/api/v1/nodes/a";
+
+async fn node(api: &Arc<Api>) -> Value {
+    json_of(api, "POST", "/api/v1/nodes", &json!({"metadata": {"name": "a"}})).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_cannot_change_a_uid_and_an_object_of_another_is_not_written() {
+    let api = begin();
+    let node = node(&api).await;
+    let refused = json_of(&api, "PATCH", NODE, &json!({"metadata": {"uid": "x"}})).await;
+    let message = "Node \"a\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable";
+    assert_eq!((&refused["code"], &refused["message"]), (&json!(422), &json!(message)));
+    assert_eq!(refused["details"]["causes"].as_array().unwrap().len(), 2);
+    // An old version is told of first.
+    let both = json!({"metadata": {"uid": "x", "resourceVersion": "1"}});
+    assert_eq!(json_of(&api, "PATCH", NODE, &both).await["code"], 409);
+    let mut other = node.clone();
+    other["metadata"]["uid"] = json!("x");
+    assert_eq!(json_of(&api, "PUT", NODE, &other).await["reason"], "Conflict");
+    let own = json!({"metadata": {"uid": node["metadata"]["uid"], "labels": {"a": "b"}}});
+    assert_eq!(json_of(&api, "PATCH", NODE, &own).await["metadata"]["labels"]["a"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_read_is_not_created_again() {
+    let api = begin();
+    let node = node(&api).await;
+    let refused = json_of(&api, "POST", "/api/v1/nodes", &node).await;
+    assert_eq!((&refused["code"], &refused["reason"]), (&json!(500), &Value::Null));
+    assert_eq!(refused["message"], "resourceVersion should not be set on objects to be created");
+    let dry = json_of(&api, "POST", "/api/v1/nodes?dryRun=All", &node).await;
+    assert_eq!(dry["reason"], "AlreadyExists");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_of_a_version_that_is_to_come_is_refused() {
+    let api = begin();
+    node(&api).await;
+    for path in ["/api/v1/nodes", NODE] {
+        let refused = json_of(&api, "GET", &format!("{path}?resourceVersion=999"), &Value::Null).await;
+        assert_eq!((&refused["code"], &refused["reason"]), (&json!(504), &json!("Timeout")), "{path}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.starts_with("Timeout: Too large resource version: 999, current: "), "{message}");
+    }
+    assert_eq!(
+        json_of(&api, "GET", &format!("{NODE}?resourceVersion=0"), &Value::Null).await["kind"],
+        "Node"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_when_its_content_has_gone_and_not_when_somebody_says_so() {
+    let api = begin();
+    let path = "/api/v1/namespaces/a";
+    json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
+    let gone = json_of(&api, "DELETE", path, &Value::Null).await;
+    assert_eq!(gone["status"]["phase"], "Terminating");
+    assert_eq!(gone["metadata"]["deletionGracePeriodSeconds"], Value::Null);
+    let mut without = gone.clone();
+    without["spec"] = json!({"finalizers": []});
+    for (method, body) in [("PUT", without), ("PATCH", json!({"spec": {"finalizers": null}}))] {
+        let kept = json_of(&api, method, path, &body).await;
+        assert_eq!(kept["spec"]["finalizers"], json!(["kubernetes"]), "{method}");
+    }
+    assert_eq!(json_of(&api, "GET", path, &Value::Null).await["kind"], "Namespace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_every_cluster_has_cannot_be_deleted() {
+    let api = begin();
+    let refused = json_of(&api, "DELETE", "/api/v1/namespaces/kube-system?dryRun=All", &Value::Null).await;
+    let message = "namespaces \"kube-system\" is forbidden: this namespace may not be deleted";
+    assert_eq!((&refused["code"], &refused["message"]), (&json!(403), &json!(message)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_bookmarks_is_told_where_the_first_events_end() {
+    let api = begin();
+    node(&api).await;
+    let path = "/api/v1/nodes?watch=1&allowWatchBookmarks=true&timeoutSeconds=1";
+    for from in ["", "&resourceVersion=0"] {
+        let body = call(&api, "GET", &format!("{path}{from}"), "application/json", &Value::Null).await;
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let said: Vec<Value> = lines.map(|line| serde_json::from_slice(line).unwrap()).collect();
+        assert_eq!([&said[0]["type"], &said[1]["type"]], ["ADDED", "BOOKMARK"]);
+        assert_eq!(said[1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        assert_eq!(said.len(), 2);
+    }
+}
