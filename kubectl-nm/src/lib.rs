@@ -30,6 +30,12 @@ mod text;
 mod vigil;
 mod wait;
 
+/// What the benchmark in `benches/` measures.
+#[doc(hidden)]
+pub mod bench {
+    pub use crate::dashboard::Workload;
+}
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 

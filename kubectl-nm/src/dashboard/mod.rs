@@ -24,9 +24,12 @@ mod signals;
 mod terminal;
 mod update;
 mod view;
+mod workload;
 
 pub(crate) use options::ThemeName;
 pub(crate) use run::{Ended, Look, run};
+
+pub use workload::Workload;
 
 #[cfg(test)]
 mod tests;

@@ -6,4 +6,5 @@ mod mouse;
 mod painted;
 mod scenes;
 mod screens;
+mod screenshots;
 mod start_and_stop;

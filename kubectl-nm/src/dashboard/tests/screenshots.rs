@@ -1,0 +1,122 @@
+//! The pictures in the README: both views as they are drawn, written as SVG.
+//!
+//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` writes them anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier};
+
+use super::painted::buffer;
+use super::scenes::{fleet, node, options};
+use crate::dashboard::options::Options;
+
+/// Width and height of a character.
+const CELL: (u16, u16) = (9, 19);
+
+/// Space around the screen.
+const MARGIN: u16 = 12;
+
+const BACKGROUND: &str = "#14161b";
+const FOREGROUND: &str = "#d6d9e0";
+
+#[test]
+fn screenshots_are_current() {
+    let size = |height| Options { size: (110, height), ..options() };
+    for (name, what, buffer) in [
+        (
+            "fleet",
+            "The fleet view: eleven nodes in maintenance, two of them blocked",
+            buffer(&fleet(size(20))),
+        ),
+        (
+            "node",
+            "The view of a node: its pods, what blocks them, and the command that helps",
+            buffer(&node(size(24))),
+        ),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots").join(format!("{name}.svg"));
+        let svg = svg(&buffer, what);
+        if std::env::var_os("NM_UPDATE").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &svg).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == svg, "{} is not current: run the tests with NM_UPDATE=1", path.display());
+    }
+}
+
+/// The screen as a picture with a description.
+fn svg(buffer: &Buffer, what: &str) -> String {
+    let (width, height) = (buffer.area.width * CELL.0 + 2 * MARGIN, buffer.area.height * CELL.1 + 2 * MARGIN);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+         <title>{what}</title>\n\
+         <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n\
+         <g font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"15\" \
+         xml:space=\"preserve\">\n"
+    );
+    for y in 0..buffer.area.height {
+        let mut x = 0;
+        while x < buffer.area.width {
+            x = run(buffer, x, y, &mut svg);
+        }
+    }
+    svg.push_str("</g>\n</svg>\n");
+    svg
+}
+
+/// Writes the characters from there on that look the same, and says where they end.
+fn run(buffer: &Buffer, begin: u16, y: u16, svg: &mut String) -> u16 {
+    let look = |x: u16| {
+        let cell = &buffer[(x, y)];
+        (cell.fg, cell.bg, cell.modifier)
+    };
+    let end = (begin..buffer.area.width).find(|x| look(*x) != look(begin)).unwrap_or(buffer.area.width);
+    let text: String = (begin..end).map(|x| buffer[(x, y)].symbol()).collect();
+    let (fg, bg, modifier) = look(begin);
+    let (mut fg, mut bg) = (colour(fg, FOREGROUND), colour(bg, BACKGROUND));
+    if modifier.contains(Modifier::REVERSED) {
+        std::mem::swap(&mut fg, &mut bg);
+    }
+    let (left, top, width) = (MARGIN + begin * CELL.0, MARGIN + y * CELL.1, (end - begin) * CELL.0);
+    if bg != BACKGROUND {
+        writeln!(
+            svg,
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{}\" fill=\"{bg}\"/>",
+            CELL.1
+        )
+        .unwrap();
+    }
+    if !text.trim().is_empty() {
+        let weight = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
+        let opacity = if modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
+        // The length keeps columns where they are whatever the font.
+        writeln!(
+            svg,
+            "<text x=\"{left}\" y=\"{}\" textLength=\"{width}\" lengthAdjust=\"spacingAndGlyphs\" \
+             fill=\"{fg}\"{weight}{opacity}>{}</text>",
+            top + 14,
+            escaped(&text)
+        )
+        .unwrap();
+    }
+    end
+}
+
+/// The colours of the dark theme, as terminals like to show them.
+fn colour(colour: Color, otherwise: &'static str) -> &'static str {
+    match colour {
+        Color::Reset => otherwise,
+        Color::Green => "#7fc98a",
+        Color::Yellow => "#e2c16b",
+        Color::LightRed => "#ff7b72",
+        Color::Indexed(237) => "#2a2e37",
+        other => panic!("{other} has no place in the pictures yet"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace(' ', "\u{a0}")
+}
