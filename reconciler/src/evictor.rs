@@ -61,13 +61,12 @@ impl Evictor {
     pub(crate) fn submit(self: &Arc<Self>, node: &str, eviction: Eviction) {
         let slots = self.slots(node);
         let mut ledger = self.ledger();
-        let entry = ledger.entry(node, &eviction.pod);
-        if entry.attempt.in_flight {
+        if ledger.entry(node, &eviction.pod).attempt.in_flight {
             return;
         }
-        let guards = eviction.guards.clone();
+        let (pod, guards) = (eviction.pod.clone(), eviction.guards.clone());
         let request = tokio::spawn(self.clone().send(node.to_owned(), slots, eviction));
-        entry.begin(guards, request.abort_handle());
+        ledger.begin(node, &pod, guards, request.abort_handle(), Timestamp::now());
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse.

@@ -29,13 +29,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Notes that a request is on its way.
-    pub(crate) fn begin(&mut self, guards: Vec<BudgetVersion>, request: AbortHandle) {
-        self.attempt.begin();
-        self.guards = guards;
-        self.request = Some(request);
-    }
-
     fn abort(self) {
         if let Some(request) = self.request {
             request.abort();
@@ -53,6 +46,25 @@ impl Ledger {
             guards: Vec::new(),
             request: None,
         })
+    }
+
+    /// Notes that a request for a pod is on its way. Its budgets count as asked from now on, not only once they have
+    /// answered: else every look in between would ask for one pod more.
+    pub(crate) fn begin(
+        &mut self,
+        node: &str,
+        pod: &Pod,
+        guards: Vec<BudgetVersion>,
+        request: AbortHandle,
+        now: Timestamp,
+    ) {
+        for guard in &guards {
+            self.budgets_asked.insert(guard.key.clone(), now);
+        }
+        let entry = self.entry(node, pod);
+        entry.attempt.begin();
+        entry.guards = guards;
+        entry.request = Some(request);
     }
 
     /// Notes an answer, and returns how things stood before it; none if nobody asks any more.
@@ -137,5 +149,24 @@ impl Ledger {
         let waits = |entry: &Entry| entry.namespace == namespace && entry.attempt.refused_since.is_some();
         let waiting = self.nodes.iter().filter(|(_, pods)| pods.values().any(waits));
         waiting.map(|(node, _)| node.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_budget_counts_as_asked_while_its_answer_is_awaited() {
+        let mut ledger = Ledger::default();
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "a"}})).unwrap();
+        let guard = BudgetVersion::default();
+        let request = tokio::spawn(async {}).abort_handle();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        ledger.begin("n", &pod, vec![guard.clone()], request, at(1));
+        assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(1)));
+        ledger.end("n", "a", EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(2)));
     }
 }
