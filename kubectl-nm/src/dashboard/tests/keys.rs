@@ -32,7 +32,7 @@ fn keys_that_move_go_through_the_rows() {
     for (keys, at_node, at_pod) in [
         (&[][..], "worker-07", "cart-0"),
         (&[Down], "worker-12", "cart-2"),
-        (&[Char('j'), Char('j')], "worker-33", "old\u{1b}[31m"),
+        (&[Char('j'), Char('j')], "worker-33", "import-9x"),
         (&[Down, Down, Up], "worker-12", "cart-2"),
         (&[Down, Char('k')], "worker-07", "cart-0"),
         (&[Up], "worker-07", "cart-0"),
@@ -184,7 +184,7 @@ fn panes_open_scroll_and_close() {
     type_in(&mut model, "g");
     press(&mut model, KeyCode::BackTab);
     type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "old\u{1b}[31m"));
+    assert_eq!((model.side_top, selected(&model)), (0, "import-9x"));
     type_in(&mut model, "y");
     assert_eq!((model.side, model.side_has_focus), (None, false));
     press(&mut model, KeyCode::Tab);
@@ -215,7 +215,7 @@ fn the_command_that_helps_is_copied_or_else_the_row() {
         (
             node(options()),
             "jjc",
-            r#"kubectl -n web patch pod 'old^[[31m' --type=merge -p '{"metadata":{"finalizers":null}}'"#,
+            r#"kubectl -n web patch pod import-9x --type=merge -p '{"metadata":{"finalizers":null}}'"#,
         ),
     ] {
         assert_eq!(type_in(&mut model, keys), [Effect::Copy(copied.into())]);

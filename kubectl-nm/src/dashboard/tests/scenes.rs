@@ -74,7 +74,7 @@ pub(super) fn worker_07() -> NodeMaintenance {
             "blockedPods": [
                 blocked("shop", "cart-0", "DisruptionBudget", CART),
                 blocked("shop", "cart-2", "DisruptionBudget", CART),
-                blocked("web", "old\u{1b}[31m", "Finalizers", "ended, but held by finalizers: example.com/\u{202e}x"),
+                blocked("web", "import-9x", "Finalizers", "ended, but held by finalizers: example.com/backup"),
             ],
             "migratingPods": [{"namespace": "vms", "name": "virt-launcher-db-x", "machine": "db",
                 "source": "worker-07", "target": "worker-11", "since": ago(12)}],
@@ -137,7 +137,7 @@ pub(super) fn nodes() -> Vec<Arc<NodeMarks>> {
 }
 
 /// A pod of the open node.
-fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Pod> {
+pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Pod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -159,7 +159,7 @@ pub(super) fn pods() -> Vec<Arc<Pod>> {
     let mut pods = vec![
         pod("shop", "cart-0", "StatefulSet/cart", &nothing),
         pod("shop", "cart-2", "StatefulSet/cart", &nothing),
-        pod("web", "old\u{1b}[31m", "Job/old", &nothing),
+        pod("web", "import-9x", "Job/import", &nothing),
         pod("pay", "ledger-1", "StatefulSet/ledger", &ending(19)),
         pod("vms", "virt-launcher-db-x", "VirtualMachineInstance/db", &nothing),
         pod("web", "front-6c4f9-aa1", "ReplicaSet/front-6c4f9", &nothing),
@@ -213,6 +213,18 @@ pub(super) fn node(options: Options) -> Model {
         pods().into_iter().find(|pod| pod.metadata.name.as_deref() == Some("front-6c4f9-aa1")).unwrap();
     tell(&mut model, Message::Pods { node: node(), change: Change::Gone(last) });
     tell(&mut model, Message::Events { node: node(), change: Change::All(events()) });
+    model
+}
+
+/// The same after twenty seconds in which pods went.
+pub(super) fn moving(options: Options) -> Model {
+    let mut model = node(options);
+    for gone in [0, 1, 1, 1, 4, 4, 5, 8, 8, 9, 9, 9, 12, 12, 13, 13, 13, 14, 14, 14] {
+        let mut object = worker_07();
+        object.status.as_mut().unwrap().pod_counts.gone = gone;
+        tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
+        tell(&mut model, Message::Tick(now()));
+    }
     model
 }
 

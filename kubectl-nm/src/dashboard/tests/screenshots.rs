@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
 use super::painted::buffer;
-use super::scenes::{fleet, node, options};
+use super::scenes::{fleet, moving, options};
 use crate::dashboard::options::Options;
 
 /// Width and height of a character.
@@ -33,7 +33,7 @@ fn screenshots_are_current() {
         (
             "node",
             "The view of a node: its pods, what blocks them, and the command that helps",
-            buffer(&node(size(24))),
+            buffer(&moving(size(24))),
         ),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots").join(format!("{name}.svg"));
