@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::drain_plan::Verdict;
-use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, pod};
+use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, PodReference, pod};
 
 use super::listing::{Listing, Row};
 use super::pod_row::{Facts, Place, PodId, PodRow, Stand};
@@ -79,7 +79,10 @@ impl Pods {
         }
         let told = Told::by(maintenance);
         self.update(&told, now, |_| true);
-        self.complete && maintenance.is_some() && spec(maintenance) != self.spec
+        let must_see_again = self.complete && maintenance.is_some() && spec(maintenance) != self.spec;
+        // Asking once is enough.
+        self.complete &= !must_see_again;
+        must_see_again
     }
 
     /// Time went by.
@@ -132,7 +135,8 @@ struct Told<'a> {
     in_maintenance: bool,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
-    pending: Vec<(&'a str, &'a str)>,
+    /// Those that are still to go.
+    pending: &'a [PodReference],
     /// Whether every pod that is neither blocked nor ending has been asked to go.
     all_asked: bool,
     /// How many blocked pods it counts but does not list.
@@ -147,14 +151,13 @@ impl<'a> Told<'a> {
             status.blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
         let migrating = status.migrating_pods.iter().flatten();
         let migrating = migrating.map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod));
-        let pending = status.pending_pods_refs.iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str()));
         let counts = &status.pod_counts;
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
         Self {
             in_maintenance: true,
             blocked: blocked.collect(),
             migrating: migrating.collect(),
-            pending: pending.collect(),
+            pending: &status.pending_pods_refs,
             all_asked: counts.waiting == 0 && counts.evicting > 0,
             unlisted: (counts.blocked - listed).max(0),
         }
@@ -182,11 +185,11 @@ impl<'a> Told<'a> {
 
     /// A row for every pod that is still to go.
     fn rows(&self) -> Vec<PodRow> {
-        let row = |(namespace, name): &(&str, &str)| {
+        let row = |PodReference { namespace, name }: &PodReference| {
             let id = PodId {
                 key: format!("{namespace}/{name}"),
-                namespace: (*namespace).to_owned(),
-                name: (*name).to_owned(),
+                namespace: namespace.clone(),
+                name: name.clone(),
                 owner: String::new(),
             };
             let stand = self.of(namespace, name).unwrap_or_else(|| Stand::at(Place::ToGo));

@@ -152,6 +152,7 @@ fn another_drain_spec_asks_for_the_pods_again() {
     pods.see_all(&[plain("a")], Some(&other), now());
     other.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
     assert!(pods.rejoin(Some(&other), now()));
+    assert!(!pods.rejoin(Some(&other), now()), "once is enough");
     pods.see_all(&[plain("a")], Some(&other), now());
     assert!(told(&pods)[0].starts_with("BLOCKED a "), "{:?}", told(&pods));
     assert!(!pods.rejoin(Some(&other), now()));
