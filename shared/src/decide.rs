@@ -21,7 +21,7 @@ use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::turn::{Turn, turn};
 use crate::{drain_status, node, node_conditions, node_lease, node_patch, ownership, pod, pod_state};
 
-/// Two status writes of one object are at least this far apart, unless the phase changes.
+/// Two status writes of one object are at least this far apart.
 const STATUS_PACE: Duration = Duration::from_millis(500);
 
 /// What others do wakes those who wait for them; should that be missed, they look again this much later.
@@ -98,13 +98,13 @@ fn take_turn(
         }
         Turn::Waits { reason, error, until } => {
             let status = drain_status::waiting(maintenance, reason, error, now);
-            settle_status(decision, maintenance, status, None, now);
+            settle_status(decision, maintenance, status, observed.status_written, now);
             decision.look_again_in(until.map_or(LINE_PATIENCE, |until| wait_until(until, now)));
             false
         }
         Turn::Lost { error, attempts, next } => {
             let status = drain_status::lease_lost(maintenance, error, attempts, now);
-            settle_status(decision, maintenance, status, None, now);
+            settle_status(decision, maintenance, status, observed.status_written, now);
             decision.look_again_in(wait_until(next, now));
             false
         }
@@ -251,7 +251,7 @@ fn settle_status(
     };
     // A clock that was set back must not hold the last word.
     let due = written.map(|at| at.min(now).saturating_add(STATUS_PACE).unwrap_or(now));
-    if let (Some(due), true) = (due.filter(|due| *due > now), before.phase == next.phase) {
+    if let Some(due) = due.filter(|due| *due > now) {
         return decision.look_again_in(wait_until(due, now));
     }
     announce_phase(decision, maintenance, &before, &next);

@@ -274,20 +274,23 @@ fn a_selector_that_is_none_moves_nobody() {
 }
 
 #[test]
-fn the_status_is_written_at_most_twice_a_second_unless_the_phase_changes() {
+fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
     let one_gone = Observed {
         pods: Some(vec![pod_named("a", &json!({}))]),
         status_written: Some(written),
-        ..observed()
+        ..cordoned()
     };
     let early = decide(&begun, &one_gone, now());
     assert!(early.status.is_none());
     assert_eq!(early.look_again, Some(Duration::from_millis(400)));
     let done = Observed { pods: Some(vec![]), ..one_gone };
-    assert_eq!(decide(&begun, &done, now()).status.unwrap().phase, Some(Phase::Succeeded));
+    let held = decide(&begun, &done, now());
+    assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
+    let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
+    assert_eq!(decide(&begun, &done, later).status.unwrap().phase, Some(Phase::Succeeded));
 }
 
 #[test]

@@ -67,6 +67,11 @@ impl From<&Status> for EvictionOutcome {
                 Self::MultipleBudgets(message())
             }
             403 if has_cause(status, "NamespaceTerminating") => Self::NamespaceTerminating,
+            // A budget whose status is out of order, not a right that is missing (`registry/core/pod/storage/eviction.go`
+            // in kubernetes/kubernetes).
+            403 if status.message.contains("disruptions allowed is negative") => {
+                Self::RefusedByBudget(message())
+            }
             401 | 403 => Self::Forbidden(message()),
             _ => Self::Unknown(message()),
         }
@@ -155,6 +160,12 @@ mod tests {
         check(403, "no", none, &Forbidden("no".to_owned()));
         check(500, "etcd is ill", none, &unknown("etcd is ill"));
         check(504, "timeout", none, &unknown("timeout"));
+    }
+
+    #[test]
+    fn a_budget_out_of_order_is_no_missing_right() {
+        let message = "pdb disruptions allowed is negative".to_owned();
+        check(403, &message, &json!({}), &EvictionOutcome::RefusedByBudget(message.clone()));
     }
 
     #[test]
