@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::NamedTempFile;
 use tokio::process::Child;
@@ -17,28 +18,36 @@ use crate::cluster::Cluster;
 /// the tests were built with: nothing is compiled twice.
 pub fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let this = std::env::current_exe().unwrap();
-            let folder = this.ancestors().nth(2).unwrap().to_owned();
-            let profile = match folder.file_name().and_then(OsStr::to_str) {
-                Some("debug") | None => "dev",
-                Some(other) => other,
-            };
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-            let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-            // What Cargo told this test of its package would make it build some dependencies anew.
-            for (name, _) in std::env::vars_os() {
-                let text = name.to_string_lossy();
-                if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-                    build.env_remove(&name);
-                }
-            }
-            build.args(["build", "--workspace", "--bins", "--tests", "--quiet", "--profile", profile]);
-            assert!(build.current_dir(root).status().unwrap().success(), "the programs do not build");
-            folder
-        })
-        .join(name)
+    BUILT.get_or_init(|| build(&["--workspace", "--bins", "--tests"])).join(name)
+}
+
+/// The same for a benchmark of this package, for which Cargo chose features by this package alone. Of all programs only
+/// this one is built: linking an optimized one takes minutes.
+fn program_of_benchmark(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build(&["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name])).join(name)
+}
+
+/// Builds what `selection` names, and returns the folder that it is in.
+fn build(selection: &[&str]) -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    let folder = this.ancestors().nth(2).unwrap().to_owned();
+    let profile = match folder.file_name().and_then(OsStr::to_str) {
+        Some("debug") | None => "dev",
+        Some(other) => other,
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What Cargo told this test of its package would make it build some dependencies anew.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            build.env_remove(&name);
+        }
+    }
+    build.arg("build").args(selection).args(["--quiet", "--profile", profile]);
+    assert!(build.current_dir(root).status().unwrap().success(), "the programs do not build");
+    folder
 }
 
 /// A running reconciler. It is killed when dropped, and its log is shown if the test fails.
@@ -55,9 +64,18 @@ impl Reconciler {
 
     /// The same with more flags.
     pub fn start_with(cluster: &Cluster, flags: &[&str]) -> Self {
+        let flags = [&["--log-format", "text", "--log-level", "debug"], flags].concat();
+        Self::spawn(cluster, &program("nm-reconciler"), &flags)
+    }
+
+    /// Starts one for a benchmark, without any flags.
+    pub fn as_shipped(cluster: &Cluster) -> Self {
+        Self::spawn(cluster, &program_of_benchmark("nm-reconciler"), &[])
+    }
+
+    fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
         let log = NamedTempFile::new().unwrap();
-        let child = tokio::process::Command::new(program("nm-reconciler"))
-            .args(["--log-format", "text", "--log-level", "debug"])
+        let child = tokio::process::Command::new(program)
             .args(flags)
             .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
@@ -67,6 +85,16 @@ impl Reconciler {
             .spawn()
             .unwrap();
         Self { child, log }
+    }
+
+    /// The processor time that it has used so far, where the system tells.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let schedule = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()?)).ok()?;
+        // The name, in parentheses, may contain spaces; user and system time are the 14th and 15th field of all.
+        let (_, fields) = schedule.rsplit_once(')')?;
+        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+        // Linux counts in hundredths of a second for programs, whatever it does itself.
+        Some(Duration::from_millis(ticks.sum::<u64>() * 10))
     }
 
     /// Sends a signal, by its name.

@@ -1,0 +1,89 @@
+//! What is printed.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::run::Run;
+use crate::scenario::Scenario;
+
+/// The machine and the programs, without which figures say nothing.
+pub(crate) fn print_surroundings(with_kubectl: bool) {
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let profile = if cfg!(debug_assertions) { "without optimizations" } else { "optimized" };
+    println!("{}, {processors} processors, load {}, {profile}", jiff::Timestamp::now(), load());
+    if with_kubectl {
+        let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
+        println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
+    }
+    println!(
+        "Pods end 1 to 2 s after they are deleted and start 1 s after they are bound, in deployments of 20."
+    );
+    println!("The programs share the processors with the sandbox that they drain.");
+}
+
+/// What is to be drained, and the heads of the columns.
+pub(crate) fn print_scenario(scenario: &Scenario) {
+    let Scenario { name, nodes, pods_a_node, budgets } = scenario;
+    let floor = if *budgets {
+        "a budget of 10% a deployment; floor: evicts in the moment in which the budget's object allows it"
+    } else {
+        "no budgets; floor: all evictions at once"
+    };
+    println!("\n{name}: {nodes} x {pods_a_node} pods, {floor}, over 64 open connections (load {})", load());
+    println!(
+        "{:<14} {:>11} {:>7} {:>11} {:>9} {:>15} {:>6} {:>10}",
+        "", "all gone", "x floor", "said so", "requests", "evictions a pod", "429s", "processor"
+    );
+}
+
+/// A line of the table.
+pub(crate) fn print_run(name: &str, run: &Run, floor: Option<Duration>, limit: Duration) {
+    let gone = run.wall.map_or_else(|| format!("> {} s", limit.as_secs()), seconds);
+    let times =
+        run.wall.zip(floor).map(|(wall, floor)| format!("{:.2}", wall.as_secs_f64() / floor.as_secs_f64()));
+    println!(
+        "{name:<14} {gone:>11} {:>7} {:>11} {:>9} {:>15.3} {:>6} {:>10}",
+        times.unwrap_or_default(),
+        run.told.map(seconds).unwrap_or_default(),
+        run.requests(),
+        run.evictions_a_pod(),
+        run.refusals(),
+        run.processor.map(seconds).unwrap_or_default(),
+    );
+    if run.left > 0 {
+        println!("{:<14} {} of {} pods were gone by then", "", run.pods - run.left, run.pods);
+    }
+    for (code, count) in run.odd_answers() {
+        println!("{:<14} {count} evictions were answered by {code}", "");
+    }
+}
+
+/// What only ours can be asked.
+pub(crate) fn print_details(run: &Run) {
+    let kinds: Vec<String> =
+        run.others_by_kind().into_iter().map(|(kind, count)| format!("{count:.1} {kind}")).collect();
+    println!("{:<14} further requests a node: {:.1} ({})", "", run.others_a_node(), kinds.join(", "));
+    let mut lags = run.lags.clone();
+    lags.sort_unstable();
+    let share = |percent: usize| {
+        let place = (lags.len() * percent).div_ceil(100).max(1) - 1;
+        lags.get(place).map_or_else(String::new, |lag| format!("{} ms", lag.as_millis()))
+    };
+    println!(
+        "{:<14} status behind a pod's end: {} at the median, {} at the 95th percentile, {} at most, of {}",
+        "",
+        share(50),
+        share(95),
+        share(100),
+        lags.len()
+    );
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
