@@ -57,16 +57,25 @@ impl Evictor {
         }
     }
 
-    /// Asks a pod of `node` to go, unless it is being asked already.
+    /// Asks a pod of `node` to go, unless it is being asked already. If others have spent what its budget allowed when
+    /// this was decided, it is to be decided anew.
     pub(crate) fn submit(self: &Arc<Self>, node: &str, eviction: Eviction) {
-        let slots = self.slots(node);
+        let (slots, now) = (self.slots(node), Timestamp::now());
         let mut ledger = self.ledger();
         if ledger.entry(node, &eviction.pod).attempt.in_flight {
             return;
         }
+        if let Some(allowance) = &eviction.spends
+            && allowance.is_spent(&ledger.charges(|guard| guard.key == allowance.guard.key))
+        {
+            ledger.entry(node, &eviction.pod).attempt.hold(now);
+            drop(ledger);
+            self.triggers.wake_node(node);
+            return;
+        }
         let (pod, guards) = (eviction.pod.clone(), eviction.guards.clone());
         let request = tokio::spawn(self.clone().send(node.to_owned(), slots, eviction));
-        ledger.begin(node, &pod, guards, request.abort_handle(), Timestamp::now());
+        ledger.begin(node, &pod, guards, request.abort_handle(), now);
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse.
@@ -238,7 +247,7 @@ mod tests {
     fn eviction(request: Request) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
-        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new() }
+        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), spends: None }
     }
 
     #[test]

@@ -29,6 +29,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// What it takes off its budgets.
+    fn charge(&self) -> Option<Charge> {
+        match &self.attempt.last {
+            _ if self.attempt.in_flight => Some(Charge::InFlight),
+            Some((_, EvictionOutcome::Accepted)) => Some(Charge::Accepted),
+            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(Charge::Refused(sentence.clone())),
+            _ => None,
+        }
+    }
+
     fn abort(self) {
         if let Some(request) = self.request {
             request.abort();
@@ -123,20 +133,28 @@ impl Ledger {
         }
     }
 
-    /// What the budgets may not show yet.
-    pub(crate) fn charges(&self) -> Charges {
-        let charged = self.nodes.values().flat_map(HashMap::values).filter_map(|entry| {
-            let charge = match &entry.attempt.last {
-                _ if entry.attempt.in_flight => Charge::InFlight,
-                Some((_, EvictionOutcome::Accepted)) => Charge::Accepted,
-                Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Charge::Refused(sentence.clone()),
-                _ => return None,
-            };
-            Some((&entry.guards, charge))
-        });
-        charged
-            .flat_map(|(guards, charge)| guards.iter().map(move |guard| (guard.clone(), charge.clone())))
-            .collect()
+    /// What the budgets may not show yet, as far as `concerns` says so.
+    pub(crate) fn charges(&self, concerns: impl Fn(&BudgetVersion) -> bool) -> Charges {
+        let mut charges = Charges::new();
+        for entry in self.nodes.values().flat_map(HashMap::values) {
+            let mut guards = entry.guards.iter().filter(|guard| concerns(guard)).peekable();
+            if guards.peek().is_some()
+                && let Some(charge) = entry.charge()
+            {
+                charges.extend(guards.map(|guard| (guard.clone(), charge.clone())));
+            }
+        }
+        charges
+    }
+
+    /// Forgets what was answered about budgets that `is_current` denies: they tell it themselves by now, and there is
+    /// one for every pod that was ever moved.
+    pub(crate) fn forget_told(&mut self, is_current: impl Fn(&BudgetVersion) -> bool) {
+        for entry in self.nodes.values_mut().flat_map(HashMap::values_mut) {
+            if !entry.attempt.in_flight {
+                entry.guards.retain(&is_current);
+            }
+        }
     }
 
     /// When each budget was last asked.
@@ -168,5 +186,23 @@ mod tests {
         assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(1)));
         ledger.end("n", "a", EvictionOutcome::RefusedByBudget(String::new()), at(2));
         assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(2)));
+    }
+    #[tokio::test]
+    async fn what_a_budget_tells_itself_by_now_is_forgotten_and_what_is_awaited_is_not() {
+        let mut ledger = Ledger::default();
+        let pod = |uid: &str| -> Pod { serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap() };
+        let at = Timestamp::UNIX_EPOCH;
+        for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1")] {
+            let guard = BudgetVersion { version: version.to_owned(), ..BudgetVersion::default() };
+            let request = tokio::spawn(async {}).abort_handle();
+            ledger.begin("n", &pod(uid), vec![guard], request, at);
+        }
+        ledger.end("n", "old", EvictionOutcome::Accepted, at);
+        ledger.end("n", "new", EvictionOutcome::Accepted, at);
+        ledger.forget_told(|guard| guard.version == "2");
+        let mut charges: Vec<_> = ledger.charges(|_| true).into_iter().map(|(_, charge)| charge).collect();
+        charges.sort_by_key(|charge| *charge == Charge::Accepted);
+        assert_eq!(charges, [Charge::InFlight, Charge::Accepted]);
+        assert!(ledger.charges(|guard| guard.version == "3").is_empty());
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
-use nm_shared::budget::{Budgets, Charges};
+use nm_shared::budget::{BudgetVersion, Budgets, Charges};
 use nm_shared::machine::Machines;
 use nm_shared::node_patch::{Past, is_cordoned};
 use nm_shared::observed::{Gathering, Observed};
@@ -39,8 +39,9 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         ledger.forget_gone(name, |uid| uids.contains(uid));
     }
+    ledger.forget_told(|guard| is_current(context, guard));
     let (attempts, charges, budgets_asked) =
-        (ledger.attempts(name), ledger.charges(), ledger.budgets_asked());
+        (ledger.attempts(name), ledger.charges(|_| true), ledger.budgets_asked());
     drop(ledger);
     let lease = context.leases.on_node(name);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
@@ -68,6 +69,13 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
 fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
     let seen = context.cluster.nodes.get(&ObjectRef::new(name))?;
     Some(context.own_nodes.freshest(seen))
+}
+
+/// Whether the budget has not been seen to change since.
+fn is_current(context: &Context, guard: &BudgetVersion) -> bool {
+    let budget = ObjectRef::new(&guard.key.name).within(&guard.key.namespace);
+    let seen = context.cluster.budgets.get(&budget);
+    seen.is_some_and(|budget| budget.metadata.resource_version.as_deref() == Some(&guard.version))
 }
 
 fn budgets(context: &Context, pods: &[Arc<Pod>], charges: &Charges) -> Budgets {

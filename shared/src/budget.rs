@@ -4,7 +4,7 @@
 //! A stale view costs a refusal; a view that says no is tried anyway now and then (`queue`), so nothing waits on it
 //! for ever.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -41,11 +41,32 @@ pub enum Charge {
 /// The evictions that budgets guard, with the versions that they were decided on.
 pub type Charges = Vec<(BudgetVersion, Charge)>;
 
+/// What an eviction spends: one of the disruptions that a budget allowed when the eviction was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowance {
+    /// The budget as it was.
+    pub guard: BudgetVersion,
+    /// How many disruptions it allowed then, whoever has asked for them.
+    pub allowed: i32,
+}
+
+impl Allowance {
+    /// Whether `charges` leave nothing of it. Nodes decide beside each other: what was free when one of them looked may
+    /// be another's when it asks.
+    pub fn is_spent(&self, charges: &Charges) -> bool {
+        let own = charges.iter().filter(|(guard, _)| guard.key == self.guard.key);
+        let own = own.map(|(guard, charge)| (guard.version.as_str(), charge));
+        take_off(self.allowed, &self.guard.version, own).0 <= 0
+    }
+}
+
 /// What the budgets say of one more eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opinion {
     /// None stands in its way.
     Free,
+    /// One lets it go, and has one disruption less for the next.
+    Allowed(Allowance),
     /// One allows no more disruptions now.
     Exhausted {
         /// Which one.
@@ -82,16 +103,8 @@ impl Budgets {
         let budgets = budgets.into_iter().map(|object| {
             let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
             let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-            let (mut allowed, mut answer) = (allowed_by(&object), None);
-            for (version, charge) in spent.get(&key(&object)).into_iter().flatten() {
-                match charge {
-                    Charge::InFlight => allowed -= 1,
-                    // A budget that has changed since tells the rest itself.
-                    _ if *version != resource_version(&object) => {}
-                    Charge::Accepted => allowed -= 1,
-                    Charge::Refused(sentence) => (allowed, answer) = (0, Some(sentence.clone())),
-                }
-            }
+            let charges = spent.get(&key(&object)).into_iter().flatten().copied();
+            let (allowed, answer) = take_off(allowed_by(&object), resource_version(&object), charges);
             Budget { object, selector, allowed, answer }
         });
         Self { budgets: budgets.collect() }
@@ -99,11 +112,7 @@ impl Budgets {
 
     /// The budgets that guard `pod`.
     pub fn guarding(&self, pod: &Pod) -> Vec<BudgetVersion> {
-        let version = |budget: &Budget| BudgetVersion {
-            key: key(&budget.object),
-            version: resource_version(&budget.object).to_owned(),
-        };
-        self.budgets.iter().filter(|budget| budget.guards(pod)).map(version).collect()
+        self.budgets.iter().filter(|budget| budget.guards(pod)).map(Budget::version).collect()
     }
 
     /// What the budgets that guard `pod` would say, sorted by name.
@@ -127,15 +136,22 @@ impl Budgets {
             return Opinion::Exhausted { budget: key(&budget.object), message: budget.refusal() };
         }
         budget.allowed -= 1;
-        Opinion::Free
+        Opinion::Allowed(Allowance { guard: budget.version(), allowed: allowed_by(&budget.object) })
     }
 }
 
 impl Budget {
     fn guards(&self, pod: &Pod) -> bool {
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let matches = |selector: &Selector| match &pod.metadata.labels {
+            Some(labels) => selector.matches(labels),
+            None => selector.matches(&BTreeMap::new()),
+        };
         self.object.metadata.namespace == pod.metadata.namespace
-            && self.selector.as_ref().is_some_and(|selector| selector.matches(&labels))
+            && self.selector.as_ref().is_some_and(matches)
+    }
+
+    fn version(&self) -> BudgetVersion {
+        BudgetVersion { key: key(&self.object), version: resource_version(&self.object).to_owned() }
     }
 
     /// Pods whose end is no disruption: those that do not run, and unhealthy ones where the policy says so.
@@ -178,6 +194,25 @@ impl Budget {
     fn status(&self) -> PodDisruptionBudgetStatus {
         self.object.status.clone().unwrap_or_default()
     }
+}
+
+/// What is left of the disruptions that a budget allowed at `version`, and what the API server said if it knows better.
+fn take_off<'a>(
+    mut allowed: i32,
+    version: &str,
+    charges: impl Iterator<Item = (&'a str, &'a Charge)>,
+) -> (i32, Option<String>) {
+    let mut answer = None;
+    for (decided_on, charge) in charges {
+        match charge {
+            Charge::InFlight => allowed -= 1,
+            // A budget that has changed since tells the rest itself.
+            _ if decided_on != version => {}
+            Charge::Accepted => allowed -= 1,
+            Charge::Refused(sentence) => (allowed, answer) = (0, Some(sentence.clone())),
+        }
+    }
+    (allowed, answer)
 }
 
 /// Disruptions that the budget allows; none while its controller has not seen its latest spec, as the API server has it.
@@ -236,7 +271,7 @@ mod tests {
     }
 
     fn is_free(budgets: &mut Budgets, pod: &Pod) -> bool {
-        budgets.charge(pod) == Opinion::Free
+        !matches!(budgets.charge(pod), Opinion::Exhausted { .. })
     }
 
     #[test]
@@ -260,6 +295,25 @@ mod tests {
         let Opinion::Exhausted { budget, message } = budgets.charge(&pod("shop", "cart")) else { panic!() };
         assert_eq!(budget.to_string(), "shop/cart");
         assert_eq!(message, "The disruption budget cart needs 2 healthy pods and has 3 currently");
+    }
+
+    #[test]
+    fn what_was_free_when_it_was_decided_may_be_spent_when_it_is_asked() {
+        let mut budgets = Budgets::new([budget("cart", &cart(), 2)], &Charges::new());
+        let Opinion::Allowed(allowance) = budgets.charge(&pod("shop", "cart")) else { panic!() };
+        let on = |version: &str, name: &str, charge: Charge| {
+            let key = BudgetKey { namespace: "shop".to_owned(), name: name.to_owned() };
+            (BudgetVersion { key, version: version.to_owned() }, charge)
+        };
+        let check = |charges: &[(BudgetVersion, Charge)], spent: bool| {
+            assert_eq!(allowance.is_spent(&charges.to_vec()), spent, "{charges:?}");
+        };
+        check(&[], false);
+        check(&[on("7", "cart", Charge::InFlight)], false);
+        check(&[on("7", "cart", Charge::InFlight), on("7", "web", Charge::InFlight)], false);
+        check(&[on("7", "cart", Charge::InFlight), on("7", "cart", Charge::Accepted)], true);
+        check(&[on("7", "cart", Charge::InFlight), on("6", "cart", Charge::InFlight)], true);
+        check(&[on("7", "cart", Charge::Refused("no".to_owned()))], true);
     }
 
     #[test]

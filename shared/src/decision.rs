@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::budget::BudgetVersion;
+use crate::budget::{Allowance, BudgetVersion};
 use crate::node_lease::LeaseWrite;
 use crate::node_patch::NodePatch;
 use crate::status::NodeMaintenanceStatus;
@@ -64,6 +64,8 @@ pub struct Eviction {
     pub grace_period_seconds: Option<i64>,
     /// The budgets that guard it, as they were when this was decided.
     pub guards: Vec<BudgetVersion>,
+    /// What it spends of one of them. If that is spent by others when it is to be sent, it is not.
+    pub spends: Option<Allowance>,
 }
 
 /// The request that removes a pod.

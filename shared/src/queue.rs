@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::attempt::Attempt;
-use crate::budget::{BudgetKey, Opinion};
+use crate::budget::{Allowance, BudgetKey, Opinion};
 use crate::decision::{Eviction, Request};
 use crate::drain_plan::{DrainPlan, Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
@@ -53,12 +53,17 @@ impl Queue {
             }
             let delete_at = delete_at(&attempt, spec);
             if delete_at.is_some_and(|at| at <= now) && !was_accepted(&attempt) {
-                queue.ask(judged, Request::Delete, spec, observed);
+                queue.ask(judged, Request::Delete, None, spec, observed);
                 continue;
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
+            let mut spends = None;
             let due = match budgets.charge(pod) {
                 Opinion::Free => due(pod, &attempt, observed),
+                Opinion::Allowed(allowance) => {
+                    spends = Some(allowance);
+                    due(pod, &attempt, observed)
+                }
                 Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => due(pod, &attempt, observed),
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
@@ -66,19 +71,27 @@ impl Queue {
                 }
             };
             match due {
-                Some(at) if at <= now => queue.ask(judged, Request::Evict, spec, observed),
+                Some(at) if at <= now => queue.ask(judged, Request::Evict, spends, spec, observed),
                 later => queue.next = earliest(queue.next, later),
             }
         }
         queue
     }
 
-    fn ask(&mut self, judged: &Judged, request: Request, spec: &DrainSpec, observed: &Observed) {
+    fn ask(
+        &mut self,
+        judged: &Judged,
+        request: Request,
+        spends: Option<Allowance>,
+        spec: &DrainSpec,
+        observed: &Observed,
+    ) {
         self.evictions.push(Eviction {
             pod: judged.pod.clone(),
             request,
             grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
             guards: observed.budgets.guarding(&judged.pod),
+            spends,
         });
     }
 }
