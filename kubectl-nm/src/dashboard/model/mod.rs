@@ -146,7 +146,9 @@ impl Model {
 
     /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
-        matches!(self.links.of(Feed::Nodes), Freshness::Live | Freshness::Stale { .. })
+        let told = matches!(self.links.of(Feed::Nodes), Freshness::Live | Freshness::Stale { .. });
+        // A connection may be up before its first list is here.
+        told && self.fleet.node_names().next().is_some()
     }
 
     /// What the rows on the screen are sorted by, and whether the other way round.
