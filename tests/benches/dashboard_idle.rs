@@ -47,7 +47,7 @@ async fn main() -> ExitCode {
         tokio::time::sleep(SETTLE).await;
         let (begun, before) = (Instant::now(), processor_time(dashboard.process()));
         tokio::time::sleep(MEASURE).await;
-        let used = processor_time(dashboard.process()) - before;
+        let used = processor_time(dashboard.process()).saturating_sub(before);
         let processor = 100.0 * used.as_secs_f64() / begun.elapsed().as_secs_f64();
         let (now, peak) = (memory(dashboard.process(), "VmRSS"), memory(dashboard.process(), "VmHWM"));
         println!(

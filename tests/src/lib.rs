@@ -16,5 +16,6 @@ pub mod cluster;
 pub mod events;
 pub mod manifests;
 pub mod programs;
+pub mod terminal;
 pub mod until;
 pub mod workload;

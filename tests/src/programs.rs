@@ -23,7 +23,7 @@ pub fn program(name: &str) -> PathBuf {
 
 /// The same for a benchmark of this package, for which Cargo chose features by this package alone. Of all programs only
 /// this one is built: linking an optimized one takes minutes.
-fn program_of_benchmark(name: &str) -> PathBuf {
+pub fn program_of_benchmark(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build(&["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name])).join(name)
 }

@@ -1,0 +1,214 @@
+//! `kubectl nm watch` in a terminal: driven by keys alone, and gone without a trace however it ends.
+
+use std::path::{Path, PathBuf};
+
+use nm_sandbox::faults::Target;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Reconciler, program, skipped};
+use nm_tests::terminal::Terminal;
+use nm_tests::until::{PATIENCE, until};
+use nm_tests::workload::{Workload, node_of};
+
+use crate::{configuration, start};
+
+/// Keys as a terminal sends them.
+const ENTER: &str = "\r";
+const ESCAPE: &str = "\x1b";
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+const F12: &str = "\x1b[24~";
+
+/// What makes a dashboard end.
+type End = fn(&Terminal);
+
+/// The plugin in a terminal of 24 rows and 100 columns.
+fn plugin(kubeconfig: &Path, args: &[&str], env: &[(&str, &str)]) -> Terminal {
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let env = [&[("KUBECONFIG", kubeconfig)], env].concat();
+    Terminal::run(&program("kubectl-nm"), args, &env, 24, 100)
+}
+
+/// Waits until the dashboard has the screen and says that what it shows is so now.
+async fn live(terminal: &Terminal) {
+    terminal
+        .until("a live dashboard", |screen| screen.alternate_screen() && screen.contents().contains("live"))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_drained_and_given_back_by_keys_alone() {
+    let cluster = Cluster::start(3).await;
+    let workload = Workload::new(&cluster, "keys").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let before = cluster.node(&node).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
+    live(&terminal).await;
+
+    terminal.press("n");
+    terminal.press(&node);
+    terminal.until_shown(&node).await;
+    terminal.press(ENTER);
+    terminal.until_shown("BLOCKED").await;
+    terminal.press(ENTER);
+    terminal.until(&format!("the pods of {node}"), |screen| screen.contents().contains("cart-")).await;
+    for (rows, columns) in [(6, 30), (20, 50), (50, 200), (24, 100)] {
+        terminal.resize(rows, columns);
+        terminal.until_shown(&node).await;
+    }
+    workload.free("cart").await;
+    terminal.until_shown("DONE").await;
+
+    terminal.press("x");
+    terminal.press(ENTER);
+    terminal.until(&format!("{node} to be given back"), |screen| !screen.contents().contains("DONE")).await;
+    until(&cluster.maintenances(), &node, "gone", |found| found.is_none()).await;
+    assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let end: [(&str, u32, End); 5] = [
+        ("q", 0, |terminal| terminal.press("q")),
+        ("Ctrl-C", 130, |terminal| terminal.press(CTRL_C)),
+        ("SIGTERM", 130, |terminal| terminal.signal("TERM")),
+        ("SIGHUP", 130, |terminal| terminal.signal("HUP")),
+        ("a panic", 101, |terminal| terminal.press(F12)),
+    ];
+    let env = [("KUBECTL_NM_PANIC_ON_F12", "1"), ("RUST_BACKTRACE", "0")];
+    for (how, code, end) in end {
+        let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &env);
+        live(&terminal).await;
+        end(&terminal);
+        assert_eq!(terminal.exit_code().await, code, "{how}");
+        let last = if how == "a panic" { "F12, as asked" } else { "kubectl nm watch" };
+        terminal.until(last, |screen| !screen.alternate_screen() && screen.contents().contains(last)).await;
+        assert_eq!(terminal.left_behind(), Vec::<String>::new(), "{how}");
+    }
+    assert!(cluster.maintenances().get_opt(node).await.unwrap().is_some(), "leaving ends no maintenance");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_gives_it_back() {
+    let shell = PathBuf::from("/bin/bash");
+    if !shell.exists() {
+        skipped("no bash to stop a job in");
+        return;
+    }
+    let cluster = Cluster::start(1).await;
+    let env = [
+        ("KUBECONFIG", cluster.kubeconfig().to_str().unwrap()),
+        ("PS1", "shell> "),
+        // What a shell asks for itself is none of ours.
+        ("BASH_SILENCE_DEPRECATION_WARNING", "1"),
+    ];
+    let args = ["--norc", "--noprofile", "--noediting", "-i"];
+    let mut terminal = Terminal::run(&shell, &args, &env, 24, 100);
+    terminal.until_shown("shell>").await;
+    terminal.press(&format!("{} watch\n", program("kubectl-nm").display()));
+    live(&terminal).await;
+    for times in 1..3 {
+        terminal.press(CTRL_Z);
+        // The shell says so when it has the terminal again, each time anew.
+        let stopped = |screen: &vt100::Screen| screen.contents().matches("Stopped").count() == times;
+        terminal.until("the shell", |screen| !screen.alternate_screen() && stopped(screen)).await;
+        assert_eq!(terminal.left_behind(), Vec::<String>::new());
+        terminal.press("fg\n");
+        live(&terminal).await;
+    }
+    terminal.press("q");
+    terminal.until("the shell", |screen| !screen.alternate_screen()).await;
+    terminal.press("exit 7\n");
+    assert_eq!(terminal.exit_code().await, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_is_two_watches_and_an_open_node_two_more() {
+    let cluster = Cluster::of_sandbox(2, 8, |sandbox| sandbox).await;
+    let sandbox = cluster.sandbox().unwrap();
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let files = tempfile::tempdir().unwrap();
+    let kubeconfig = files.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, sandbox.add_user("onlooker", &["system:masters"])).unwrap();
+    let asked = || {
+        let requests = sandbox.requests().all();
+        let ours = requests.into_iter().filter(|request| request.user == "onlooker");
+        let mut asked: Vec<String> = ours
+            .map(|request| format!("{} {} {}", request.verb, request.resource, request.namespace))
+            .collect();
+        asked.sort();
+        asked.dedup();
+        asked.iter().map(|asked| asked.trim_end().to_owned()).collect::<Vec<_>>()
+    };
+    let until_asked = async |expected: &[&str]| {
+        let enough = sandbox.requests().until(|_| asked().len() >= expected.len());
+        // Whether it was in time or not: this is what there is to be.
+        let _ = tokio::time::timeout(PATIENCE, enough).await;
+        assert_eq!(asked(), expected);
+    };
+    let watches = |resource: &str| sandbox.faults().open_watches(&Target::any().resource(resource));
+    let before = ["pods", "events"].map(watches);
+
+    let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
+    live(&terminal).await;
+    terminal.until_shown(node).await;
+    let fleet = ["list nodemaintenances", "list nodes", "watch nodemaintenances", "watch nodes"];
+    until_asked(&fleet).await;
+
+    terminal.press(ENTER);
+    let mut open =
+        [&fleet[..], &["list events default", "list pods", "watch events default", "watch pods"]].concat();
+    open.sort_unstable();
+    until_asked(&open).await;
+    assert_eq!(["pods", "events"].map(watches), before.map(|count| count + 1));
+
+    terminal.press(ESCAPE);
+    // Without the wait the two would be Alt-q.
+    terminal.until_shown("WHY").await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+    assert_eq!(asked(), open, "and nothing else");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_makes_the_picture_stale_until_it_is_back() {
+    let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
+    let sandbox = cluster.sandbox().unwrap();
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
+    live(&terminal).await;
+    sandbox.server_down().await;
+    terminal
+        .until("a stale picture", |screen| {
+            let shown = screen.contents();
+            shown.contains("STALE") && !shown.contains("live")
+        })
+        .await;
+    sandbox.server_up().await.unwrap();
+    live(&terminal).await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_on_a_terminal_leaves_its_story_in_the_scrollback() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    let mut terminal = plugin(cluster.kubeconfig(), &["start", node, "--wait"], &[]);
+    terminal.until_shown(&format!("node/{node} drained")).await;
+    assert_eq!(terminal.exit_code().await, 0);
+    let screen = terminal.screen();
+    assert!(screen.contains(&format!("node/{node} maintenance started")), "{screen}");
+    assert!(screen.contains("Succeeded: drained"), "{screen}");
+    assert!(!screen.contains("[####"), "the live lines are gone: {screen}");
+    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+}

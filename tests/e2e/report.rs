@@ -1,0 +1,68 @@
+//! `kubectl nm watch` for programs and logs: NDJSON and lines, from the snapshot to the end.
+
+use std::process::Stdio;
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Reconciler, plugin, program};
+use nm_tests::workload::{Workload, node_of};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::{once, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_reads_a_drain_line_by_line() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "report").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, &node, &node).await;
+    once(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;
+    let mut watch = Command::new(program("kubectl-nm"))
+        .args(["watch", &node, "--output", "json", "--until", "drained", "--timeout", "80s"])
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut lines: Vec<Value> = Vec::new();
+    while let Some(line) = said.next_line().await.unwrap() {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        if line["type"] == "pod" && line["state"] == "blocked" {
+            workload.free("cart").await;
+        }
+        lines.push(line);
+    }
+    assert_eq!(watch.wait().await.unwrap().code(), Some(0), "{lines:#?}");
+    assert!(lines.iter().all(|line| line["version"] == 1 && line["time"].is_string()), "{lines:#?}");
+    let of_type = |wanted: &str| lines.iter().filter(|line| line["type"] == wanted).collect::<Vec<_>>();
+    assert_eq!(lines[0]["type"], "snapshot");
+    assert_eq!(lines[0]["maintenances"][0]["node"], node.as_str());
+    let pods: Vec<&str> = of_type("pod").iter().filter_map(|pod| pod["state"].as_str()).collect();
+    assert!(pods.starts_with(&["blocked"]) && pods.ends_with(&["gone"]), "{lines:#?}");
+    assert!(of_type("condition").iter().any(|condition| condition["condition"] == "Drained"));
+    assert!(of_type("node").iter().any(|node| node["state"] == "Succeeded"), "{lines:#?}");
+    let done = lines.last().unwrap();
+    assert_eq!(
+        (&done["type"], &done["exitCode"], &done["result"]),
+        (&"done".into(), &0.into(), &"reached".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_to_end_with_the_work_ends_when_there_is_none() {
+    let cluster = Cluster::start(1).await;
+    let nothing = plugin(&cluster, &["watch", "--exit-on-complete"]).await;
+    assert_eq!((nothing.code, nothing.stderr.as_str()), (Some(0), "No maintenances found.\n"), "{nothing:?}");
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    let worked = plugin(&cluster, &["watch", "--exit-on-complete", "--output", "lines"]).await;
+    assert_eq!(worked.code, Some(0), "{worked:?}");
+    assert!(worked.stdout.contains("Succeeded: drained"), "{worked:?}");
+}
