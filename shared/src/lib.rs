@@ -13,6 +13,7 @@ pub mod decision;
 pub mod drain_plan;
 pub mod drain_status;
 pub mod eviction_outcome;
+pub mod leader_lease;
 pub mod line;
 pub mod machine;
 pub mod maintenance;
