@@ -2,10 +2,13 @@
 
 use std::num::NonZeroUsize;
 
-use clap::{Parser, ValueEnum};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgAction, Parser, ValueEnum};
 use nm_shared::PodReference;
 use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
+
+use crate::surroundings;
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
 ///
@@ -31,6 +34,28 @@ pub(crate) struct Flags {
     /// `MaintenanceInProgress` of KEP-5683
     #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,
+
+    /// Stand by while another replica leads. On by default in a pod, off outside
+    #[arg(
+        long, env = "NM_LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = surroundings::in_pod(),
+    )]
+    pub(crate) leader_elect: bool,
+
+    /// For how many seconds a replica leads after each renewal; one that is killed is replaced after so long
+    #[arg(
+        long, env = "NM_LEASE_DURATION", value_name = "SECONDS", default_value = "15",
+        value_parser = clap::value_parser!(u64).range(3..=3600),
+    )]
+    pub(crate) lease_duration: u64,
+
+    /// The namespace of what belongs to this program. By default the pod's own; outside of a pod, node-maintenance
+    #[arg(
+        long, env = "NM_NAMESPACE", value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
+        default_value_t = surroundings::namespace(),
+    )]
+    pub(crate) namespace: String,
 
     /// How log lines are written, to stderr
     #[arg(long, env = "NM_LOG_FORMAT", value_enum, default_value = "json")]
@@ -70,6 +95,16 @@ mod tests {
         let flags = Flags::parse_from(["nm-reconciler"]);
         assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (100, LogFormat::Json));
         assert_eq!(flags.log_level, LevelFilter::INFO);
+        assert_eq!((flags.leader_elect, flags.lease_duration), (surroundings::in_pod(), 15));
+    }
+
+    #[test]
+    fn leader_election_is_switched_on_and_off() {
+        for (flag, expected) in
+            [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
+        {
+            assert_eq!(Flags::parse_from(["nm-reconciler", flag]).leader_elect, expected, "{flag}");
+        }
     }
 
     #[test]
@@ -80,6 +115,8 @@ mod tests {
             ["--log-level", "loud"],
             ["--own-pod", "a/b/c"],
             ["--max-unavailable", "0"],
+            ["--namespace", ""],
+            ["--lease-duration", "2"],
         ] {
             assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
         }

@@ -2,17 +2,20 @@
 //!
 //! For every `NodeMaintenance`: [`observe`](observe) what is there, ask `nm-shared` what to do, [`apply`](apply) it.
 //! Evictions run apart from that, in the [`evictor`](evictor), so that no reconcile waits for a pod and no node for
-//! another. Files use only files below them; [`program`](program) puts
-//! them together.
+//! another. Of several replicas one leads and does all that ([`election`](election)). Files use only files below them;
+//! [`program`](program) puts them together.
 
 mod announcer;
 mod apply;
 mod call_off;
 mod cluster_watches;
 mod context;
+mod election;
 mod evictor;
+mod fence;
 mod flags;
 mod follow;
+mod lease_watch;
 mod ledger;
 mod logging;
 mod machine_watches;
@@ -22,6 +25,8 @@ mod own_writes;
 mod pod_watches;
 mod program;
 mod reconcile;
+mod stop;
+mod surroundings;
 mod triggers;
 
 use std::ffi::OsString;

@@ -13,13 +13,13 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use nm_shared::NodeMaintenance;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, error, info};
 
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::context::{Context, Memories};
+use crate::election::{Candidate, ElectionError};
 use crate::evictor::Evictor;
 use crate::flags::Flags;
 use crate::follow::{Interruption, without_managed_fields};
@@ -29,10 +29,9 @@ use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
 use crate::reconcile::{after_failure, reconcile};
+use crate::stop::{give_up, stop_signal, stopped};
+use crate::surroundings;
 use crate::triggers::Triggers;
-
-/// What is under way when a signal comes may finish within this time.
-const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +44,8 @@ enum StartError {
     NoCluster(#[source] kube::config::InferConfigError),
     #[error("cannot make a client: {0}")]
     Client(#[source] kube::Error),
+    #[error(transparent)]
+    Election(#[from] ElectionError),
 }
 
 /// Runs the program.
@@ -77,27 +78,39 @@ fn start(flags: &Flags) -> Result<(), StartError> {
 
 async fn serve(flags: &Flags) -> Result<(), StartError> {
     let stop = stop_signal().map_err(StartError::Signals)?;
-    let client = tokio::select! {
-        client = connect() => client?,
+    let replica = surroundings::replica();
+    let config = tokio::select! {
+        config = connect(&replica) => config?,
         () = stopped(stop.clone()) => return Ok(()),
     };
-    info!(version = env!("CARGO_PKG_VERSION"), ?flags, "started");
-    tokio::select! {
-        () = control(client, flags, stop.clone()) => {}
-        () = give_up(stop) => {}
+    info!(version = env!("CARGO_PKG_VERSION"), replica, ?flags, "started");
+    let work = |client| {
+        let (flags, stop) = (flags.clone(), stop.clone());
+        async move {
+            tokio::select! {
+                () = control(client, &flags, stop.clone()) => {}
+                () = give_up(stop) => {}
+            }
+        }
+    };
+    if flags.leader_elect {
+        Candidate::new(&config, flags, &replica).run(stop.clone(), work).await?;
+    } else {
+        work(Client::try_from(config).map_err(StartError::Client)?).await;
     }
     info!("stopped");
     Ok(())
 }
 
-async fn connect() -> Result<Client, StartError> {
+/// How to reach the cluster, under a name by which its audit log tells the replicas apart.
+async fn connect(replica: &str) -> Result<Config, StartError> {
     let mut config = Config::infer().await.map_err(StartError::NoCluster)?;
-    let agent = concat!("nm-reconciler/", env!("CARGO_PKG_VERSION"));
     // The client would repeat what a budget or a throttling server refuses with 429, unseen and uncounted: every
     // request here has a retry of its own that knows why.
     config.default_retry = false;
-    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(agent)));
-    Client::try_from(config).map_err(StartError::Client)
+    let agent = format!("nm-reconciler/{} ({replica})", env!("CARGO_PKG_VERSION"));
+    config.headers.extend(agent.parse().map(|agent| (http::header::USER_AGENT, agent)));
+    Ok(config)
 }
 
 /// Reconciles until `stop`, then lets the reconciles under way finish.
@@ -186,33 +199,4 @@ async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departu
             None => context.triggers.wake_all(),
         }
     }
-}
-
-/// Resolves once a signal has come and what is under way has had its time.
-async fn give_up(stop: watch::Receiver<bool>) {
-    stopped(stop).await;
-    tokio::time::sleep(LAST_WORDS).await;
-}
-
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop too.
-    let _ = stop.wait_for(|stopped| *stopped).await;
-}
-
-/// Turns true at the first SIGTERM or SIGINT.
-fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
-    let (sender, receiver) = watch::channel(false);
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        info!("stopping");
-        sender.send_replace(true);
-        // Kept alive: a dropped sender would read as a stop as well, but only after this one was seen.
-        sender.closed().await;
-    });
-    Ok(receiver)
 }

@@ -62,14 +62,14 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
+/// A reconciler that leads, and a drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
 /// that an event repeats, and a virtual machine that is called back.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
     workload.budget("cart", 1).await;
     let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
-    let reconciler = Reconciler::start_with(cluster, &["--node-conditions"]);
+    let reconciler = Reconciler::start_with(cluster, &["--node-conditions", "--leader-elect"]);
     start(cluster, "e2e-rights", &node).await;
     let blocked = |found: Option<&nm_shared::NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())

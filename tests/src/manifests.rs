@@ -29,17 +29,22 @@ pub fn cluster_role() -> ClusterRole {
 /// What the reconciler may do, in the cluster and in namespaces.
 pub fn rules() -> Vec<PolicyRule> {
     let everywhere = cluster_role().rules.unwrap_or_default();
-    let in_a_namespace = the_one::<Role>().rules.unwrap_or_default();
-    everywhere.into_iter().chain(in_a_namespace).collect()
+    let in_namespaces = all_of::<Role>().into_iter().filter_map(|role| role.rules).flatten();
+    everywhere.into_iter().chain(in_namespaces).collect()
 }
 
 /// The only object of its kind.
 fn the_one<K: Resource<DynamicType = ()> + DeserializeOwned>() -> K {
+    let mut found = all_of::<K>();
+    assert_eq!(found.len(), 1, "one {}", K::kind(&()));
+    found.remove(0)
+}
+
+/// The objects of a kind.
+fn all_of<K: Resource<DynamicType = ()> + DeserializeOwned>() -> Vec<K> {
     let is_wanted =
         |object: &DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == K::kind(&()));
-    let mut found: Vec<DynamicObject> = all().into_iter().filter(is_wanted).collect();
-    assert_eq!(found.len(), 1, "one {}", K::kind(&()));
-    found.remove(0).try_parse().unwrap()
+    all().into_iter().filter(is_wanted).map(|object| object.try_parse().unwrap()).collect()
 }
 
 fn read(file: &str) -> Value {
