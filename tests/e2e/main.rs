@@ -13,6 +13,7 @@ mod dashboard;
 mod drain_spec;
 mod ended_midway;
 mod grace;
+mod ha;
 mod independence;
 mod inheritance;
 mod kept_up;

@@ -97,6 +97,11 @@ impl Reconciler {
         Some(Duration::from_millis(ticks.sum::<u64>() * 10))
     }
 
+    /// By which the host knows it. It ends the name by which the API server's log does.
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().unwrap().to_string();
