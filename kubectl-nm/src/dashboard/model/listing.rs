@@ -195,6 +195,10 @@ impl<R: Row> Listing<R> {
         self.rows.clear();
         self.free.clear();
         self.places.clear();
+        // In order from the beginning: then they are next to each other in memory as on the screen, and another order
+        // is mostly this one again, which makes sorting cheap.
+        let (sort, mut rows) = (self.sort, rows.into_iter().collect::<Vec<R>>());
+        rows.sort_by(|one, other| one.order(other, sort));
         for row in rows {
             self.places.insert(row.key().to_owned(), self.rows.len());
             self.rows.push(Some(row));
@@ -211,7 +215,8 @@ impl<R: Row> Listing<R> {
     /// Turns the order round.
     pub(crate) fn reverse(&mut self) {
         self.reversed = !self.reversed;
-        self.arrange();
+        self.shown.reverse();
+        self.settle();
     }
 
     /// Shows what passes this filter.

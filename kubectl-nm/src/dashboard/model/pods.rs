@@ -21,6 +21,10 @@ const MANY: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
     facts: HashMap<String, Facts>,
+    /// Their uids by namespace and name, as statuses name them.
+    uids: HashMap<String, String>,
+    /// What the last status said of all pods, and which of them it named.
+    told: (Common, Vec<String>),
     /// What the verdicts were made by.
     spec: DrainSpec,
     /// The rows.
@@ -44,6 +48,11 @@ impl Pods {
         self.spec = spec(maintenance);
         let facts = pods.iter().map(|pod| Facts::of(pod, &self.spec, now));
         self.facts = facts.map(|facts| (facts.id.key.clone(), facts)).collect();
+        let uids = self
+            .facts
+            .values()
+            .map(|facts| (path(&facts.id.namespace, &facts.id.name), facts.id.key.clone()));
+        self.uids = uids.collect();
         self.replace(maintenance, now);
     }
 
@@ -51,13 +60,19 @@ impl Pods {
     pub(crate) fn see(&mut self, pod: &Arc<Pod>, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let facts = Facts::of(pod, &self.spec, now);
         self.rows.put(row(&facts, &Told::by(maintenance), now));
+        self.uids.insert(path(&facts.id.namespace, &facts.id.name), facts.id.key.clone());
         self.facts.insert(facts.id.key.clone(), facts);
     }
 
     /// One is gone.
     pub(crate) fn see_gone(&mut self, pod: &Pod, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let uid = pod::uid(pod);
+        let pod::Names { namespace, name, uid } = pod::names(pod);
         self.facts.remove(uid);
+        // Another pod of that name may be there already.
+        let path = path(namespace, name);
+        if self.uids.get(&path).is_some_and(|known| known == uid) {
+            self.uids.remove(&path);
+        }
         match self.rows.get(uid).filter(|row| maintenance.is_some() && is_missed(row)) {
             Some(row) => self.rows.put(gone(row, now)),
             None => self.rows.remove(uid),
@@ -68,6 +83,7 @@ impl Pods {
     pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         self.hidden = true;
         self.facts.clear();
+        self.uids.clear();
         self.replace(maintenance, now);
     }
 
@@ -78,7 +94,19 @@ impl Pods {
             return false;
         }
         let told = Told::by(maintenance);
-        self.update(&told, now, |_| true);
+        if told.common == self.told.0 {
+            // Only pods that the status names, or named before, can stand elsewhere: few of ten thousand.
+            let named = told.paths();
+            let concerned = self.told.1.iter().chain(&named).filter_map(|path| self.uids.get(path));
+            let concerned: Vec<&Facts> = concerned.filter_map(|uid| self.facts.get(uid)).collect();
+            let changed = self.changed(concerned, &told, now);
+            self.put(changed);
+            self.told.1 = named;
+        } else {
+            let changed = self.changed(self.facts.values(), &told, now);
+            self.put(changed);
+            self.told = (told.common, told.paths());
+        }
         let must_see_again = self.complete && maintenance.is_some() && spec(maintenance) != self.spec;
         // Asking once is enough.
         self.complete &= !must_see_again;
@@ -87,18 +115,26 @@ impl Pods {
 
     /// Time went by.
     pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let told = Told::by(maintenance);
-        self.update(&told, now, Facts::is_ending);
+        let ending = self.facts.values().filter(|facts| facts.is_ending());
+        let changed = self.changed(ending, &Told::by(maintenance), now);
+        self.put(changed);
     }
 
-    /// Brings the rows of these pods up to date.
-    fn update(&mut self, told: &Told<'_>, now: Timestamp, concerned: impl Fn(&Facts) -> bool) {
-        let changed = |facts: &&Facts| {
+    /// New rows for those of the pods that stand elsewhere now.
+    fn changed<'a>(
+        &self,
+        concerned: impl IntoIterator<Item = &'a Facts>,
+        told: &Told<'_>,
+        now: Timestamp,
+    ) -> Vec<PodRow> {
+        let is_changed = |facts: &&Facts| {
             let row = self.rows.get(&facts.id.key);
             row.is_none_or(|row| row.stand != stand(facts, told, now))
         };
-        let concerned = self.facts.values().filter(|facts| concerned(facts));
-        let changed: Vec<PodRow> = concerned.filter(changed).map(|facts| row(facts, told, now)).collect();
+        concerned.into_iter().filter(is_changed).map(|facts| row(facts, told, now)).collect()
+    }
+
+    fn put(&mut self, changed: Vec<PodRow>) {
         if changed.len() < MANY {
             for row in changed {
                 self.rows.put(row);
@@ -114,6 +150,7 @@ impl Pods {
     /// Makes all rows anew; those of pods that were there and are no longer are of pods that went.
     fn replace(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let told = Told::by(maintenance);
+        self.told = (told.common, told.paths());
         let mut rows: Vec<PodRow> = if self.hidden {
             told.rows()
         } else {
@@ -129,18 +166,24 @@ impl Pods {
     }
 }
 
+/// What a status says of pods that it does not name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Common {
+    in_maintenance: bool,
+    /// Whether every pod that is neither blocked nor ending has been asked to go.
+    all_asked: bool,
+    /// Whether it counts more blocked pods than it lists.
+    unlisted: bool,
+}
+
 /// What a status says of pods, by namespace and name.
 #[derive(Default)]
 struct Told<'a> {
-    in_maintenance: bool,
+    common: Common,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
     /// Those that are still to go.
     pending: &'a [PodReference],
-    /// Whether every pod that is neither blocked nor ending has been asked to go.
-    all_asked: bool,
-    /// How many blocked pods it counts but does not list.
-    unlisted: i32,
 }
 
 impl<'a> Told<'a> {
@@ -154,13 +197,24 @@ impl<'a> Told<'a> {
         let counts = &status.pod_counts;
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
         Self {
-            in_maintenance: true,
+            common: Common {
+                in_maintenance: true,
+                all_asked: counts.waiting == 0 && counts.evicting > 0,
+                unlisted: counts.blocked > listed,
+            },
             blocked: blocked.collect(),
             migrating: migrating.collect(),
             pending: &status.pending_pods_refs,
-            all_asked: counts.waiting == 0 && counts.evicting > 0,
-            unlisted: (counts.blocked - listed).max(0),
         }
+    }
+
+    /// The pods that it names as blocked or migrating.
+    fn paths(&self) -> Vec<String> {
+        self.blocked
+            .keys()
+            .chain(self.migrating.keys())
+            .map(|(namespace, name)| path(namespace, name))
+            .collect()
     }
 
     /// What is said of the pod of that name, if anything is.
@@ -187,7 +241,7 @@ impl<'a> Told<'a> {
     fn rows(&self) -> Vec<PodRow> {
         let row = |PodReference { namespace, name }: &PodReference| {
             let id = PodId {
-                key: format!("{namespace}/{name}"),
+                key: path(namespace, name),
                 namespace: namespace.clone(),
                 name: name.clone(),
                 owner: String::new(),
@@ -199,12 +253,16 @@ impl<'a> Told<'a> {
     }
 }
 
+fn path(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
 fn row(facts: &Facts, told: &Told<'_>, now: Timestamp) -> PodRow {
     PodRow { id: Arc::clone(&facts.id), stand: stand(facts, told, now) }
 }
 
 fn stand(facts: &Facts, told: &Told<'_>, now: Timestamp) -> Stand {
-    if !told.in_maintenance {
+    if !told.common.in_maintenance {
         return Stand::at(Place::Running);
     }
     let seen = facts.stand(now);
@@ -215,9 +273,9 @@ fn stand(facts: &Facts, told: &Told<'_>, now: Timestamp) -> Stand {
         // The pod is newer than the status, which may still speak of the time before it was asked to go.
         (Place::Ending, Some(told)) if told.reason != Some(nm_shared::BlockReason::NodeNotReady) => seen,
         (_, Some(told)) => told,
-        (Place::Waiting, None) if told.all_asked => Stand::at(Place::Evicting),
-        (Place::Waiting, None) if told.unlisted > 0 => {
-            Stand { message: format!("or one of {} blocked that are not listed", told.unlisted), ..seen }
+        (Place::Waiting, None) if told.common.all_asked => Stand::at(Place::Evicting),
+        (Place::Waiting, None) if told.common.unlisted => {
+            Stand { message: String::from("or blocked: the status does not list all"), ..seen }
         }
         (_, None) => seen,
     }

@@ -131,7 +131,7 @@ fn a_change_of_the_status_moves_the_pods_that_it_concerns() {
     assert_eq!(told(&pods), ["BLOCKED b m", "EVICTING a"]);
     let status = running(&json!({"podCounts": {"blocked": 2, "waiting": 0}}));
     pods.rejoin(Some(&status), now());
-    let hint = "or one of 2 blocked that are not listed";
+    let hint = "or blocked: the status does not list all";
     assert_eq!(told(&pods), [format!("WAITING a {hint}"), format!("WAITING b {hint}")]);
 }
 
