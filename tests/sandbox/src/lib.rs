@@ -37,7 +37,7 @@
 //! nothing comes of them. There are no API priorities, no aggregated API servers, no autoscalers, no certificate
 //! requests, no `CronJobs`, and no schemas of built-in kinds for `kubectl explain`. Mutating webhooks are not called.
 //! Namespaces get no `kube-root-ca.crt`, and pods no volume for their account's token. A key that stands twice in JSON and
-//! an owner that is named twice pass without a warning, and `/status` of a built-in kind takes no labels or annotations.
+//! an owner that is named twice pass without a warning.
 //! There are events of what goes well with pods and their owners (`Scheduled`, `Started`, `Killing`,
 //! `SuccessfulCreate`, …), the newest 5,000 of them, but none of what fails, and none from before a larger cluster
 //! stood. Protobuf is read but never written. Nothing is kept on disk: with the process the cluster is gone.

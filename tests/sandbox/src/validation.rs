@@ -9,10 +9,11 @@ use crate::event_shapes;
 use crate::name_forms;
 use crate::rbac_objects;
 use crate::refusal::FieldError;
+use crate::registry::Part;
 use crate::resource::Resource;
 
-/// Everything that is wrong with an object; with its old self on an update.
-pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// Everything that is wrong with an object; with its old self on an update of one part.
+pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, part: Part) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_none() {
         errors.extend(name(resource, object));
@@ -23,7 +24,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>) ->
     }
     errors.extend(match old {
         None => metadata::of_new(object),
-        Some(_) => metadata::of_changed(resource, object),
+        Some(_) => metadata::of_changed(resource, object, part),
     });
     match (resource.group(), resource.plural()) {
         ("", "nodes") => {
@@ -257,7 +258,7 @@ mod tests {
     fn complaints(plural: &str, object: &Value) -> Vec<String> {
         let known = built_in();
         let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
-        check(resource, object, None).into_iter().map(|error| error.field).collect()
+        check(resource, object, None, Part::Main).into_iter().map(|error| error.field).collect()
     }
 
     #[test]
@@ -278,7 +279,7 @@ mod tests {
         let told = |plural: &str, spec: Value| {
             let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
             let object = json!({"metadata": {"name": "a"}, "spec": spec});
-            let errors = check(resource, &object, None).into_iter();
+            let errors = check(resource, &object, None, Part::Main).into_iter();
             errors.map(|error| format!("{}: {}", error.field, error.message)).collect::<Vec<_>>()
         };
         let taint = json!({"key": "a", "effect": "NoSchedule"});

@@ -102,3 +102,40 @@ async fn whoever_takes_bookmarks_is_told_where_the_first_events_end() {
         assert_eq!(said.len(), 2);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_the_status_changes_as_much_of_metadata_as_its_kind_lets_it() {
+    let api = begin();
+    let create = async |path: &str, mut object: Value| {
+        object["metadata"] = json!({"name": "a", "labels": {"old": "1"}});
+        json_of(&api, "POST", path, &object).await
+    };
+    create("/api/v1/namespaces", json!({})).await;
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let workload = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let (old, new) = (json!({"old": "1"}), json!({"old": "1", "new": "1"}));
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}]);
+    let change = json!({"metadata": {"labels": {"new": "1"}, "annotations": {"new": "1"},
+        "finalizers": ["example.com/new"], "ownerReferences": owners}});
+    for (path, object, labels, annotated, owned) in [
+        ("/api/v1/nodes", json!({}), &new, true, true),
+        ("/api/v1/namespaces/a/pods", json!({"spec": template["spec"]}), &new, true, false),
+        ("/apis/apps/v1/namespaces/a/deployments", workload.clone(), &old, true, true),
+        ("/apis/apps/v1/namespaces/a/replicasets", workload, &new, true, true),
+        ("/apis/networking.k8s.io/v1/servicecidrs", json!({}), &old, false, false),
+    ] {
+        create(path, object).await;
+        let status = format!("{path}/a/status");
+        let metadata = json_of(&api, "PATCH", &status, &change).await["metadata"].clone();
+        assert_eq!(metadata["labels"], *labels, "{path}");
+        assert_eq!(metadata["annotations"].is_object(), annotated, "{path}");
+        assert_eq!(metadata["finalizers"].is_array(), annotated, "{path}");
+        assert_eq!(metadata["ownerReferences"].is_array(), owned, "{path}");
+        if *labels == new {
+            let refused =
+                json_of(&api, "PATCH", &status, &json!({"metadata": {"labels": {"a b": "c"}}})).await;
+            assert_eq!(refused["details"]["causes"].as_array().map(Vec::len), Some(3), "{path}: {refused}");
+        }
+    }
+}

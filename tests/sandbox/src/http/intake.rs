@@ -274,7 +274,7 @@ pub(super) fn settle(call: &Call, object: &mut Value) -> Result<(), Refusal> {
 pub(super) fn admit(call: &Call, object: &mut Value, old: Option<&Value>) -> Result<Vec<String>, Refusal> {
     let resource = &call.stored;
     let mut warnings = Vec::new();
-    let mut errors = validation::check(resource, object, old);
+    let mut errors = validation::check(resource, object, old, call.part());
     if let Some(definition) = &resource.definition {
         definition.default(object);
         warnings.extend(odd_finalizers(object, old));

@@ -23,9 +23,13 @@ pub(crate) fn apply(
     own.fields = managers::fields(applied, shapes);
     // Each half of an object is managed through its own path.
     let status = writer.resource.status;
-    own.fields.retain(|path| match (path.first(), writer.subresource) {
-        (Some(Step::Field(first)), "status") => first == "status",
-        (Some(Step::Field(first)), _) => !(status && first == "status"),
+    let shared = writer.resource.metadata_of_status();
+    own.fields.retain(|path| match (path.as_slice(), writer.subresource) {
+        ([Step::Field(first), Step::Field(second), ..], "status") if first == "metadata" => {
+            shared.contains(&second.as_str())
+        }
+        ([Step::Field(first), ..], "status") => first == "status",
+        ([Step::Field(first), ..], _) => !(status && first == "status"),
         _ => true,
     });
     let mut managers = managers::read(current);

@@ -20,7 +20,11 @@ pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part:
     let mut next = match (part, resource.status) {
         (Part::Status, _) => {
             let mut next = with_part_of(current, object, "status");
+            for field in resource.metadata_of_status() {
+                copy(&mut next["metadata"], &object["metadata"], field);
+            }
             take_managers(&mut next, object);
+            tidy(&mut next["metadata"]);
             return next;
         }
         (Part::Main, true) => with_part_of(object, current, "status"),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::name_forms;
 use crate::refusal::FieldError;
-use crate::registry::finalizers;
+use crate::registry::{Part, finalizers};
 use crate::resource::Resource;
 
 /// Everything that is wrong with the metadata of a new object.
@@ -18,12 +18,18 @@ pub(super) fn of_new(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Everything that is wrong with the metadata of a changed object.
-pub(super) fn of_changed(resource: &Resource, object: &Value) -> Vec<FieldError> {
+/// Everything that is wrong with the metadata of an object of which a part was changed.
+pub(super) fn of_changed(resource: &Resource, object: &Value, part: Part) -> Vec<FieldError> {
     let (content, forms) = (content(object), finalizer_forms(object));
     let domains = finalizer_domains(object);
+    let once_more = match (resource.group(), resource.plural()) {
+        ("policy", _) => return [content.as_slice(), &forms, &content, &forms].concat(),
+        ("apiextensions.k8s.io", _) => return [content.as_slice(), &forms, &content, &content].concat(),
+        ("apps", _) | ("", "services") => false,
+        _ => part == Part::Main,
+    };
     let mut errors = [content.as_slice(), &forms, &content, &content, &domains].concat();
-    if resource.group() != "apps" {
+    if once_more {
         errors.extend([content, forms, domains].concat());
     }
     errors
@@ -184,13 +190,23 @@ mod tests {
     #[test]
     fn an_update_is_told_as_often_as_it_is_looked_at() {
         let known = built_in();
-        let told = |plural: &str, metadata: &Value| {
+        let told = |plural: &str, metadata: &Value, part| {
             let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
-            of_changed(resource, &json!({"metadata": metadata})).len()
+            of_changed(resource, &json!({"metadata": metadata}), part).len()
         };
         let (label, finalizer) = (json!({"labels": {"a b": "c"}}), json!({"finalizers": ["bad"]}));
-        assert_eq!([told("pods", &label), told("deployments", &label)], [4, 3]);
-        assert_eq!([told("pods", &finalizer), told("deployments", &finalizer)], [2, 1]);
+        for (plural, part, labels, finalizers) in [
+            ("pods", Part::Main, 4, 2),
+            ("pods", Part::Status, 3, 1),
+            ("deployments", Part::Main, 3, 1),
+            ("deployments", Part::Status, 3, 1),
+            ("services", Part::Main, 3, 1),
+            ("poddisruptionbudgets", Part::Main, 2, 0),
+            ("customresourcedefinitions", Part::Main, 3, 0),
+        ] {
+            assert_eq!(told(plural, &label, part), labels, "{plural}");
+            assert_eq!(told(plural, &finalizer, part), finalizers, "{plural}");
+        }
     }
 
     #[test]
