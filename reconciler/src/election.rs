@@ -109,10 +109,10 @@ impl Candidate {
             let identity = format!("{}_{}", self.replica, Timestamp::now().as_millisecond());
             let elected = tokio::select! {
                 elected = self.stand(&client, &mut seen, &identity) => elected,
-                () = stopped(stop.clone()) => Err("stopped".to_owned()),
+                () = stopped(stop.clone()) => Ok(None),
             };
             match elected {
-                Ok((manager, fence)) => {
+                Ok(Some((manager, fence))) => {
                     last_failure.clear();
                     if let End::Done(ended) = self.lead(manager, &fence, &mut seen, &identity, &work).await? {
                         farewell(&leases, &identity).await;
@@ -120,12 +120,14 @@ impl Candidate {
                         return Ok(());
                     }
                 }
-                Err(_) if *stop.borrow() => farewell(&leases, &identity).await,
+                Ok(None) => farewell(&leases, &identity).await,
                 Err(failure) => {
                     if failure != last_failure {
                         warn!("cannot take the leader's lease: {failure}");
                         last_failure = failure;
                     }
+                    // It may have been taken all the same.
+                    farewell(&leases, &identity).await;
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -133,13 +135,13 @@ impl Candidate {
         Ok(())
     }
 
-    /// Tries to take the vacant lease, and returns what keeps it and what ends with it.
+    /// Tries to take the vacant lease, and returns what keeps it and what ends with it; none if another was faster.
     async fn stand(
         &self,
         client: &Client,
         seen: &mut LeaseWatch,
         identity: &str,
-    ) -> Result<(LeaseManager, Fence), String> {
+    ) -> Result<Option<(LeaseManager, Fence)>, String> {
         let attempt = async {
             let seconds = self.duration.as_secs();
             let manager = LeaseManagerBuilder::new(client.clone(), leader_lease::NAME)
@@ -156,8 +158,7 @@ impl Candidate {
                 elected = outcome(seen, identity) => elected,
             };
             // Another clock may be ahead by a fifth of the duration before two lead at once.
-            let fence = |renewed| Fence::new(self.duration * 4 / 5, renewed);
-            renewed.map(|renewed| (manager, fence(renewed))).map_err(|by| format!("{by} was faster"))
+            Ok(renewed.map(|renewed| (manager, Fence::new(self.duration * 4 / 5, renewed))))
         };
         let in_time = timeout(self.duration / 3, attempt).await;
         in_time.unwrap_or_else(|_| Err("the API server did not answer in time".to_owned()))
@@ -220,7 +221,7 @@ async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
             None => Duration::MAX,
             Some(Tenure::Vacant) => return,
             Some(Tenure::Lapsed) => match end_tenure(leases, |tenure| *tenure == Tenure::Lapsed).await {
-                Ok(()) => return,
+                Ok(_) => return,
                 Err(failure) => {
                     debug!(%failure, "the lease that has run out is not vacant yet");
                     PAUSE
@@ -239,11 +240,11 @@ async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
     }
 }
 
-/// Who has taken the lease: we, and when, or another.
-async fn outcome(seen: &mut LeaseWatch, identity: &str) -> Result<Timestamp, String> {
+/// When we took the lease, once somebody has; none if that is another.
+async fn outcome(seen: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
     loop {
         if let Some(Tenure::Held { by, renewed, .. }) = seen.tenure() {
-            return if by == identity { Ok(renewed) } else { Err(by) };
+            return (by == identity).then_some(renewed);
         }
         seen.changed().await;
     }
@@ -286,23 +287,24 @@ async fn keep_on(manager: &LeaseManager) -> &'static str {
     }
 }
 
-/// Gives our lease back, so that another need not wait for its end.
+/// Gives the lease back if it is ours, so that another need not wait for its end.
 async fn farewell(leases: &Api<Lease>, identity: &str) {
     let ours = |tenure: &Tenure| matches!(tenure, Tenure::Held { by, .. } if by == identity);
     match timeout(FAREWELL, end_tenure(leases, ours)).await {
-        Ok(Ok(())) => info!(identity, "gave the lease back"),
+        Ok(Ok(true)) => info!(identity, "gave the lease back"),
+        Ok(Ok(false)) => {}
         Ok(Err(error)) => debug!(%error, "the lease is not given back"),
         Err(_) => error!("the lease is not given back: no answer in time"),
     }
 }
 
-/// Makes the lease vacant if what it says now is what is `meant`.
-async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&Tenure) -> bool) -> Result<(), kube::Error> {
-    let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(()) };
+/// Makes the lease vacant, and says so, if what it says now is what is `meant`.
+async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&Tenure) -> bool) -> kube::Result<bool> {
+    let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(false) };
     if !meant(&leader_lease::tenure(Some(&lease), Timestamp::now())) {
-        return Ok(());
+        return Ok(false);
     }
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(leader_lease::vacate(&lease));
-    leases.patch(leader_lease::NAME, &params, &patch).await.map(|_| ())
+    leases.patch(leader_lease::NAME, &params, &patch).await.map(|_| true)
 }
