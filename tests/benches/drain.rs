@@ -26,7 +26,7 @@ use nm_tests::programs::has_kubectl;
 use crate::run::Run;
 use crate::scenario::Scenario;
 
-/// `kubectl drain` asks at most 5 times a second on average, and would take an hour for fifty nodes.
+/// `kubectl drain` sends some ten requests a second, and was at a tenth of fifty nodes after two minutes.
 const LIMIT: u64 = 300;
 
 const FLOOR: &str = "floor";
