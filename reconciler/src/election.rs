@@ -153,12 +153,14 @@ impl Candidate {
                 .build()
                 .await
                 .map_err(|error| error.to_string())?;
-            let renewed = tokio::select! {
-                failure = keep(&manager) => return Err(failure),
-                elected = outcome(seen, identity) => elected,
-            };
-            // Another clock may be ahead by a fifth of the duration before two lead at once.
-            Ok(renewed.map(|renewed| (manager, Fence::new(self.duration * 4 / 5, renewed))))
+            let taken = async { manager.changed().await.map_err(|error| Some(error.to_string())) };
+            let elected = async { outcome(seen, identity).await.ok_or(None) };
+            match tokio::try_join!(taken, elected) {
+                // Another clock may be ahead by a fifth of the duration before two lead at once.
+                Ok((_, renewed)) => Ok(Some((manager, Fence::new(self.duration * 4 / 5, renewed)))),
+                Err(None) => Ok(None),
+                Err(Some(failure)) => Err(failure),
+            }
         };
         let in_time = timeout(self.duration / 3, attempt).await;
         in_time.unwrap_or_else(|_| Err("the API server did not answer in time".to_owned()))
@@ -258,15 +260,6 @@ async fn tenure_ends(seen: &mut LeaseWatch, fence: &Fence, identity: &str) {
             _ => return,
         }
         seen.changed().await;
-    }
-}
-
-/// Has the manager take the lease and renew it, until that fails.
-async fn keep(manager: &LeaseManager) -> String {
-    loop {
-        if let Err(error) = manager.changed().await {
-            return error.to_string();
-        }
     }
 }
 
