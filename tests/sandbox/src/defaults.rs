@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::admission::configuration;
 use crate::custom_resource;
 use crate::rbac_objects;
-use crate::resource::{NODES, Resource};
+use crate::resource::{NODES, PODS, Resource};
 
 /// Completes a new object of a built-in resource.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
@@ -208,6 +208,10 @@ fn quality_of_service(spec: &Value) -> &'static str {
 pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
     if resource.group() == "admissionregistration.k8s.io" {
         configuration::fill(object);
+    }
+    if resource.collection == PODS && object["spec"].is_object() {
+        // Who takes it away gets the usual one.
+        missing(&mut object["spec"], "terminationGracePeriodSeconds", || json!(30));
     }
     if resource.collection != NODES {
         return;

@@ -1,6 +1,8 @@
 //! What the API server insists on for built-in resources, as far as somebody might run into it here.
 
 mod metadata;
+mod pod_update;
+mod selector;
 
 use serde_json::{Value, json};
 
@@ -37,6 +39,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
         }
         ("", "pods") => match old {
             None => {
+                errors.extend(pod_update::deadline(&object["spec"]));
                 errors.extend(containers(&object["spec"], "spec"));
                 let policy = &object["spec"]["restartPolicy"];
                 if !matches!(policy.as_str(), None | Some("Always" | "OnFailure" | "Never")) {
@@ -44,11 +47,16 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
                     errors.push(FieldError::unsupported("spec.restartPolicy", policy, &known));
                 }
             }
-            Some(old) => errors.extend(unchanged_pod(old, object)),
+            Some(_) if part == Part::Status => {}
+            Some(old) => {
+                errors.extend(pod_update::deadline(&object["spec"]));
+                errors.extend(containers(&object["spec"], "spec"));
+                errors.extend(pod_update::check(old, object));
+            }
         },
         ("", "events") if old.is_none() => errors.extend(event_shapes::check(object)),
         ("apps", "deployments" | "replicasets" | "daemonsets" | "statefulsets") => {
-            errors.extend(workload(object));
+            errors.extend(workload(object, &resource.kind));
             if old.is_some_and(|old| old["spec"]["selector"] != object["spec"]["selector"]) {
                 let selector = &object["spec"]["selector"];
                 errors.push(FieldError::invalid("spec.selector", selector, "field is immutable"));
@@ -148,34 +156,9 @@ fn containers(spec: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// A pod's spec may change in its images, its tolerations, its deadline and little else; a scheduler binds it.
-fn unchanged_pod(old: &Value, new: &Value) -> Option<FieldError> {
-    let fixed = |pod: &Value| {
-        let mut spec = pod["spec"].clone();
-        for free in
-            ["tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds", "schedulingGates"]
-        {
-            spec[free] = Value::Null;
-        }
-        for list in ["containers", "initContainers"] {
-            for container in spec[list].as_array_mut().into_iter().flatten() {
-                container["image"] = Value::Null;
-            }
-        }
-        spec
-    };
-    let because = "pod updates may not change fields other than `spec.containers[*].image`,\
-        `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
-        tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-    (fixed(old) != fixed(new)).then(|| FieldError::forbidden("spec", because))
-}
-
-fn workload(object: &Value) -> Vec<FieldError> {
+fn workload(object: &Value, kind: &str) -> Vec<FieldError> {
     let spec = &object["spec"];
-    let mut errors = Vec::new();
-    if !spec["selector"].is_object() {
-        errors.push(FieldError::required("spec.selector"));
-    }
+    let mut errors = selector::of_workload(&spec["selector"], "spec.selector", kind);
     let labels = &spec["template"]["metadata"]["labels"];
     let wanted = spec["selector"]["matchLabels"].as_object();
     if wanted.is_some_and(|wanted| wanted.iter().any(|(key, value)| labels[key] != *value)) {
@@ -219,6 +202,7 @@ fn budget(object: &Value) -> Vec<FieldError> {
         });
     }
     errors.extend(["minAvailable", "maxUnavailable"].into_iter().filter_map(|field| amount(spec, field)));
+    errors.extend(selector::check(&spec["selector"], "spec.selector"));
     let policy = &spec["unhealthyPodEvictionPolicy"];
     let known = ["AlwaysAllow", "IfHealthyBudget"];
     if policy.as_str().is_some_and(|policy| !known.contains(&policy)) {
