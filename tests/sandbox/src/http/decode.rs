@@ -164,7 +164,7 @@ fn bad_patch(quoted: &str, because: &str) -> Refusal {
 }
 
 /// A value as Go prints it.
-fn go_text(value: &Value) -> String {
+pub(super) fn go_text(value: &Value) -> String {
     let all = |items: Vec<String>| items.join(" ");
     match value {
         Value::Null => "<nil>".into(),

@@ -141,7 +141,13 @@ fn next(
         PatchBody::Apply(applied) => return apply(cluster, call, &object, applied),
         PatchBody::Json(operations) => patch_body::operate(&mut object, operations)?,
         PatchBody::Merge(patch) => json_patch::merge(&mut object, patch),
-        PatchBody::Strategic(patch) => strategic::merge(&mut object, patch, &Shapes::of(&call.stored)),
+        PatchBody::Strategic(patch) => {
+            if let Some(odd) = strategic::nonsense(&object, patch) {
+                let (directive, map) = (decode::go_text(&odd["$patch"]), decode::go_text(odd));
+                return Err(Refusal::internal(format!("unknown patch type: {directive} in map: {map}")));
+            }
+            strategic::merge(&mut object, patch, &Shapes::of(&call.stored));
+        }
     }
     if !object.is_object() {
         return Err(Refusal::bad_request("the patch does not leave an object"));

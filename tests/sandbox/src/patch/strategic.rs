@@ -9,6 +9,18 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE: &str = "$deleteFromPrimitiveList/";
 
+/// The object in a patch that says something of itself that no object can: it is to be told.
+///
+/// What has no counterpart in `target` is taken as it is, without its directives.
+pub(crate) fn nonsense<'a>(target: &Value, patch: &'a Value) -> Option<&'a Value> {
+    let (fields, changes) = (target.as_object()?, patch.as_object()?);
+    match changes.get(DIRECTIVE) {
+        Some(directive) if directive == "replace" || directive == "delete" => None,
+        Some(_) => Some(patch),
+        None => changes.iter().find_map(|(name, change)| nonsense(fields.get(name)?, change)),
+    }
+}
+
 /// Merges `patch` into `target`.
 pub(crate) fn merge(target: &mut Value, patch: &Value, shapes: &Shapes<'_>) {
     let Some(changes) = patch.as_object() else {
@@ -141,6 +153,24 @@ mod tests {
     fn merged(mut target: Value, patch: &Value) -> Value {
         merge(&mut target, patch, &Shapes::BuiltIn);
         target
+    }
+
+    #[test]
+    fn directives_that_nobody_knows_matter_where_there_is_something_to_merge() {
+        let target = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": true}});
+        let bogus = json!({"$patch": "bogus"});
+        for (patch, expected) in [
+            (bogus.clone(), Some(&bogus)),
+            (json!({"spec": bogus}), Some(&bogus)),
+            (json!({"metadata": {"labels": bogus}}), None),
+            (json!({"metadata": {"ownerReferences": [bogus]}}), None),
+            (json!({"spec": {"$patch": "replace"}}), None),
+            (json!({"spec": {"$patch": "delete"}}), None),
+        ] {
+            assert_eq!(nonsense(&target, &patch), expected, "{patch}");
+        }
+        let unlabelled = merged(target, &json!({"metadata": {"labels": bogus}}));
+        assert_eq!(unlabelled["metadata"]["labels"], json!({}));
     }
 
     #[test]
