@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
-use crate::http::{Api, Body, ConnectionLost, Over};
+use crate::http::{Api, Body, ConnectionLost, Over, body};
 use crate::kubeconfig;
 use crate::request_log::RequestLog;
 use crate::tls::{self, Identity};
@@ -270,14 +270,7 @@ where
             {
                 head.headers.insert(header::AUTHORIZATION, value);
             }
-            // A body that breaks off is no body; whatever it was for will be missed in it.
-            let body = match body.collect().await {
-                Ok(body) => body.to_bytes(),
-                Err(error) => {
-                    tracing::debug!(%error, "a request broke off");
-                    Bytes::new()
-                }
-            };
+            let body = body::read(body).await;
             let response = api.answer(Request::from_parts(head, body)).await;
             match response.extensions().get::<ConnectionLost>() {
                 Some(lost) => Err(*lost),

@@ -7,6 +7,7 @@
 
 mod answer;
 mod api;
+pub(crate) mod body;
 mod call;
 mod continued;
 mod decode;
@@ -136,10 +137,11 @@ impl Api {
             Path::Group(group) => discovery::group(catalog, group),
             Path::GroupVersion { group, version } => discovery::version(catalog, group, version),
             Path::Resource(_) => None,
-            Path::Other(path) => match path.trim_end_matches('/') {
+            Path::Nowhere => return Err(subresources::not_served()),
+            Path::Other(path) => match path.as_str() {
                 "/healthz" | "/livez" | "/readyz" => return Ok(answer::text(200, "ok")),
-                "/version" => Some(discovery::server_version()),
-                path => openapi::document(catalog, path),
+                "/version" | "/version/" => Some(discovery::server_version()),
+                path => openapi::document(catalog, path.strip_suffix('/').unwrap_or(path)),
             },
         };
         Ok(found.map_or_else(answer::page_not_found, |value| answer::json(200, &value)))
@@ -149,6 +151,7 @@ impl Api {
         let Asked { path, query, method, headers, body, user } = asked;
         let right = Right::of(&path, &query, method);
         self.access.authorize(&user, right.attributes(&path))?;
+        body::check(method, &body)?;
         if let Some(review) = reviews::Review::at(&path) {
             return review.answer(self, method, text(headers, "content-type"), &path, &body, &user);
         }

@@ -3,6 +3,7 @@
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
 
+use super::body::LARGEST;
 use super::call::Call;
 use super::{intake, options};
 use crate::json_syntax;
@@ -10,6 +11,11 @@ use crate::refusal::Refusal;
 
 /// More operations than this are too many.
 const MOST_OPERATIONS: usize = 10_000;
+
+/// What operations copy may take more bytes than this in no patch.
+const MOST_COPIED: usize = LARGEST;
+/// What operations lead to may be no deeper than this, so that nobody's stack is spent on it.
+const DEEPEST: usize = 127;
 
 /// A patch that was read.
 #[derive(Debug, Clone)]
@@ -120,6 +126,7 @@ pub(super) fn operate(object: &mut Value, operations: &[Value]) -> Result<(), Re
         let message = "the server rejected our request due to an error in our request";
         Refusal::new(422, "Invalid", message).with_details(json!({}))
     };
+    let (mut copied, mut deepest) = (0, depth(object));
     for operation in operations {
         let mut operation = operation.clone();
         let (word, path) = (operation["op"].clone(), operation["path"].clone());
@@ -138,10 +145,56 @@ pub(super) fn operate(object: &mut Value, operations: &[Value]) -> Result<(), Re
         if word == "copy" && operation["from"].as_str().is_some_and(|from| is_free(object, from)) {
             operation = json!({"op": "add", "path": path, "value": null});
         }
+        deepest = deepest.max(reach(object, &operation, path, deepest));
+        if word == "copy"
+            && let Some(value) = operation["from"].as_str().and_then(|from| object.pointer(from))
+        {
+            copied += size(value, MOST_COPIED - copied);
+        }
+        if deepest > DEEPEST || copied >= MOST_COPIED {
+            return Err(rejected());
+        }
         let operation: PatchOperation = serde_json::from_value(operation).map_err(|_| rejected())?;
         json_patch::patch(object, &[operation]).map_err(|_| rejected())?;
     }
     Ok(())
+}
+
+/// How deep an object may be after an operation, where it is no deeper than `deepest` before it. What is moved is
+/// not looked at for that, however often it is.
+fn reach(object: &Value, operation: &Value, path: &str, deepest: usize) -> usize {
+    let steps = |path: &str| path.matches('/').count();
+    let from = operation["from"].as_str().unwrap_or_default();
+    match operation["op"].as_str() {
+        Some("add" | "replace") => steps(path) + depth(&operation["value"]),
+        Some("copy") => object.pointer(from).map_or(0, |value| steps(path) + depth(value)),
+        Some("move") => deepest + steps(path).saturating_sub(steps(from)),
+        _ => 0,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// About how many bytes a value takes as JSON, counted no further than to `enough`.
+fn size(value: &Value, enough: usize) -> usize {
+    let mut taken = 2;
+    let mut add = |bytes: usize, value: &Value| {
+        taken += bytes + if taken < enough { size(value, enough - taken) } else { 0 };
+        taken < enough
+    };
+    match value {
+        Value::Array(items) => _ = items.iter().all(|item| add(1, item)),
+        Value::Object(fields) => _ = fields.iter().all(|(name, value)| add(name.len() + 4, value)),
+        Value::String(text) => taken += text.len(),
+        _ => {}
+    }
+    taken.min(enough)
 }
 
 /// Whether a path leads to a field that is not there, of an object that is.
@@ -202,6 +255,36 @@ mod tests {
         }
         let many = json!(vec![json!({"op": "add", "path": "/a", "value": 1}); 10_001]).to_string();
         assert!(told(PatchBody::json, &many).ends_with("a JSON patch is 10000, got 10001"));
+    }
+
+    #[test]
+    fn operations_make_an_object_neither_huge_nor_bottomless() {
+        let copy = |from: &str, path: &str| json!({"op": "copy", "from": from, "path": path});
+        let doubling = vec![copy("/list", "/list/-"); 64];
+        let root = vec![copy("", "/data/a"); 64];
+        let deeper = |count: usize| {
+            let paths = (1..=count).map(|steps| "/a".repeat(steps));
+            paths.map(|path| json!({"op": "add", "path": path, "value": {}})).collect::<Vec<_>>()
+        };
+        let moved = (0..200).flat_map(|_| {
+            [
+                json!({"op": "move", "from": "/data", "path": "/b"}),
+                json!({"op": "add", "path": "/data", "value": {}}),
+                json!({"op": "move", "from": "/b", "path": "/data/b"}),
+            ]
+        });
+        for (operations, fits) in [
+            (vec![copy("/list", "/data/list"); 64], true),
+            (deeper(100), true),
+            (deeper(200), false),
+            (doubling, false),
+            (root, false),
+            (moved.collect(), false),
+        ] {
+            let mut object = json!({"data": {}, "list": ["x".repeat(1000)]});
+            let done = operate(&mut object, &operations);
+            assert_eq!(done.is_ok(), fits, "{}", operations[0]);
+        }
     }
 
     #[test]

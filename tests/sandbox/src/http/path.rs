@@ -20,6 +20,8 @@ pub(crate) enum Path {
     },
     /// Anything below a version.
     Resource(ResourcePath),
+    /// Below the API, and yet no place: a path with an empty part.
+    Nowhere,
     /// Everything else: health, version, `OpenAPI`, and what does not exist.
     Other(String),
 }
@@ -37,26 +39,38 @@ pub(crate) struct ResourcePath {
 
 /// Takes a path apart.
 pub(crate) fn parse(path: &str) -> Path {
-    let parts: Vec<String> =
-        path.split('/').filter(|part| !part.is_empty()).map(|part| decode(part, false)).collect();
+    let inside = path.strip_prefix('/').unwrap_or(path);
+    // One slash more at the end means nothing, two do.
+    let inside = inside.strip_suffix('/').unwrap_or(inside);
+    let parts: Vec<String> = inside.split('/').map(|part| decode(part, false)).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api"] => return Path::CoreVersions,
         ["apis"] => return Path::Groups,
+        ["api" | "apis", ""] => return Path::Other(path.to_owned()),
         ["apis", group] => return Path::Group((*group).to_owned()),
         ["api", version, rest @ ..] => ("", *version, rest),
         ["apis", group, version, rest @ ..] => (*group, *version, rest),
         _ => return Path::Other(path.to_owned()),
     };
+    let is_empty = |part: &&str| part.is_empty();
+    if version.is_empty() || (parts[0] == "apis" && group.is_empty()) {
+        return Path::Nowhere;
+    }
     let (group, version) = (group.to_owned(), version.to_owned());
     // A namespace's own subresources look like objects within it.
     let (namespace, rest) = match rest {
         ["namespaces", _, "status" | "finalize"] => (None, rest),
+        // No namespace is all of them.
+        ["namespaces", "", inside @ ..] if !inside.is_empty() => (None, inside),
         ["namespaces", namespace, inside @ ..] if !inside.is_empty() => {
             (Some((*namespace).to_owned()), inside)
         }
         _ => (None, rest),
     };
+    if rest.iter().any(is_empty) {
+        return Path::Nowhere;
+    }
     let (plural, name, subresource) = match rest {
         [] => return Path::GroupVersion { group, version },
         [plural] => (*plural, None, None),
@@ -152,6 +166,33 @@ mod tests {
         }
         assert_eq!(parse("/apis/apps"), Path::Group("apps".into()));
         assert_eq!(parse("/readyz"), Path::Other("/readyz".into()));
+        assert_eq!(parse("/"), Path::Other("/".into()));
+    }
+
+    #[test]
+    fn an_empty_part_leads_nowhere_but_at_the_end() {
+        for path in ["//api/v1/nodes", "//", "/apis//", "/healthz/"] {
+            assert_eq!(parse(path), Path::Other(path.into()));
+        }
+        for path in [
+            "/api//v1/nodes",
+            "/api/v1//nodes",
+            "/api/v1/nodes//n",
+            "/api/v1/nodes/n//status",
+            "/api/v1/nodes//",
+            "/apis//apps/v1/deployments",
+            "/apis/apps//v1/deployments",
+        ] {
+            assert_eq!(parse(path), Path::Nowhere, "{path}");
+        }
+        for (path, same) in [
+            ("/api/v1/nodes/", "/api/v1/nodes"),
+            ("/api/v1/", "/api/v1"),
+            ("/apis/", "/apis"),
+            ("/api/v1/namespaces//pods", "/api/v1/pods"),
+        ] {
+            assert_eq!(parse(path), parse(same), "{path}");
+        }
     }
 
     #[test]
