@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
+
+use super::pod_facts::Facts;
 
 /// Something happened.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(crate) enum Message {
     Pods {
         /// The node that the watch is on: one that was closed meanwhile may still have a word to say.
         node: String,
-        /// What it said.
-        change: Change<Pod>,
+        /// What it said; a pod itself does not outlive the page that it came in.
+        change: Change<Facts>,
     },
     /// The watch on events about the node that is open and its maintenance.
     Events {
@@ -33,7 +34,14 @@ pub(crate) enum Message {
         change: Change<Event>,
     },
     /// How a watch is doing.
-    Link(Feed, Link),
+    Link {
+        /// Which watch.
+        feed: Feed,
+        /// The node that the watch is on, if it is on one: one that was closed meanwhile may still have a word to say.
+        node: Option<String>,
+        /// How it is doing.
+        link: Link,
+    },
     /// What became of a command that changes the cluster.
     Done(Result<String, String>),
 }

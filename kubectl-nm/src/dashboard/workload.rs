@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use ratatui::backend::CrosstermBackend;
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use super::message::{Change, Feed, Link, Message, NodeMarks};
 use super::model::Model;
 use super::options::{Options, ThemeName};
+use super::pod_facts::Facts;
 use super::update::update;
 use super::view::draw;
 
@@ -59,14 +59,14 @@ impl Workload {
         };
         let mut workload =
             Self { model: Model::new(options), terminal, nodes, pods, turn: 0, pressed: 0, news: Vec::new() };
-        workload.tell(Message::Link(Feed::Maintenances, Link::Live));
+        workload.tell(link(Feed::Maintenances, None));
         let marks = (0..nodes).map(|node| Arc::new(NodeMarks { name: name(node), ..NodeMarks::default() }));
         workload.tell(Message::Nodes(Change::All(marks.collect())));
         let objects = (0..nodes).map(|node| Arc::new(maintenance(node, pods, 0)));
         workload.tell(Message::Maintenances(Change::All(objects.collect())));
         if pods > 0 {
             workload.press(KeyCode::Enter);
-            workload.tell(Message::Link(Feed::Pods, Link::Live));
+            workload.tell(link(Feed::Pods, Some(workload.opened())));
             let all = (0..pods).map(|number| Arc::new(pod(number, false)));
             let change = Change::All(all.collect());
             workload.tell(Message::Pods { node: workload.opened(), change });
@@ -143,6 +143,10 @@ impl Workload {
     }
 }
 
+fn link(feed: Feed, node: Option<String>) -> Message {
+    Message::Link { feed, node, link: Link::Live }
+}
+
 fn name(node: usize) -> String {
     format!("worker-{node:04}")
 }
@@ -169,7 +173,7 @@ fn maintenance(node: usize, pods: usize, turn: usize) -> NodeMaintenance {
     object
 }
 
-fn pod(number: usize, ending: bool) -> Pod {
+fn pod(number: usize, ending: bool) -> Facts {
     let mut value = json!({"metadata": {
         "namespace": format!("team-{}", number % 9), "name": format!("pod-{number:05}"), "uid": format!("uid-{number}"),
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{}", number % 40),
@@ -179,7 +183,7 @@ fn pod(number: usize, ending: bool) -> Pod {
         value["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:30Z");
         value["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     }
-    from(value).unwrap_or_default()
+    Facts::of(&from(value).unwrap_or_default())
 }
 
 /// Nothing, if the value is not what it should be; a test holds that it is.

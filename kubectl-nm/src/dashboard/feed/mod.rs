@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use self::collection::Collection;
 use self::relay::{Teller, relay};
 use super::message::{Change, Feed, Message};
+use super::pod_facts::Facts;
 use crate::error::RESOURCE;
 
 /// Where events live that are about objects outside of namespaces, as nodes and maintenances are.
@@ -117,6 +118,7 @@ impl Feeds {
             Teller {
                 to: self.to.clone(),
                 feed: Feed::Maintenances,
+                node: None,
                 slim: |maintenance| Some(slim::maintenance(maintenance)),
                 message: Box::new(Message::Maintenances),
             },
@@ -128,6 +130,7 @@ impl Feeds {
             Teller {
                 to: self.to.clone(),
                 feed: Feed::Nodes,
+                node: None,
                 slim: |node| Some(slim::node(&node)),
                 message: Box::new(Message::Nodes),
             },
@@ -143,7 +146,8 @@ impl Feeds {
             Teller {
                 to: self.to.clone(),
                 feed: Feed::Pods,
-                slim: |pod| Some(slim::pod(pod)),
+                node: Some(node.clone()),
+                slim: |pod| Some(Facts::of(&pod)),
                 message: Box::new(move |change| Message::Pods { node: node.clone(), change }),
             },
         )
@@ -161,6 +165,7 @@ impl Feeds {
             Teller {
                 to: self.to.clone(),
                 feed: Feed::Events,
+                node: Some(node.clone()),
                 slim: slim::event,
                 message: Box::new(move |change| Message::Events { node: node.clone(), change }),
             },

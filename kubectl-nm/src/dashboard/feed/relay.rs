@@ -26,6 +26,8 @@ pub(super) struct Teller<K, T> {
     pub(super) to: Sender<Message>,
     /// Which watch this is.
     pub(super) feed: Feed,
+    /// The node that it is on, if it is on one.
+    pub(super) node: Option<String>,
     /// What is kept of an object; none if it is of no interest.
     pub(super) slim: fn(K) -> Option<T>,
     /// A change as a message.
@@ -130,7 +132,8 @@ where
             news
         };
         if let Some(link) = news {
-            self.send(Message::Link(self.teller.feed, link)).await;
+            let Teller { feed, node, .. } = &self.teller;
+            self.send(Message::Link { feed: *feed, node: node.clone(), link }).await;
         }
     }
 

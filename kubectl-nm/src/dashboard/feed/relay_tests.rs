@@ -31,9 +31,9 @@ fn told(message: Message) -> String {
         }
         Message::Maintenances(Change::Applied(object)) => format!("applied {}", name(&object)),
         Message::Maintenances(Change::Gone(object)) => format!("gone {}", name(&object)),
-        Message::Link(Feed::Maintenances, Link::Live) => "live".into(),
-        Message::Link(Feed::Maintenances, Link::Lost { error, .. }) => format!("lost: {error}"),
-        Message::Link(Feed::Maintenances, Link::Forbidden(error)) => format!("forbidden: {error}"),
+        Message::Link { link: Link::Live, .. } => "live".into(),
+        Message::Link { link: Link::Lost { error, .. }, .. } => format!("lost: {error}"),
+        Message::Link { link: Link::Forbidden(error), .. } => format!("forbidden: {error}"),
         other => panic!("{other:?}"),
     }
 }
@@ -61,8 +61,13 @@ async fn story(
         name: "nodemaintenances",
         server: cluster.server().into(),
     };
-    let teller =
-        Teller { to, feed: Feed::Maintenances, slim: Some, message: Box::new(Message::Maintenances) };
+    let teller = Teller {
+        to,
+        feed: Feed::Maintenances,
+        node: None,
+        slim: Some,
+        message: Box::new(Message::Maintenances),
+    };
     let task = tokio::spawn(relay(vec![maintenances], teller));
     let messages = futures::stream::unfold(messages, async |mut from| Some((from.recv().await?, from)));
     let said = messages.map(told).take(count).collect().await;

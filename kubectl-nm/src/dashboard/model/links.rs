@@ -32,6 +32,15 @@ pub(crate) enum Freshness<'a> {
     Forbidden(&'a str),
 }
 
+/// Whether all pods of the open node have been told of: their watch may be up before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Not yet.
+    Awaited,
+    /// They are there.
+    Complete,
+}
+
 impl Links {
     /// A watch is doing well or not.
     pub(crate) fn set(&mut self, feed: Feed, link: Link) {
@@ -64,19 +73,20 @@ impl Links {
         }
     }
 
-    /// How fresh a view is that shows maintenances, and with a node open its pods: as fresh as the oldest of them.
-    pub(crate) fn overall(&self, node_open: bool) -> Freshness<'_> {
+    /// How fresh a view is that shows maintenances, and with a node open its pods: as fresh as the oldest of them, and
+    /// not live before they are there.
+    pub(crate) fn overall(&self, pods: Option<Arrival>) -> Freshness<'_> {
         let maintenances = self.of(Feed::Maintenances);
-        let pods = self.of(Feed::Pods);
-        match (&maintenances, pods) {
-            (Freshness::Live, Freshness::Stale { since, error }) if node_open => {
-                Freshness::Stale { since, error }
-            }
+        let Some(arrival) = pods else { return maintenances };
+        match (&maintenances, self.of(Feed::Pods)) {
+            (Freshness::Live, pods @ (Freshness::Stale { .. } | Freshness::Connecting)) => pods,
+            (Freshness::Live, Freshness::Live) if arrival == Arrival::Awaited => Freshness::Connecting,
             (Freshness::Stale { since, .. }, Freshness::Stale { since: earlier, error })
-                if node_open && earlier < *since =>
+                if earlier < *since =>
             {
                 Freshness::Stale { since: earlier, error }
             }
+            // Without the right to see pods, maintenances are all there is.
             _ => maintenances,
         }
     }
@@ -92,17 +102,23 @@ mod tests {
         let lost = |second| Link::Lost { since: at(second), error: String::from("e") };
         let stale = |second| Freshness::Stale { since: at(second), error: "e" };
         let mut links = Links::default();
-        assert_eq!(links.overall(true), Freshness::Connecting);
+        let (fleet, awaited, complete) = (None, Some(Arrival::Awaited), Some(Arrival::Complete));
+        assert_eq!(links.overall(complete), Freshness::Connecting);
         links.set(Feed::Maintenances, Link::Live);
-        assert_eq!(links.overall(true), Freshness::Live);
+        assert_eq!(links.overall(fleet), Freshness::Live);
+        assert_eq!(links.overall(complete), Freshness::Connecting);
+        links.set(Feed::Pods, Link::Live);
+        assert_eq!(links.overall(awaited), Freshness::Connecting);
+        assert_eq!(links.overall(complete), Freshness::Live);
         links.set(Feed::Pods, lost(5));
-        assert_eq!(links.overall(true), stale(5));
-        assert_eq!(links.overall(false), Freshness::Live);
+        assert_eq!(links.overall(awaited), stale(5));
+        assert_eq!(links.overall(complete), stale(5));
+        assert_eq!(links.overall(fleet), Freshness::Live);
         links.set(Feed::Maintenances, lost(9));
-        assert_eq!(links.overall(true), stale(5));
-        assert_eq!(links.overall(false), stale(9));
+        assert_eq!(links.overall(complete), stale(5));
+        assert_eq!(links.overall(fleet), stale(9));
         links.set(Feed::Pods, Link::Forbidden("no".into()));
-        assert_eq!(links.overall(true), stale(9));
+        assert_eq!(links.overall(awaited), stale(9));
         links.close();
         assert_eq!(links.of(Feed::Pods), Freshness::Connecting);
     }

@@ -27,7 +27,7 @@ use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
 use self::happenings::Happenings;
-use self::links::{Freshness, Links};
+use self::links::{Arrival, Freshness, Links};
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
 use self::pods::Pods;
@@ -141,7 +141,8 @@ impl Model {
 
     /// How fresh what is on the screen is.
     pub(crate) fn freshness(&self) -> Freshness<'_> {
-        self.links.overall(self.open.is_some())
+        let arrival = |open: &OpenNode| if open.pods.complete { Arrival::Complete } else { Arrival::Awaited };
+        self.links.overall(self.open.as_ref().map(arrival))
     }
 
     /// Whether the names of all nodes are known.

@@ -1,4 +1,4 @@
-//! One pod of the open node: what is kept of it, and where it stands.
+//! One pod of the open node: where it stands.
 //!
 //! Whether a pod is to go, and whether one that ends is stuck, is decided as the reconciler decides it. What only the
 //! reconciler knows, such as why an eviction was refused, comes from the status.
@@ -6,17 +6,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nm_shared::budget::Budgets;
-use nm_shared::drain_plan::{DaemonSets, DrainPlan, Judged, SkipReason, Verdict};
-use nm_shared::pod_state::{self, Known, Obstacle, PodState};
-use nm_shared::{BlockReason, DrainSpec, pod};
+use jiff::Timestamp;
+use nm_shared::BlockReason;
+use nm_shared::drain_plan::{SkipReason, Verdict};
+use nm_shared::pod_state::{Obstacle, PodState};
 
 use super::filter::Fields;
 use super::listing::{Row, Sort};
+use crate::dashboard::pod_facts::{Facts, PodId};
 
 /// Where a pod stands, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +78,25 @@ impl Stand {
         Self { place, since: None, reason: None, message: String::new(), attempts: 0, deadline: None }
     }
 
+    /// Where a pod with that verdict stands by what can be seen on itself, while its node is in maintenance.
+    pub(crate) fn of(facts: &Facts, verdict: Verdict, now: Timestamp) -> Self {
+        match verdict {
+            Verdict::Skip(reason) => {
+                return Self { message: stays(reason).to_owned(), ..Self::at(Place::Stays) };
+            }
+            Verdict::Evict if !facts.is_ending() => return Self::at(Place::Waiting),
+            Verdict::Evict | Verdict::Block(_) => {}
+        }
+        match facts.state(verdict, now) {
+            PodState::Blocked(obstacle) => Self::blocked(obstacle),
+            PodState::Skipped => Self::at(Place::Stays),
+            PodState::Terminating => {
+                Self { since: facts.asked_at(), deadline: facts.deadline(), ..Self::at(Place::Ending) }
+            }
+            PodState::Waiting | PodState::Evicting | PodState::Migrating => Self::at(Place::Waiting),
+        }
+    }
+
     /// Blocked by an obstacle that can be seen on the pod itself.
     fn blocked(obstacle: Obstacle) -> Self {
         Self {
@@ -92,111 +108,6 @@ impl Stand {
     }
 }
 
-/// What tells a pod from others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PodId {
-    /// Its uid; where only a status names it, its namespace and name.
-    pub(crate) key: String,
-    /// Namespace.
-    pub(crate) namespace: String,
-    /// Name.
-    pub(crate) name: String,
-    /// What controls it, as `sts/cart`; empty if nothing does or nobody knows.
-    pub(crate) owner: String,
-}
-
-/// What is kept of a pod that was seen: a pod itself is a hundred times as large.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    /// Which pod it is.
-    pub(crate) id: Arc<PodId>,
-    /// What is to become of it.
-    pub(crate) verdict: Verdict,
-    ending: Option<Box<Ending>>,
-}
-
-#[derive(Debug)]
-struct Ending {
-    deadline: Timestamp,
-    grace: Option<i64>,
-    finalizers: Option<Vec<String>>,
-}
-
-impl Facts {
-    /// Keeps what matters of a pod, judged by that drain spec.
-    pub(crate) fn of(pod: &Arc<Pod>, spec: &DrainSpec, now: Timestamp) -> Self {
-        // Only the reconciler knows all DaemonSets; that one is gone is rare, and then the status says more.
-        let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
-        let judged = DrainPlan::new([Arc::clone(pod)], spec, &daemon_sets, now);
-        // With a selector that is none, nobody is moved, and the status says why.
-        let verdict = judged.ok().and_then(|plan| plan.pods.first().map(|judged| judged.verdict));
-        let names = pod::names(pod);
-        Self {
-            id: Arc::new(PodId {
-                key: names.uid.to_owned(),
-                namespace: names.namespace.to_owned(),
-                name: names.name.to_owned(),
-                owner: owner(pod),
-            }),
-            verdict: verdict.unwrap_or(Verdict::Evict),
-            ending: pod::deadline(pod).map(|deadline| {
-                Box::new(Ending {
-                    deadline,
-                    grace: pod.metadata.deletion_grace_period_seconds,
-                    finalizers: pod.metadata.finalizers.clone(),
-                })
-            }),
-        }
-    }
-
-    /// Whether time alone may change where it stands.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_some()
-    }
-
-    /// Where it stands by what can be seen on the pod itself, while its node is in maintenance.
-    pub(crate) fn stand(&self, now: Timestamp) -> Stand {
-        match (self.verdict, &self.ending) {
-            (Verdict::Skip(reason), _) => {
-                Stand { message: stays(reason).to_owned(), ..Stand::at(Place::Stays) }
-            }
-            (Verdict::Evict, None) => Stand::at(Place::Waiting),
-            (_, ending) => self.judge(ending.as_deref(), now),
-        }
-    }
-
-    fn judge(&self, ending: Option<&Ending>, now: Timestamp) -> Stand {
-        let pod = Pod {
-            metadata: ObjectMeta {
-                deletion_timestamp: ending.map(|ending| Time(ending.deadline)),
-                deletion_grace_period_seconds: ending.and_then(|ending| ending.grace),
-                finalizers: ending.and_then(|ending| ending.finalizers.clone()),
-                ..ObjectMeta::default()
-            },
-            ..Pod::default()
-        };
-        let judged = Judged { pod: Arc::new(pod), verdict: self.verdict, warnings: Vec::new() };
-        let budgets = Budgets::default();
-        let known =
-            Known { attempt: None, held: None, budgets: &budgets, evacuation: None, node_ready: true };
-        match pod_state::state(&judged, &known, now) {
-            PodState::Blocked(obstacle) => Stand::blocked(obstacle),
-            PodState::Skipped => Stand::at(Place::Stays),
-            PodState::Terminating => Stand {
-                since: ending.map(|ending| asked_at(ending.deadline, ending.grace)),
-                deadline: ending.map(|ending| ending.deadline),
-                ..Stand::at(Place::Ending)
-            },
-            PodState::Waiting | PodState::Evicting | PodState::Migrating => Stand::at(Place::Waiting),
-        }
-    }
-}
-
-/// When a pod was asked to end whose grace ends then.
-fn asked_at(deadline: Timestamp, grace: Option<i64>) -> Timestamp {
-    deadline.saturating_sub(SignedDuration::from_secs(grace.unwrap_or(0))).unwrap_or(deadline)
-}
-
 fn stays(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::TerminatingTooLong => "terminating for too long to be waited for",
@@ -204,21 +115,6 @@ fn stays(reason: SkipReason) -> &'static str {
         SkipReason::Mirror => "static pod",
         SkipReason::NotSelected => "podSelector leaves it out",
     }
-}
-
-/// What controls a pod, with the short names that kubectl takes.
-fn owner(pod: &Pod) -> String {
-    pod::controller(pod).map_or_else(String::new, |owner| {
-        let kind = match owner.kind.as_str() {
-            "ReplicaSet" => "rs",
-            "StatefulSet" => "sts",
-            "DaemonSet" => "ds",
-            "ReplicationController" => "rc",
-            "VirtualMachineInstance" => "vmi",
-            other => return format!("{}/{}", other.to_ascii_lowercase(), owner.name),
-        };
-        format!("{kind}/{}", owner.name)
-    })
 }
 
 /// A row of the node's view.

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use nm_shared::drain_plan::Verdict;
-use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, PodReference, pod};
+use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
 
 use super::listing::{Listing, Row};
-use super::pod_row::{Facts, Place, PodId, PodRow, Stand};
+use super::pod_row::{Place, PodRow, Stand};
+use crate::dashboard::pod_facts::{Facts, PodId};
 use crate::maintenance::status;
 
 /// With more changes than this at once, sorting anew is less work than moving row by row.
@@ -20,7 +20,8 @@ const MANY: usize = 256;
 /// The pods of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
-    facts: HashMap<String, Facts>,
+    /// Those that were seen, by their uids.
+    seen: HashMap<String, Seen>,
     /// Their uids by namespace and name, as statuses name them.
     uids: HashMap<String, String>,
     /// What the last status said of all pods, and which of them it named.
@@ -35,41 +36,45 @@ pub(crate) struct Pods {
     pub(crate) hidden: bool,
 }
 
+/// A pod that was seen, and what is to become of it.
+#[derive(Debug)]
+struct Seen {
+    facts: Arc<Facts>,
+    verdict: Verdict,
+}
+
 impl Pods {
     /// All of them.
     pub(crate) fn see_all(
         &mut self,
-        pods: &[Arc<Pod>],
+        pods: &[Arc<Facts>],
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
         self.complete = true;
         self.hidden = false;
         self.spec = spec(maintenance);
-        let facts = pods.iter().map(|pod| Facts::of(pod, &self.spec, now));
-        self.facts = facts.map(|facts| (facts.id.key.clone(), facts)).collect();
-        let uids = self
-            .facts
-            .values()
-            .map(|facts| (path(&facts.id.namespace, &facts.id.name), facts.id.key.clone()));
+        let seen = pods.iter().map(|facts| (facts.id.key.clone(), Seen::by(facts, &self.spec, now)));
+        self.seen = seen.collect();
+        let uids = pods.iter().map(|facts| (path(&facts.id.namespace, &facts.id.name), facts.id.key.clone()));
         self.uids = uids.collect();
         self.replace(maintenance, now);
     }
 
     /// One is new or changed.
-    pub(crate) fn see(&mut self, pod: &Arc<Pod>, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let facts = Facts::of(pod, &self.spec, now);
-        self.rows.put(row(&facts, &Told::by(maintenance), now));
+    pub(crate) fn see(&mut self, facts: &Arc<Facts>, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let seen = Seen::by(facts, &self.spec, now);
+        self.rows.put(row(&seen, &Told::by(maintenance), now));
         self.uids.insert(path(&facts.id.namespace, &facts.id.name), facts.id.key.clone());
-        self.facts.insert(facts.id.key.clone(), facts);
+        self.seen.insert(facts.id.key.clone(), seen);
     }
 
     /// One is gone.
-    pub(crate) fn see_gone(&mut self, pod: &Pod, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let pod::Names { namespace, name, uid } = pod::names(pod);
-        self.facts.remove(uid);
+    pub(crate) fn see_gone(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+        let uid = id.key.as_str();
+        self.seen.remove(uid);
         // Another pod of that name may be there already.
-        let path = path(namespace, name);
+        let path = path(&id.namespace, &id.name);
         if self.uids.get(&path).is_some_and(|known| known == uid) {
             self.uids.remove(&path);
         }
@@ -82,40 +87,51 @@ impl Pods {
     /// The user may not list pods: all there is to show is in the status.
     pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         self.hidden = true;
-        self.facts.clear();
+        self.seen.clear();
         self.uids.clear();
         self.replace(maintenance, now);
     }
 
-    /// The maintenance changed. Says whether the pods must be seen again, because other pods are to go.
-    pub(crate) fn rejoin(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+    /// The maintenance changed.
+    pub(crate) fn rejoin(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         if self.hidden {
             self.replace(maintenance, now);
-            return false;
+            return;
         }
+        let judged_anew = self.judge_by(maintenance, now);
         let told = Told::by(maintenance);
-        if told.common == self.told.0 {
+        if told.common == self.told.0 && !judged_anew {
             // Only pods that the status names, or named before, can stand elsewhere: few of ten thousand.
             let named = told.paths();
             let concerned = self.told.1.iter().chain(&named).filter_map(|path| self.uids.get(path));
-            let concerned: Vec<&Facts> = concerned.filter_map(|uid| self.facts.get(uid)).collect();
+            let concerned: Vec<&Seen> = concerned.filter_map(|uid| self.seen.get(uid)).collect();
             let changed = self.changed(concerned, &told, now);
             self.put(changed);
             self.told.1 = named;
         } else {
-            let changed = self.changed(self.facts.values(), &told, now);
+            let changed = self.changed(self.seen.values(), &told, now);
             self.put(changed);
             self.told = (told.common, told.paths());
         }
-        let must_see_again = self.complete && maintenance.is_some() && spec(maintenance) != self.spec;
-        // Asking once is enough.
-        self.complete &= !must_see_again;
-        must_see_again
+    }
+
+    /// Judges every pod anew if other pods are to go now, and says whether it did. Who is to go after a maintenance is
+    /// over is no question.
+    fn judge_by(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+        let wanted = spec(maintenance);
+        if maintenance.is_none() || wanted == self.spec {
+            return false;
+        }
+        self.spec = wanted;
+        for seen in self.seen.values_mut() {
+            seen.verdict = seen.facts.verdict(&self.spec, now);
+        }
+        true
     }
 
     /// Time went by.
     pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let ending = self.facts.values().filter(|facts| facts.is_ending());
+        let ending = self.seen.values().filter(|seen| seen.facts.is_ending());
         let changed = self.changed(ending, &Told::by(maintenance), now);
         self.put(changed);
     }
@@ -123,15 +139,15 @@ impl Pods {
     /// New rows for those of the pods that stand elsewhere now.
     fn changed<'a>(
         &self,
-        concerned: impl IntoIterator<Item = &'a Facts>,
+        concerned: impl IntoIterator<Item = &'a Seen>,
         told: &Told<'_>,
         now: Timestamp,
     ) -> Vec<PodRow> {
-        let is_changed = |facts: &&Facts| {
-            let row = self.rows.get(&facts.id.key);
-            row.is_none_or(|row| row.stand != stand(facts, told, now))
+        let is_changed = |seen: &&Seen| {
+            let row = self.rows.get(&seen.facts.id.key);
+            row.is_none_or(|row| row.stand != stand(seen, told, now))
         };
-        concerned.into_iter().filter(is_changed).map(|facts| row(facts, told, now)).collect()
+        concerned.into_iter().filter(is_changed).map(|seen| row(seen, told, now)).collect()
     }
 
     fn put(&mut self, changed: Vec<PodRow>) {
@@ -154,7 +170,7 @@ impl Pods {
         let mut rows: Vec<PodRow> = if self.hidden {
             told.rows()
         } else {
-            self.facts.values().map(|facts| row(facts, &told, now)).collect()
+            self.seen.values().map(|seen| row(seen, &told, now)).collect()
         };
         if maintenance.is_some() {
             let there: HashSet<&str> = rows.iter().map(Row::key).collect();
@@ -163,6 +179,12 @@ impl Pods {
             rows.extend(missed);
         }
         self.rows.replace(rows);
+    }
+}
+
+impl Seen {
+    fn by(facts: &Arc<Facts>, spec: &DrainSpec, now: Timestamp) -> Self {
+        Self { facts: Arc::clone(facts), verdict: facts.verdict(spec, now) }
     }
 }
 
@@ -257,16 +279,16 @@ fn path(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-fn row(facts: &Facts, told: &Told<'_>, now: Timestamp) -> PodRow {
-    PodRow { id: Arc::clone(&facts.id), stand: stand(facts, told, now) }
+fn row(seen: &Seen, told: &Told<'_>, now: Timestamp) -> PodRow {
+    PodRow { id: Arc::clone(&seen.facts.id), stand: stand(seen, told, now) }
 }
 
-fn stand(facts: &Facts, told: &Told<'_>, now: Timestamp) -> Stand {
+fn stand(Seen { facts, verdict }: &Seen, told: &Told<'_>, now: Timestamp) -> Stand {
     if !told.common.in_maintenance {
         return Stand::at(Place::Running);
     }
-    let seen = facts.stand(now);
-    if matches!(facts.verdict, Verdict::Skip(_)) {
+    let seen = Stand::of(facts, *verdict, now);
+    if matches!(verdict, Verdict::Skip(_)) {
         return seen;
     }
     match (seen.place, told.of(&facts.id.namespace, &facts.id.name)) {

@@ -1,6 +1,7 @@
 //! What becomes of pods in the node's view.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,24 +11,25 @@ fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
 }
 
-fn pod(name: &str, more: &Value) -> Arc<Pod> {
+fn pod(name: &str, more: &Value) -> Arc<Facts> {
     let mut object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
     for (key, value) in more.as_object().unwrap() {
         object["metadata"][key] = value.clone();
     }
-    Arc::new(serde_json::from_value(object).unwrap())
+    let pod: Pod = serde_json::from_value(object).unwrap();
+    Arc::new(Facts::of(&pod))
 }
 
-fn plain(name: &str) -> Arc<Pod> {
+fn plain(name: &str) -> Arc<Facts> {
     pod(name, &json!({}))
 }
 
-fn owned(name: &str, kind: &str) -> Arc<Pod> {
+fn owned(name: &str, kind: &str) -> Arc<Facts> {
     let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
     pod(name, &json!({"ownerReferences": owner}))
 }
 
-fn ending(name: &str, deadline: &str) -> Arc<Pod> {
+fn ending(name: &str, deadline: &str) -> Arc<Facts> {
     pod(name, &json!({"deletionTimestamp": deadline, "deletionGracePeriodSeconds": 30}))
 }
 
@@ -98,9 +100,9 @@ fn pods_stand_where_they_and_the_status_say() {
 fn pods_of_a_node_that_is_not_in_maintenance_just_run_and_are_not_remembered() {
     let mut pods = Pods::default();
     pods.see_all(&[plain("a"), plain("b")], None, now());
-    pods.see_gone(&plain("a"), None, now());
+    pods.see_gone(&plain("a").id, None, now());
     assert_eq!(told(&pods), ["RUNNING b"]);
-    assert!(!pods.rejoin(Some(&requested("n1")), now()));
+    pods.rejoin(Some(&requested("n1")), now());
     assert_eq!(told(&pods), ["WAITING b"]);
 }
 
@@ -109,8 +111,8 @@ fn pods_that_went_are_remembered_by_the_watch_and_across_its_interruptions() {
     let status = running(&json!({}));
     let mut pods = Pods::default();
     pods.see_all(&[plain("a"), plain("b"), owned("ds", "DaemonSet")], Some(&status), now());
-    pods.see_gone(&plain("a"), Some(&status), now());
-    pods.see_gone(&owned("ds", "DaemonSet"), Some(&status), now());
+    pods.see_gone(&plain("a").id, Some(&status), now());
+    pods.see_gone(&owned("ds", "DaemonSet").id, Some(&status), now());
     assert_eq!(told(&pods), ["WAITING b", "GONE a"]);
     let later = now() + SignedDuration::from_secs(9);
     pods.see_all(&[plain("c")], Some(&status), later);
@@ -137,7 +139,7 @@ fn a_change_of_the_status_moves_the_pods_that_it_concerns() {
 
 #[test]
 fn a_change_of_many_pods_at_once_keeps_them_all_in_order() {
-    let many: Vec<Arc<Pod>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
+    let many: Vec<Arc<Facts>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
     let mut pods = Pods::default();
     pods.see_all(&many, Some(&running(&json!({}))), now());
     pods.rejoin(Some(&running(&json!({"podCounts": {"evicting": 1000}}))), now());
@@ -146,16 +148,22 @@ fn a_change_of_many_pods_at_once_keeps_them_all_in_order() {
 }
 
 #[test]
-fn another_drain_spec_asks_for_the_pods_again() {
+fn another_drain_spec_judges_the_pods_anew() {
     let mut other = running(&json!({}));
     let mut pods = Pods::default();
-    pods.see_all(&[plain("a")], Some(&other), now());
+    pods.see_all(&[plain("a"), owned("b", "ReplicaSet")], Some(&other), now());
+    assert_eq!(told(&pods), ["WAITING a", "WAITING b"]);
     other.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
-    assert!(pods.rejoin(Some(&other), now()));
-    assert!(!pods.rejoin(Some(&other), now()), "once is enough");
-    pods.see_all(&[plain("a")], Some(&other), now());
-    assert!(told(&pods)[0].starts_with("BLOCKED a "), "{:?}", told(&pods));
-    assert!(!pods.rejoin(Some(&other), now()));
+    pods.rejoin(Some(&other), now());
+    let blocked = told(&pods);
+    assert!(blocked[0].starts_with("BLOCKED a ") && blocked[1] == "WAITING b", "{blocked:?}");
+    pods.rejoin(None, now());
+    assert_eq!(told(&pods), ["RUNNING a", "RUNNING b"]);
+    pods.rejoin(Some(&other), now());
+    assert_eq!(told(&pods), blocked);
+    other.spec.drain = None;
+    pods.rejoin(Some(&other), now());
+    assert_eq!(told(&pods), ["WAITING a", "WAITING b"]);
 }
 
 #[test]
@@ -178,6 +186,6 @@ fn without_the_right_to_list_pods_the_status_is_shown_and_pods_that_leave_it_wen
     let mut pods = Pods::default();
     pods.hide(Some(&pending(&["a", "b"])), now());
     assert_eq!(told(&pods), ["BLOCKED b m", "TO GO a"]);
-    assert!(!pods.rejoin(Some(&pending(&["b"])), now()));
+    pods.rejoin(Some(&pending(&["b"])), now());
     assert_eq!(told(&pods), ["BLOCKED b m", "GONE a"]);
 }

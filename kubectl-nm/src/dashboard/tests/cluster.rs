@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 use jiff::SignedDuration;
-use nm_shared::DrainSpec;
+use nm_shared::{BlockReason, DrainSpec};
 
 use super::painted::text;
-use super::scenes::{deaf, fleet, maintenances, node, now, options, pods, press, tell, type_in, worker_07};
+use super::scenes::{
+    deaf, fleet, maintenances, node, now, options, pods, press, tell, tell_link, type_in, worker_07,
+};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::model::Model;
@@ -70,12 +72,51 @@ fn the_blockers_that_hold_up_most_come_first() {
 }
 
 #[test]
-fn another_drain_spec_connects_anew() {
+fn a_late_word_of_a_closed_nodes_watches_says_nothing_of_the_node_that_is_open() {
+    let mut model = node(options());
+    let lost = || Link::Lost { since: now(), error: "e".into() };
+    for feed in [Feed::Pods, Feed::Events] {
+        tell(&mut model, Message::Link { feed, node: Some("worker-12".into()), link: lost() });
+        assert_eq!(model.links.of(feed), Freshness::Live);
+    }
+    let denied = Link::Forbidden("no".into());
+    tell(&mut model, Message::Link { feed: Feed::Pods, node: Some("worker-12".into()), link: denied });
+    assert!(!model.open.as_ref().unwrap().pods.hidden);
+    press(&mut model, KeyCode::Esc);
+    tell(&mut model, Message::Link { feed: Feed::Pods, node: Some("worker-07".into()), link: lost() });
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.links.of(Feed::Pods), Freshness::Connecting);
+}
+
+#[test]
+fn a_node_is_live_once_its_pods_are_there_and_watched() {
+    let seen = || Message::Pods { node: "worker-07".into(), change: Change::All(pods()) };
+    let mut model = fleet(options());
+    assert_eq!(model.freshness(), Freshness::Live);
+    press(&mut model, KeyCode::Enter);
+    assert_eq!(model.freshness(), Freshness::Connecting);
+    tell_link(&mut model, Feed::Pods, Link::Live);
+    assert_eq!(model.freshness(), Freshness::Connecting, "a watch may be up before its first list is here");
+    tell(&mut model, seen());
+    assert_eq!(model.freshness(), Freshness::Live);
+
+    let mut model = fleet(options());
+    press(&mut model, KeyCode::Enter);
+    tell(&mut model, seen());
+    assert_eq!(model.freshness(), Freshness::Connecting, "nobody would hear of a change yet");
+    tell_link(&mut model, Feed::Pods, Link::Forbidden("no".into()));
+    assert_eq!(model.freshness(), Freshness::Live, "what the status says is shown, and that is so now");
+}
+
+#[test]
+fn another_drain_spec_judges_the_pods_anew_and_asks_nobody() {
     let mut model = node(options());
     let mut object = worker_07();
     object.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
     let effects = tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
-    assert_eq!(effects, [Effect::Reconnect]);
+    assert_eq!(effects, []);
+    let bare = model.open.as_ref().unwrap().pods.rows.get("bare").unwrap();
+    assert_eq!(bare.stand.reason, Some(BlockReason::Unmanaged));
 }
 
 #[test]
@@ -84,7 +125,7 @@ fn while_paused_nothing_changes_and_going_on_tells_everything_anew() {
     type_in(&mut model, "p");
     tell(&mut model, Message::Maintenances(Change::All(vec![])));
     assert_eq!(model.fleet.rows.total(), 11);
-    tell(&mut model, Message::Link(Feed::Maintenances, Link::Forbidden("no".into())));
+    tell_link(&mut model, Feed::Maintenances, Link::Forbidden("no".into()));
     assert!(matches!(model.freshness(), Freshness::Forbidden("no")), "how the watches are is always told");
     assert_eq!(type_in(&mut model, "p"), [Effect::Reconnect]);
     tell(&mut model, Message::Maintenances(Change::All(vec![])));
@@ -94,9 +135,9 @@ fn while_paused_nothing_changes_and_going_on_tells_everything_anew() {
 #[test]
 fn pods_that_may_be_listed_again_replace_what_the_status_said() {
     let mut model = node(options());
-    tell(&mut model, Message::Link(Feed::Pods, Link::Forbidden("no".into())));
+    tell_link(&mut model, Feed::Pods, Link::Forbidden("no".into()));
     assert!(text(&model).contains("You may not list pods"));
-    tell(&mut model, Message::Link(Feed::Pods, Link::Live));
+    tell_link(&mut model, Feed::Pods, Link::Live);
     tell(&mut model, Message::Pods { node: "worker-07".into(), change: Change::All(pods()) });
     assert!(!text(&model).contains("You may not list pods"));
 }

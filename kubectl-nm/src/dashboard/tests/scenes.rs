@@ -13,6 +13,7 @@ use crate::dashboard::effect::Effect;
 use crate::dashboard::message::{Change, Feed, Link, Message, NodeMarks};
 use crate::dashboard::model::Model;
 use crate::dashboard::options::{Options, ThemeName};
+use crate::dashboard::pod_facts::Facts;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{requested, stopping};
 
@@ -137,7 +138,7 @@ pub(super) fn nodes() -> Vec<Arc<NodeMarks>> {
 }
 
 /// A pod of the open node.
-pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Pod> {
+pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Facts> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -146,11 +147,12 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
     for (key, value) in more.as_object().into_iter().flatten() {
         metadata[key] = value.clone();
     }
-    Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+    let pod: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+    Arc::new(Facts::of(&pod))
 }
 
 /// The pods of the open node.
-pub(super) fn pods() -> Vec<Arc<Pod>> {
+pub(super) fn pods() -> Vec<Arc<Facts>> {
     let ending = |seconds: i64| {
         let deadline = now() + SignedDuration::from_secs(seconds);
         json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})
@@ -193,8 +195,8 @@ pub(super) fn deaf(options: Options) -> Model {
 /// A model that sees the fleet.
 pub(super) fn fleet(options: Options) -> Model {
     let mut model = deaf(options);
-    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
-    tell(&mut model, Message::Link(Feed::Nodes, Link::Live));
+    tell_link(&mut model, Feed::Maintenances, Link::Live);
+    tell_link(&mut model, Feed::Nodes, Link::Live);
     tell(&mut model, Message::Nodes(Change::All(nodes())));
     tell(&mut model, Message::Maintenances(Change::All(maintenances().into_iter().map(Arc::new).collect())));
     model
@@ -205,12 +207,11 @@ pub(super) fn node(options: Options) -> Model {
     let mut model = fleet(options);
     let effects = press(&mut model, KeyCode::Enter);
     assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
-    tell(&mut model, Message::Link(Feed::Pods, Link::Live));
-    tell(&mut model, Message::Link(Feed::Events, Link::Live));
+    tell_link(&mut model, Feed::Pods, Link::Live);
+    tell_link(&mut model, Feed::Events, Link::Live);
     let node = || String::from("worker-07");
     tell(&mut model, Message::Pods { node: node(), change: Change::All(pods()) });
-    let last =
-        pods().into_iter().find(|pod| pod.metadata.name.as_deref() == Some("front-6c4f9-aa1")).unwrap();
+    let last = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
     tell(&mut model, Message::Pods { node: node(), change: Change::Gone(last) });
     tell(&mut model, Message::Events { node: node(), change: Change::All(events()) });
     model
@@ -231,6 +232,12 @@ pub(super) fn moving(options: Options) -> Model {
 /// The model hears something.
 pub(super) fn tell(model: &mut Model, message: Message) -> Vec<Effect> {
     update(model, message)
+}
+
+/// The model hears how a watch is doing, which is on the open node if it is on one.
+pub(super) fn tell_link(model: &mut Model, feed: Feed, link: Link) {
+    let opened = matches!(feed, Feed::Pods | Feed::Events).then(|| model.opened().map(String::from));
+    tell(model, Message::Link { feed, node: opened.flatten(), link });
 }
 
 /// A key is pressed.

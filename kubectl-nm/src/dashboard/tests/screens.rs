@@ -5,7 +5,9 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 
 use super::painted::{painted, text};
-use super::scenes::{deaf, fleet, maintenances, moving, node, now, options, press, tell, type_in, worker_07};
+use super::scenes::{
+    deaf, fleet, maintenances, moving, node, now, options, press, tell, tell_link, type_in, worker_07,
+};
 use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::options::{Options, ThemeName};
 
@@ -116,7 +118,7 @@ fn old_data_never_looks_live() {
     {
         let lost =
             Link::Lost { since: now() - SignedDuration::from_secs(12), error: "connection refused".into() };
-        tell(&mut model, Message::Link(Feed::Maintenances, lost));
+        tell_link(&mut model, Feed::Maintenances, lost);
         assert_snapshot!(format!("stale_{name}"), painted(&model));
     }
     let mut model = fleet(sized(80, 24));
@@ -129,16 +131,16 @@ fn old_data_never_looks_live() {
 fn what_is_not_there_yet_and_what_is_empty() {
     assert_snapshot!("connecting", text(&deaf(sized(80, 12))));
     let mut model = deaf(sized(80, 12));
-    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
+    tell_link(&mut model, Feed::Maintenances, Link::Live);
     tell(&mut model, Message::Maintenances(Change::All(vec![])));
     assert_snapshot!("empty", text(&model));
     let mut model = fleet(sized(80, 24));
     press(&mut model, KeyCode::Enter);
     assert_snapshot!("node_loading", text(&model));
     let mut model = deaf(Options { nodes: vec!["worker-05".into()], ..sized(80, 12) });
-    tell(&mut model, Message::Link(Feed::Maintenances, Link::Live));
+    tell_link(&mut model, Feed::Maintenances, Link::Live);
     tell(&mut model, Message::Maintenances(Change::All(vec![])));
-    tell(&mut model, Message::Link(Feed::Pods, Link::Live));
+    tell_link(&mut model, Feed::Pods, Link::Live);
     tell(&mut model, Message::Pods { node: "worker-05".into(), change: Change::All(super::scenes::pods()) });
     assert_snapshot!("node_idle", text(&model));
 }
@@ -147,7 +149,7 @@ fn what_is_not_there_yet_and_what_is_empty() {
 fn what_one_may_not_see() {
     let mut model = deaf(sized(80, 12));
     let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";
-    tell(&mut model, Message::Link(Feed::Maintenances, Link::Forbidden(words.into())));
+    tell_link(&mut model, Feed::Maintenances, Link::Forbidden(words.into()));
     assert_snapshot!("forbidden", painted(&model));
 
     let mut model = fleet(sized(80, 24));
@@ -163,7 +165,7 @@ fn what_one_may_not_see() {
     status.pending_pods_refs =
         pending.map(|(namespace, name)| nm_shared::PodReference { namespace, name }).collect();
     tell(&mut model, Message::Maintenances(Change::Applied(object.into())));
-    tell(&mut model, Message::Link(Feed::Pods, Link::Forbidden(words.into())));
+    tell_link(&mut model, Feed::Pods, Link::Forbidden(words.into()));
     assert_snapshot!("pods_forbidden", painted(&model));
 }
 

@@ -42,13 +42,16 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             model.complain(words);
             Vec::new()
         }
-        Message::Link(feed, link) => {
-            cluster::link(model, feed, link);
+        Message::Link { feed, node, link } => {
+            cluster::link(model, feed, node.as_deref(), link);
             Vec::new()
         }
         // The picture stands still; what is missed is told anew when it goes on.
         _ if model.paused.is_some() => Vec::new(),
-        Message::Maintenances(change) => cluster::maintenances(model, &change),
+        Message::Maintenances(change) => {
+            cluster::maintenances(model, &change);
+            Vec::new()
+        }
         Message::Nodes(change) => {
             model.fleet.see_nodes(&change);
             Vec::new()
