@@ -84,6 +84,8 @@ pub(crate) struct Memories {
 pub(crate) struct Memory {
     /// When it was first seen.
     pub(crate) first_seen: Instant,
+    /// When it was last looked at.
+    pub(crate) looked: Option<Instant>,
     /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
@@ -96,7 +98,13 @@ impl Memories {
     /// Changes what is remembered of a maintenance and returns it.
     pub(crate) fn update(&self, uid: &str, change: impl FnOnce(&mut Memory)) -> Memory {
         let mut memories = self.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = Memory { first_seen: Instant::now(), status_written: None, failures: 0, released: false };
+        let fresh = Memory {
+            first_seen: Instant::now(),
+            looked: None,
+            status_written: None,
+            failures: 0,
+            released: false,
+        };
         let memory = memories.entry(uid.to_owned()).or_insert(fresh);
         change(memory);
         *memory

@@ -1,7 +1,7 @@
 //! One turn for one maintenance: observe, decide, apply.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -23,6 +23,9 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(10),
 ];
 
+/// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
+const BREATH: Duration = Duration::from_millis(20);
+
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(
     maintenance: Arc<NodeMaintenance>,
@@ -30,9 +33,15 @@ pub(crate) async fn reconcile(
 ) -> Result<Action, ApplyError> {
     let maintenance = context.own_maintenances.freshest(maintenance);
     let uid = maintenance.uid().unwrap_or_default();
-    if context.memories.update(&uid, |_| ()).released {
+    let memory = context.memories.update(&uid, |_| ());
+    if memory.released {
         return Ok(Action::await_change());
     }
+    let rested = memory.looked.map_or(BREATH, |looked| looked.elapsed());
+    if let Some(rest) = BREATH.checked_sub(rested).filter(|rest| !rest.is_zero()) {
+        return Ok(Action::requeue(rest));
+    }
+    context.memories.update(&uid, |memory| memory.looked = Some(Instant::now()));
     let observed = observe(&context, &maintenance);
     let decision = decide(&maintenance, &observed, Timestamp::now());
     let look_again = decision.look_again;
