@@ -68,12 +68,13 @@ impl ApplyError {
 /// A write that takes longer than this is given up and tried anew.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Carries out `decision`.
+/// Carries out `decision`, which was made at `now`.
 pub(crate) async fn apply(
     context: &Context,
     maintenance: &NodeMaintenance,
     observed: &Observed,
     decision: Decision,
+    now: Timestamp,
 ) -> Result<(), ApplyError> {
     let name = maintenance.name_any();
     let node = &maintenance.spec.node_name;
@@ -109,7 +110,7 @@ pub(crate) async fn apply(
     if let Some(wanted) = &decision.wanted {
         context.evictor.ledger().take_back(node, wanted);
     }
-    context.evictor.hold(node, &decision.held);
+    context.evictor.hold(node, &decision.held, now);
     for eviction in decision.evictions {
         context.evictor.submit(node, eviction);
     }

@@ -78,9 +78,9 @@ impl Evictor {
         ledger.begin(node, &pod, guards, request.abort_handle(), now);
     }
 
-    /// Notes that pods of `node` are not asked, because a budget would refuse.
-    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>]) {
-        let (mut ledger, now) = (self.ledger(), Timestamp::now());
+    /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
+    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>], now: Timestamp) {
+        let mut ledger = self.ledger();
         for pod in pods {
             ledger.entry(node, pod).attempt.hold(now);
         }

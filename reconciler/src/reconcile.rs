@@ -43,12 +43,13 @@ pub(crate) async fn reconcile(
     }
     context.memories.update(&uid, |memory| memory.looked = Some(Instant::now()));
     let observed = observe(&context, &maintenance);
-    let decision = decide(&maintenance, &observed, Timestamp::now());
+    let now = Timestamp::now();
+    let decision = decide(&maintenance, &observed, now);
     let look_again = decision.look_again;
-    if let Err(error) = apply(&context, &maintenance, &observed, decision).await {
+    if let Err(error) = apply(&context, &maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
-            let report = lacking(&maintenance, right.to_owned(), Timestamp::now());
-            apply(&context, &maintenance, &observed, report).await?;
+            let report = lacking(&maintenance, right.to_owned(), now);
+            apply(&context, &maintenance, &observed, report, now).await?;
         }
         return Err(error);
     }
