@@ -5,7 +5,7 @@ use std::process::Stdio;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, has_kubectl, kubectl};
 use nm_tests::until::PATIENCE;
-use nm_tests::workload::{Workload, node_of};
+use nm_tests::workload::{Workload, held, node_of};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -82,8 +82,12 @@ async fn get_and_describe_show_objects_in_every_form() {
     assert_eq!(shell.says(&format!("get pod {name} -o jsonpath={{.spec.nodeName}}")).await, node);
     assert_eq!(shell.run("get pods -l app=other").await.stdout, "");
     shell.shows(&format!("get pods -A --field-selector spec.nodeName={node} -o name"), &[&name]).await;
-    let by_name = shell.says("get nodes --sort-by=.metadata.name -o name").await;
-    assert!(by_name.lines().is_sorted(), "{by_name}");
+    let names = shell.says("get pods -l app=web -o name").await;
+    let [first, second] = names.lines().collect::<Vec<_>>()[..] else { panic!("{names}") };
+    let _ = shell.says(&format!("label {first} rank=2")).await;
+    let _ = shell.says(&format!("label {second} rank=1")).await;
+    let by_rank = shell.says("get pods -l app=web --sort-by=.metadata.labels.rank -o name").await;
+    assert_eq!(by_rank, format!("{second}\n{first}\n"), "not by their names");
     shell.shows("get deploy,rs", &["deployment.apps/web", "replicaset.apps/web-"]).await;
     shell.shows(&format!("get node {node}"), &["STATUS", "VERSION", "Ready"]).await;
     shell.fails("get pod absent", "pods \"absent\" not found").await;
@@ -288,6 +292,11 @@ async fn waits_end_when_what_they_wait_for_has_come() {
     let _ = shell.says(&format!("wait --for=delete {pod} --timeout=60s")).await;
     shell.fails(&format!("get {pod}"), "not found").await;
     shell.fails("wait --for=condition=Available deploy/web --timeout=5s", "not found").await;
+    workload.pod_on(&cluster.nodes().await[0], "held", held()).await;
+    let _ = shell.says("delete pod held --wait=false").await;
+    shell.fails("wait --for=delete pod/held --timeout=1s", "timed out waiting").await;
+    workload.let_go("held").await;
+    let _ = shell.says("wait --for=delete pod/held --timeout=60s").await;
 
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e2e-kubectl"},
         "involvedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": workload.namespace()},
