@@ -73,7 +73,7 @@ pub(crate) async fn follow(
 }
 
 /// Returns at the deadline with the time that was given; never without one.
-async fn past(deadline: Option<(Instant, Duration)>) -> Duration {
+pub(crate) async fn past(deadline: Option<(Instant, Duration)>) -> Duration {
     match deadline {
         Some((at, given)) => {
             sleep_until(at).await;

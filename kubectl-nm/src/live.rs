@@ -175,22 +175,12 @@ fn wrap(text: &Text<'_>, buffer: &mut Buffer, mut y: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
     use ratatui::layout::Rect;
     use serde_json::json;
 
     use super::*;
     use crate::maintenance::fixture::{requested, running, with_status};
-
-    fn picture(objects: Vec<NodeMaintenance>) -> Picture {
-        let mut picture = Picture::of(vec![]);
-        picture.apply(Event::Init);
-        for object in objects {
-            picture.apply(Event::InitApply(object));
-        }
-        picture.apply(Event::InitDone);
-        picture
-    }
+    use crate::picture::fixture::picture;
 
     #[test]
     fn what_needs_somebody_comes_first_and_what_has_no_line_is_counted() {

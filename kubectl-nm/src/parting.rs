@@ -79,21 +79,11 @@ pub(crate) fn farewell(picture: &Picture, nodes: &[String]) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
     use crate::maintenance::fixture::{requested, running, with_status};
-
-    fn picture(objects: Vec<NodeMaintenance>) -> Picture {
-        let mut picture = Picture::of(vec![]);
-        picture.apply(Event::Init);
-        for object in objects {
-            picture.apply(Event::InitApply(object));
-        }
-        picture.apply(Event::InitDone);
-        picture
-    }
+    use crate::picture::fixture::picture;
 
     fn text(lines: &[Line]) -> Vec<String> {
         lines.iter().map(ToString::to_string).collect()
@@ -123,7 +113,7 @@ mod tests {
                 "hint: maintenances go on; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` ends one",
             ]
         );
-        let many = (0..12).map(|at| requested(&format!("n{at:02}"))).collect();
+        let many = (0..12).map(|at| requested(&format!("n{at:02}")));
         let many = text(&farewell(&picture(many), &[]));
         assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
     }

@@ -92,6 +92,23 @@ impl Picture {
     }
 }
 
+/// Pictures for tests.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use super::*;
+
+    /// One that has been told of these maintenances and no others.
+    pub(crate) fn picture(objects: impl IntoIterator<Item = NodeMaintenance>) -> Picture {
+        let mut picture = Picture::of(vec![]);
+        picture.apply(Event::Init);
+        for object in objects {
+            picture.apply(Event::InitApply(object));
+        }
+        picture.apply(Event::InitDone);
+        picture
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,20 +67,15 @@ pub(crate) fn verdict(goal: Goal, target: &Target, picture: &Picture) -> Verdict
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
     use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
+    use crate::picture::fixture::picture;
 
     #[track_caller]
     fn check(object: Option<NodeMaintenance>, drained: &Verdict, stopped: &Verdict) {
-        let mut picture = Picture::of(vec![]);
-        picture.apply(Event::Init);
-        if let Some(object) = object {
-            picture.apply(Event::InitApply(object));
-        }
-        picture.apply(Event::InitDone);
+        let picture = picture(object);
         let target = Target::from(&requested("n1"));
         assert_eq!(verdict(Goal::Drained, &target, &picture), *drained);
         assert_eq!(verdict(Goal::Stopped, &target, &picture), *stopped);

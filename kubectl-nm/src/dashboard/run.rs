@@ -27,6 +27,7 @@ use super::view;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::follow::past;
 use crate::outlook::Outlook;
 use crate::wait::{Target, Verdict};
 
@@ -294,17 +295,6 @@ fn is_ctrl_c(event: &Event) -> bool {
 fn panic_if_asked(event: &Event) {
     let asked = cfg!(debug_assertions) && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
     assert!(!(asked && matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }))), "F12, as asked");
-}
-
-/// Returns at the deadline with the time that was given; never without one.
-async fn past(deadline: Option<(Instant, Duration)>) -> Duration {
-    match deadline {
-        Some((at, given)) => {
-            sleep_until(at).await;
-            given
-        }
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,16 @@ pub(crate) struct Column<T> {
     pub(crate) worth: u8,
 }
 
+impl<T> Column<T> {
+    /// A column, with its fields in their order.
+    pub(crate) const fn new(what: T, head: &'static str, width: u16, grows: u16, worth: u8) -> Self
+    where
+        T: Copy,
+    {
+        Self { what, head, width, grows, worth }
+    }
+}
+
 /// Between two columns.
 pub(crate) const GAP: u16 = 1;
 

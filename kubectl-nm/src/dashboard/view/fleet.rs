@@ -25,19 +25,15 @@ enum What {
     Why,
 }
 
-const fn column(what: What, head: &'static str, width: u16, grows: u16, worth: u8) -> Column<What> {
-    Column { what, head, width, grows, worth }
-}
-
 const COLUMNS: [Column<What>; 8] = [
-    column(What::Node, "NODE", 12, 0, 9),
-    column(What::State, "STATE", 10, 0, 8),
-    column(What::Bar, "PROGRESS", 12, 0, 1),
-    column(What::Percent, "%", 4, 0, 6),
-    column(What::Pods, "PODS", 9, 0, 3),
-    column(What::Blocked, "BLK", 3, 0, 7),
-    column(What::Time, "T+", 6, 0, 2),
-    column(What::Why, "WHY", 16, 1, 5),
+    Column::new(What::Node, "NODE", 12, 0, 9),
+    Column::new(What::State, "STATE", 10, 0, 8),
+    Column::new(What::Bar, "PROGRESS", 12, 0, 1),
+    Column::new(What::Percent, "%", 4, 0, 6),
+    Column::new(What::Pods, "PODS", 9, 0, 3),
+    Column::new(What::Blocked, "BLK", 3, 0, 7),
+    Column::new(What::Time, "T+", 6, 0, 2),
+    Column::new(What::Why, "WHY", 16, 1, 5),
 ];
 
 /// From so many columns on words matter more than bars.

@@ -24,16 +24,12 @@ enum What {
     Detail,
 }
 
-const fn column(what: What, head: &'static str, width: u16, grows: u16, worth: u8) -> Column<What> {
-    Column { what, head, width, grows, worth }
-}
-
 const COLUMNS: [Column<What>; 5] = [
-    column(What::State, "STATE", 10, 0, 8),
-    column(What::Pod, "NAMESPACE/POD", 18, 3, 9),
-    column(What::Owner, "OWNER", 14, 1, 1),
-    column(What::Time, "FOR", 6, 0, 2),
-    column(What::Detail, "DETAIL", 14, 4, 5),
+    Column::new(What::State, "STATE", 10, 0, 8),
+    Column::new(What::Pod, "NAMESPACE/POD", 18, 3, 9),
+    Column::new(What::Owner, "OWNER", 14, 1, 1),
+    Column::new(What::Time, "FOR", 6, 0, 2),
+    Column::new(What::Detail, "DETAIL", 14, 4, 5),
 ];
 
 /// With fewer columns owners are not shown.
