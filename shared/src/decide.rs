@@ -180,12 +180,13 @@ fn drain(
     }
     let wanted = plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict);
     decision.wanted = Some(wanted.map(|judged| pod::uid(&judged.pod).to_owned()).collect());
+    // Also while nothing is asked yet: the status says of them already that they are blocked.
+    let held = plan.pods.iter().filter(|judged| queue.held.contains_key(pod::uid(&judged.pod)));
+    decision.held = held.map(|judged| judged.pod.clone()).collect();
     match observed.gathering.hold() {
         Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),
         _ => {
             decision.evictions = queue.evictions;
-            let held = plan.pods.iter().filter(|judged| queue.held.contains_key(pod::uid(&judged.pod)));
-            decision.held = held.map(|judged| judged.pod.clone()).collect();
             if let Some(next) = queue.next {
                 decision.look_again_in(wait_until(next, now));
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::attempt::Attempt;
+use crate::budget::{Budgets, Charges};
 use crate::eviction_outcome::EvictionOutcome;
 use crate::names::FINALIZER;
 use crate::observed::Gathering;
@@ -112,6 +113,30 @@ fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
     let early = decide(&maintenance(&json!({})), &Observed { gathering, ..observed() }, now());
     assert!(early.evictions.is_empty() && early.status.is_some());
     assert_eq!(early.look_again, gathering.hold());
+}
+
+#[test]
+fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
+    let budget = json!({
+        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
+    });
+    let budget = Arc::new(serde_json::from_value(budget).unwrap());
+    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
+    let mut pod = Pod::clone(&pod_named("a", &json!({})));
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    pod.status = serde_json::from_value(ready).unwrap();
+    let guarded = Observed {
+        gathering,
+        budgets: Budgets::new([budget], &Charges::new()),
+        pods: Some(vec![Arc::new(pod)]),
+        ..observed()
+    };
+    let early = decide(&maintenance(&json!({})), &guarded, now());
+    let held: Vec<_> = early.held.iter().map(|held| pod::uid(held)).collect();
+    let told = early.status.unwrap().blocked_pods;
+    assert_eq!(held, told.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
+    assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
 }
 
 #[test]
