@@ -19,6 +19,17 @@ pub(crate) enum News<'a, K> {
     Forbidden(String),
 }
 
+/// Whether what a watch is on is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It has not been listed yet.
+    Unlisted,
+    /// All of it.
+    Listed,
+    /// The API server refuses to list it, with this sentence.
+    Forbidden(String),
+}
+
 /// Hears a watch to its end, which is that of the program. The store behind it is up to date at each piece of news.
 pub(crate) async fn follow<K>(
     what: &str,

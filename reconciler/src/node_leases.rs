@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
-use crate::follow::{News, follow, without_managed_fields};
+use crate::follow::{Known, News, follow, without_managed_fields};
 use crate::own_writes::OwnWrites;
 use crate::triggers::Triggers;
 
@@ -25,14 +25,6 @@ pub(crate) struct NodeLeases {
     leases: Store<Lease>,
     known: watch::Receiver<Known>,
     own: OwnWrites<Lease>,
-}
-
-/// Whether the leases are known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Known {
-    Unlisted,
-    Listed,
-    Forbidden(String),
 }
 
 impl NodeLeases {

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::Store;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::follow::{News, follow, without_managed_fields};
+use crate::follow::{Known, News, follow, without_managed_fields};
 use crate::triggers::Triggers;
 
 /// The pods of the nodes in maintenance.
@@ -32,15 +33,8 @@ pub(crate) enum Pods {
 
 struct PodWatch {
     pods: Store<Pod>,
-    state: Arc<Mutex<State>>,
+    known: watch::Receiver<Known>,
     task: AbortHandle,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Unlisted,
-    Listed,
-    Forbidden(String),
 }
 
 impl Drop for PodWatch {
@@ -59,11 +53,10 @@ impl PodWatches {
     pub(crate) fn on_node(&self, node: &str) -> Pods {
         let mut watches = self.lock();
         let watch = watches.entry(node.to_owned()).or_insert_with(|| self.start(node));
-        let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match state {
-            State::Unlisted => Pods::Unknown,
-            State::Listed => Pods::Known(watch.pods.state()),
-            State::Forbidden(sentence) => Pods::Forbidden(sentence),
+        match &*watch.known.borrow() {
+            Known::Unlisted => Pods::Unknown,
+            Known::Listed => Pods::Known(watch.pods.state()),
+            Known::Forbidden(sentence) => Pods::Forbidden(sentence.clone()),
         }
     }
 
@@ -79,27 +72,24 @@ impl PodWatches {
             .modify(without_managed_fields)
             .default_backoff()
             .reflect(writer);
-        let state = Arc::new(Mutex::new(State::Unlisted));
-        let (known, triggers, node) = (state.clone(), self.triggers.clone(), node.to_owned());
+        let (sender, known) = watch::channel(Known::Unlisted);
+        let (triggers, node) = (self.triggers.clone(), node.to_owned());
         let task = tokio::spawn(async move {
             let what = format!("pods on {node}");
             follow(&what, stream, |news| {
                 let next = match news {
-                    News::Changed(_) | News::Listed => State::Listed,
-                    News::Forbidden(sentence) => State::Forbidden(sentence),
+                    News::Changed(_) | News::Listed => Known::Listed,
+                    News::Forbidden(sentence) => Known::Forbidden(sentence),
                 };
-                let told_before = matches!(next, State::Forbidden(_));
-                let before = std::mem::replace(
-                    &mut *known.lock().unwrap_or_else(PoisonError::into_inner),
-                    next.clone(),
-                );
-                if !(told_before && before == next) {
+                let before = sender.send_replace(next.clone());
+                // A refusal that is repeated is no news.
+                if next == Known::Listed || before != next {
                     triggers.wake_node(&node);
                 }
             })
             .await;
         });
-        PodWatch { pods, state, task: task.abort_handle() }
+        PodWatch { pods, known, task: task.abort_handle() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PodWatch>> {

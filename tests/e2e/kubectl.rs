@@ -1,13 +1,9 @@
 //! kubectl as a person uses it, and what that person reads. Where there is no kubectl these cases are skipped.
 
-use std::process::Stdio;
-
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, has_kubectl, kubectl};
-use nm_tests::until::PATIENCE;
+use nm_tests::programs::{Outcome, Talk, has_kubectl, kubectl};
 use nm_tests::workload::{Workload, held, node_of};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 const IMAGE: &str = "registry.k8s.io/pause:3.10";
 
@@ -121,22 +117,12 @@ async fn a_watch_shows_a_change_as_it_comes() {
     let shell = Shell { cluster: &cluster, namespace: "default" };
     let node = &cluster.nodes().await[0];
     let _ = shell.with_file("create -f {}", &maintenance(node, "kernel")).await.ok();
-    let mut watch = tokio::process::Command::new("kubectl")
-        .args(["get", "nm", "e2e-kubectl", "-w", "--no-headers", "-o", "custom-columns=R:.spec.reason"])
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut line =
-        async || tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
-    assert_eq!(line().await, "kernel");
+    let watch = ["get", "nm", "e2e-kubectl", "-w", "--no-headers", "-o", "custom-columns=R:.spec.reason"];
+    let mut watch = Talk::begin("kubectl", &cluster, &watch);
+    assert_eq!(watch.line().await.unwrap(), "kernel");
     let patch = r#"{"spec":{"reason":"firmware"}}"#;
     let _ = shell.run_with("patch nm e2e-kubectl --type=merge", &["-p", patch]).await.ok();
-    assert_eq!(line().await, "firmware");
-    watch.kill().await.unwrap();
+    assert_eq!(watch.line().await.unwrap(), "firmware");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,17 +134,9 @@ async fn a_watched_table_grows_by_a_line_with_each_change() {
     let workload = Workload::new(&cluster, "kubectl").await;
     let shell = Shell { cluster: &cluster, namespace: workload.namespace() };
     workload.pod_on(&cluster.nodes().await[0], "seen", json!({})).await;
-    let mut watch = tokio::process::Command::new("kubectl")
-        .args(["get", "pods", "-w", "-n", shell.namespace])
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut watch = Talk::begin("kubectl", &cluster, &["get", "pods", "-w", "-n", shell.namespace]);
     let mut line = async || {
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+        let line = watch.line().await.unwrap();
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(line().await, ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
@@ -174,7 +152,6 @@ async fn a_watched_table_grows_by_a_line_with_each_change() {
             break;
         }
     }
-    watch.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,9 @@
 //! `kubectl nm watch` for programs and logs: NDJSON and lines, from the snapshot to the end.
 
-use std::process::Stdio;
-
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, plugin, program};
+use nm_tests::programs::{Reconciler, Talk, plugin, program};
 use nm_tests::workload::{Workload, node_of};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 
 use crate::{once, start};
 
@@ -21,24 +17,17 @@ async fn a_program_reads_a_drain_line_by_line() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, &node, &node).await;
     once(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;
-    let mut watch = Command::new(program("kubectl-nm"))
-        .args(["watch", &node, "--output", "json", "--until", "drained", "--timeout", "80s"])
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let watch = ["watch", &node, "--output", "json", "--until", "drained", "--timeout", "80s"];
+    let mut watch = Talk::begin(program("kubectl-nm"), &cluster, &watch);
     let mut lines: Vec<Value> = Vec::new();
-    while let Some(line) = said.next_line().await.unwrap() {
+    while let Some(line) = watch.line().await {
         let line: Value = serde_json::from_str(&line).unwrap();
         if line["type"] == "pod" && line["state"] == "blocked" {
             workload.free("cart").await;
         }
         lines.push(line);
     }
-    assert_eq!(watch.wait().await.unwrap().code(), Some(0), "{lines:#?}");
+    assert_eq!(watch.exit_code().await, Some(0), "{lines:#?}");
     assert!(lines.iter().all(|line| line["version"] == 1 && line["time"].is_string()), "{lines:#?}");
     let of_type = |wanted: &str| lines.iter().filter(|line| line["type"] == wanted).collect::<Vec<_>>();
     assert_eq!(lines[0]["type"], "snapshot");

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
-use tokio::process::Child;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
 
@@ -162,6 +163,39 @@ pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
         return None;
     }
     Some(run("kubectl".into(), cluster.kubeconfig(), args).await)
+}
+
+/// A command that talks for as long as it runs. It is killed when dropped.
+pub struct Talk {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Talk {
+    /// Starts `program` against `cluster`, without a terminal.
+    pub fn begin(program: impl AsRef<OsStr>, cluster: &Cluster, args: &[&str]) -> Self {
+        let mut child = tokio::process::Command::new(program)
+            .args(args)
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next line of its output; none when that has ended.
+    pub async fn line(&mut self) -> Option<String> {
+        let line = tokio::time::timeout(crate::until::PATIENCE, self.lines.next_line());
+        line.await.expect("the command goes on talking").unwrap()
+    }
+
+    /// Waits for its end and returns its exit code.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().await.unwrap().code()
+    }
 }
 
 /// Says that a test is skipped, past the test runner's capturing: a skipped case must not look like a passed one.
