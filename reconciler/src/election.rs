@@ -25,6 +25,7 @@ use tracing::{debug, error, info, warn};
 use crate::fence::Fence;
 use crate::flags::Flags;
 use crate::lease_watch::LeaseWatch;
+use crate::readiness::Readiness;
 use crate::stop::stopped;
 
 /// What failed is tried again so soon.
@@ -50,6 +51,7 @@ pub(crate) struct Candidate {
     namespace: String,
     replica: String,
     duration: Duration,
+    readiness: Readiness,
 }
 
 /// How a term ended.
@@ -73,12 +75,13 @@ impl Drop for Stage {
 
 impl Candidate {
     /// A replica of this name in the cluster of `config`.
-    pub(crate) fn new(config: &Config, flags: &Flags, replica: &str) -> Self {
+    pub(crate) fn new(config: &Config, flags: &Flags, replica: &str, readiness: &Readiness) -> Self {
         Self {
             config: config.clone(),
             namespace: flags.namespace.clone(),
             replica: replica.to_owned(),
             duration: Duration::from_secs(flags.lease_duration),
+            readiness: readiness.clone(),
         }
     }
 
@@ -99,7 +102,7 @@ impl Candidate {
         let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
         // A leader renews more often than this, so a watch that tells nothing for so long is dead.
         let watched = Api::<Lease>::namespaced(self.client(self.duration)?, &self.namespace);
-        let mut seen = LeaseWatch::start(watched);
+        let mut seen = LeaseWatch::start(watched, self.readiness.check("leader-election"));
         let mut last_failure = String::new();
         while !*stop.borrow() {
             tokio::select! {

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -8,6 +9,7 @@ use nm_shared::PodReference;
 use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
+use crate::server::Address;
 use crate::surroundings;
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
@@ -57,6 +59,14 @@ pub(crate) struct Flags {
     )]
     pub(crate) namespace: String,
 
+    /// Where /livez, /readyz, /healthz and /metrics are served, over plain HTTP; an empty address serves them nowhere.
+    /// 0.0.0.0:8080 in a pod, nowhere outside
+    #[arg(
+        long, env = "NM_METRICS_ADDR", value_name = "IP:PORT", default_value_t = on_port(8080),
+        hide_default_value = true,
+    )]
+    pub(crate) metrics_addr: Address,
+
     /// How log lines are written, to stderr
     #[arg(long, env = "NM_LOG_FORMAT", value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
@@ -64,6 +74,11 @@ pub(crate) struct Flags {
     /// Which log lines are written: error, warn, info, debug, trace or off
     #[arg(long, env = "NM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
+}
+
+/// On every address of a pod; nowhere outside, where others may listen.
+fn on_port(port: u16) -> Address {
+    Address(surroundings::in_pod().then(|| (Ipv4Addr::UNSPECIFIED, port).into()))
 }
 
 fn parse_pod(text: &str) -> Result<PodReference, String> {
@@ -117,6 +132,7 @@ mod tests {
             ["--max-unavailable", "0"],
             ["--namespace", ""],
             ["--lease-duration", "2"],
+            ["--metrics-addr", ":8080"],
         ] {
             assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
         }

@@ -12,6 +12,8 @@ use nm_shared::leader_lease::{self, Tenure};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::readiness::Check;
+
 /// After a failure the watch begins anew so soon: a leader that hears nothing stops.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -26,12 +28,13 @@ enum Seen {
 }
 
 impl LeaseWatch {
-    /// Begins to watch. The watch ends once nobody looks at it any more.
-    pub(crate) fn start(leases: Api<Lease>) -> Self {
+    /// Begins to watch, and keeps the check of whether it would hear of a change. The watch ends once nobody looks at it
+    /// any more.
+    pub(crate) fn start(leases: Api<Lease>, check: Check) -> Self {
         let (sender, receiver) = watch::channel(Seen::Nothing);
         tokio::spawn(async move {
             tokio::select! {
-                () = listen(leases, &sender) => {}
+                () = listen(leases, &sender, &check) => {}
                 () = sender.closed() => {}
             }
         });
@@ -55,7 +58,7 @@ impl LeaseWatch {
     }
 }
 
-async fn listen(leases: Api<Lease>, sender: &watch::Sender<Seen>) {
+async fn listen(leases: Api<Lease>, sender: &watch::Sender<Seen>, check: &Check) {
     let mut states = watcher::watch_object(leases, leader_lease::NAME).boxed();
     let mut interrupted = false;
     while let Some(state) = states.next().await {
@@ -64,12 +67,14 @@ async fn listen(leases: Api<Lease>, sender: &watch::Sender<Seen>) {
                 if std::mem::take(&mut interrupted) {
                     info!("watch on the leader's lease goes on");
                 }
+                check.pass();
                 sender.send_replace(Seen::Lease(lease.map(Box::new)));
             }
             Err(error) => {
                 if !std::mem::replace(&mut interrupted, true) {
                     warn!(%error, "watch on the leader's lease interrupted; it will be resumed");
                 }
+                check.fail("the leader's lease cannot be watched");
                 tokio::time::sleep(PAUSE).await;
             }
         }

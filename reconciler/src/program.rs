@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use clap::Parser;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use kube::config::Config;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
 use kube::{Api, Client};
 use nm_shared::NodeMaintenance;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::{debug, error, info};
 
 use crate::announcer::Announcer;
@@ -28,7 +29,10 @@ use crate::machine_watches::MachineWatches;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
+use crate::probes;
+use crate::readiness::{Check, Readiness};
 use crate::reconcile::{after_failure, reconcile};
+use crate::server::{BindError, Server};
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings;
 use crate::triggers::Triggers;
@@ -44,6 +48,8 @@ enum StartError {
     NoCluster(#[source] kube::config::InferConfigError),
     #[error("cannot make a client: {0}")]
     Client(#[source] kube::Error),
+    #[error(transparent)]
+    Address(#[from] BindError),
     #[error(transparent)]
     Election(#[from] ElectionError),
 }
@@ -79,27 +85,42 @@ fn start(flags: &Flags) -> Result<(), StartError> {
 async fn serve(flags: &Flags) -> Result<(), StartError> {
     let stop = stop_signal().map_err(StartError::Signals)?;
     let replica = surroundings::replica();
+    let readiness = Readiness::default();
+    let serving = serve_probes(flags, &readiness, stop.clone()).await?;
     let config = tokio::select! {
         config = connect(&replica) => config?,
         () = stopped(stop.clone()) => return Ok(()),
     };
     info!(version = env!("CARGO_PKG_VERSION"), replica, ?flags, "started");
     let work = |client| {
-        let (flags, stop) = (flags.clone(), stop.clone());
+        let (flags, readiness, stop) = (flags.clone(), readiness.clone(), stop.clone());
         async move {
             tokio::select! {
-                () = control(client, &flags, stop.clone()) => {}
+                () = control(client, &flags, &readiness, stop.clone()) => {}
                 () = give_up(stop) => {}
             }
         }
     };
     if flags.leader_elect {
-        Candidate::new(&config, flags, &replica).run(stop.clone(), work).await?;
+        Candidate::new(&config, flags, &replica, &readiness).run(stop.clone(), work).await?;
     } else {
         work(Client::try_from(config).map_err(StartError::Client)?).await;
     }
+    // Whoever is being answered has a moment still; a panic in there has been told.
+    let _ = serving.await;
     info!("stopped");
     Ok(())
+}
+
+/// Serves what tells how the program fares, from before it has a cluster on.
+async fn serve_probes(
+    flags: &Flags,
+    readiness: &Readiness,
+    stop: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>, BindError> {
+    let Some(address) = flags.metrics_addr.0 else { return Ok(tokio::spawn(async {})) };
+    let server = Server::bind("probes and metrics", "--metrics-addr", address).await?;
+    Ok(tokio::spawn(server.serve(probes::routes(readiness.clone()), stop)))
 }
 
 /// How to reach the cluster, under a name by which its audit log tells the replicas apart.
@@ -114,7 +135,7 @@ async fn connect(replica: &str) -> Result<Config, StartError> {
 }
 
 /// Reconciles until `stop`, then lets the reconciles under way finish.
-async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
+async fn control(client: Client, flags: &Flags, readiness: &Readiness, stop: watch::Receiver<bool>) {
     let (maintenances, writer) = reflector::store();
     let (triggers, wake_ups) = Triggers::new(maintenances.clone());
     let (departures, departed) = unbounded();
@@ -124,7 +145,14 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
     let (leases, lease_watch) = NodeLeases::start(&client, &triggers);
     tokio::spawn(watches);
     tokio::spawn(lease_watch);
-    let known = async { tokio::join!(cluster.ready(), leases.ready()) };
+    let [objects_known, nodes_known, leases_known] =
+        ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
+    let known = async {
+        tokio::join!(
+            cluster.ready().map(|()| nodes_known.pass()),
+            leases.ready().map(|()| leases_known.pass()),
+        )
+    };
     tokio::select! {
         _ = known => debug!("nodes and their leases are known"),
         () = stopped(stop.clone()) => return,
@@ -146,7 +174,7 @@ async fn control(client: Client, flags: &Flags, stop: watch::Receiver<bool>) {
         leases,
         evictor,
     });
-    tokio::spawn(clean_up(context.clone(), departed));
+    tokio::spawn(clean_up(context.clone(), departed, objects_known));
     Controller::for_stream(objects, maintenances)
         .reconcile_on(wake_ups)
         .graceful_shutdown_on(stopped(stop))
@@ -188,15 +216,15 @@ fn maintenance_watch(
 }
 
 /// Lets go of what belonged to maintenances that are gone, and lets others have their nodes.
-async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>) {
+async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>, known: Check) {
     while let Some(departure) = departed.next().await {
         context.sweep();
-        match departure {
-            Some(maintenance) => {
-                context.triggers.wake_node(&maintenance.spec.node_name);
-                context.triggers.wake_pending();
-            }
-            None => context.triggers.wake_all(),
+        if let Some(maintenance) = departure {
+            context.triggers.wake_node(&maintenance.spec.node_name);
+            context.triggers.wake_pending();
+        } else {
+            known.pass();
+            context.triggers.wake_all();
         }
     }
 }

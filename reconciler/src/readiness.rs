@@ -1,0 +1,100 @@
+//! Whether this replica is ready, as the sum of named checks that its parts keep.
+//!
+//! A part that others rely on adds a [`Check`] when it begins and says when it holds; a check that is dropped is no
+//! longer asked. So a replica that stands by is ready as soon as it would notice that nobody leads: it serves, and what
+//! a leader watches is none of its business. One that leads is ready once its watches know the cluster.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// All checks. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Readiness(Arc<Mutex<Vec<Weak<Entry>>>>);
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    state: Mutex<Result<(), String>>,
+}
+
+impl Readiness {
+    /// Adds a check, which does not hold yet.
+    pub(crate) fn check(&self, name: &'static str) -> Check {
+        let entry = Arc::new(Entry { name, state: Mutex::new(Err("not yet".to_owned())) });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&entry));
+        Check(entry)
+    }
+
+    /// A line for each check, in the form of the API server's own `/readyz?verbose`.
+    ///
+    /// # Errors
+    /// The same lines, where a check does not hold.
+    pub(crate) fn report(&self) -> Result<String, String> {
+        let mut entries = self.entries();
+        entries.sort_by_key(|entry| entry.name);
+        let (mut lines, mut ready) = (String::new(), true);
+        for entry in entries {
+            let state = entry.state.lock().unwrap_or_else(PoisonError::into_inner);
+            ready &= state.is_ok();
+            // Writing to a string cannot fail.
+            let _ = match &*state {
+                Ok(()) => writeln!(lines, "[+]{} ok", entry.name),
+                Err(why) => writeln!(lines, "[-]{} failed: {why}", entry.name),
+            };
+        }
+        if ready { Ok(lines + "readyz check passed\n") } else { Err(lines + "readyz check failed\n") }
+    }
+
+    /// The checks that are kept. The others are forgotten.
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        *all = kept.iter().map(Arc::downgrade).collect();
+        kept
+    }
+}
+
+/// One part's word on whether it is ready, for as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Check(Arc<Entry>);
+
+impl Check {
+    /// It is ready.
+    pub(crate) fn pass(&self) {
+        self.set(Ok(()));
+    }
+
+    /// It is not, because of `why`: a clause for a person, without what an error may carry.
+    pub(crate) fn fail(&self, why: &str) {
+        self.set(Err(why.to_owned()));
+    }
+
+    fn set(&self, state: Result<(), String>) {
+        *self.0.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_when_every_check_that_is_kept_holds() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.report(), Ok("readyz check passed\n".to_owned()));
+        let (nodes, webhook) = (readiness.check("nodes"), readiness.check("webhook"));
+        nodes.pass();
+        webhook.fail("no certificate");
+        let lines = "[+]nodes ok\n[-]webhook failed: no certificate\nreadyz check failed\n";
+        assert_eq!(readiness.report(), Err(lines.to_owned()));
+        drop(webhook);
+        assert_eq!(readiness.report(), Ok("[+]nodes ok\nreadyz check passed\n".to_owned()));
+    }
+
+    #[test]
+    fn a_check_does_not_hold_before_it_says_so() {
+        let readiness = Readiness::default();
+        let _webhook = readiness.check("webhook");
+        assert_eq!(readiness.report(), Err("[-]webhook failed: not yet\nreadyz check failed\n".to_owned()));
+    }
+}
