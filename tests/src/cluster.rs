@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     async fn install(&self) {
-        for object in manifests::all() {
+        for object in manifests::prerequisites() {
             self.apply(&object).await;
         }
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());

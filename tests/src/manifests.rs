@@ -4,16 +4,44 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::Resource;
 use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// The kinds that make the program run in the cluster. Tests run it themselves.
+const RUNNING_IT: [&str; 5] =
+    ["Deployment", "PodDisruptionBudget", "ResourceQuota", "Service", "ValidatingWebhookConfiguration"];
+
+/// Where the manifests are.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
+}
+
 /// Everything, in the order of the kustomization.
 pub fn all() -> Vec<DynamicObject> {
-    let list = read("kustomization.yaml");
+    files_of("kustomization.yaml").iter().map(|file| serde_json::from_value(read(file)).unwrap()).collect()
+}
+
+/// What the reconciler needs of a cluster, wherever it runs.
+pub fn prerequisites() -> Vec<DynamicObject> {
+    let is_one = |object: &DynamicObject| !RUNNING_IT.contains(&object.types.as_ref().unwrap().kind.as_str());
+    all().into_iter().filter(is_one).collect()
+}
+
+/// The files that a kustomization lists, by their paths below [`folder`].
+pub fn files_of(kustomization: &str) -> Vec<String> {
+    let list = read(kustomization);
+    let parent = kustomization.strip_suffix("kustomization.yaml").unwrap();
     let files = list["resources"].as_array().expect("the kustomization lists resources");
-    files.iter().map(|file| serde_json::from_value(read(file.as_str().unwrap())).unwrap()).collect()
+    files.iter().map(|file| format!("{parent}{}", file.as_str().unwrap())).collect()
+}
+
+/// A file below [`folder`].
+pub fn read(file: &str) -> Value {
+    let path = folder().join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Who the reconciler is.
@@ -23,7 +51,8 @@ pub fn service_account() -> ServiceAccount {
 
 /// What the reconciler may do in all namespaces.
 pub fn cluster_role() -> ClusterRole {
-    the_one()
+    let name = service_account().name_any();
+    all_of::<ClusterRole>().into_iter().find(|role| role.name_any() == name).expect("the reconciler's role")
 }
 
 /// What the reconciler may do, in the cluster and in namespaces.
@@ -34,21 +63,15 @@ pub fn rules() -> Vec<PolicyRule> {
 }
 
 /// The only object of its kind.
-fn the_one<K: Resource<DynamicType = ()> + DeserializeOwned>() -> K {
+pub fn the_one<K: Resource<DynamicType = ()> + DeserializeOwned>() -> K {
     let mut found = all_of::<K>();
     assert_eq!(found.len(), 1, "one {}", K::kind(&()));
     found.remove(0)
 }
 
 /// The objects of a kind.
-fn all_of<K: Resource<DynamicType = ()> + DeserializeOwned>() -> Vec<K> {
+pub fn all_of<K: Resource<DynamicType = ()> + DeserializeOwned>() -> Vec<K> {
     let is_wanted =
         |object: &DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == K::kind(&()));
     all().into_iter().filter(is_wanted).map(|object| object.try_parse().unwrap()).collect()
-}
-
-fn read(file: &str) -> Value {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(file);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -165,6 +165,11 @@ pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
     Some(run("kubectl".into(), cluster.kubeconfig(), args).await)
 }
 
+/// Runs kubectl with a kubeconfig of its own. Ask [`has_kubectl`] first.
+pub async fn kubectl_at(kubeconfig: &Path, args: &[&str]) -> Outcome {
+    run("kubectl".into(), kubeconfig, args).await
+}
+
 /// A command that talks for as long as it runs. It is killed when dropped.
 pub struct Talk {
     child: Child,

@@ -1,0 +1,23 @@
+# The image of nm-reconciler: a static program on nothing. docs/image.md says how to build it, also without Docker.
+ARG RUST_VERSION=1.95
+
+# Alpine's Rust builds for musl, and so without shared libraries, on every architecture that it runs on.
+FROM docker.io/library/rust:${RUST_VERSION}-alpine AS build
+WORKDIR /source
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
+    cargo build --locked --profile image -p nm-reconciler && cp target/image/nm-reconciler /nm-reconciler
+
+FROM scratch
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="nm-reconciler" \
+      org.opencontainers.image.description="Cordons nodes, evicts their pods and gives them back" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY LICENSE /LICENSE
+COPY --from=build /nm-reconciler /nm-reconciler
+USER 65532:65532
+EXPOSE 8080 9443
+ENTRYPOINT ["/nm-reconciler"]
