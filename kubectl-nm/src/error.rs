@@ -106,6 +106,10 @@ pub(crate) enum Error {
 impl Error {
     /// What an error of the client means. `asked` is what was asked for, as RBAC words it.
     pub(crate) fn from_client(error: kube::Error, asked: &str, server: &str) -> Self {
+        let error = match ConnectionError::of_credentials(error, server) {
+            Ok(error) => return Self::Connection(error),
+            Err(error) => error,
+        };
         let server = server.to_owned();
         match error {
             kube::Error::Api(status) if means_not_installed(&status) => Self::NotInstalled { server },
@@ -170,6 +174,8 @@ impl Error {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
+            // The program may have its bad moments too; and somebody may log in meanwhile.
+            Self::Connection(error) => error.is_about_credentials(),
             Self::Server { status, .. } => status.code >= 500 || matches!(status.code, 0 | 408 | 410 | 429),
             _ => false,
         }

@@ -22,14 +22,14 @@ const F12: &str = "\x1b[24~";
 type End = fn(&Terminal);
 
 /// The plugin in a terminal of 24 rows and 100 columns.
-fn plugin(kubeconfig: &Path, args: &[&str], env: &[(&str, &str)]) -> Terminal {
+pub(crate) fn plugin(kubeconfig: &Path, args: &[&str], env: &[(&str, &str)]) -> Terminal {
     let kubeconfig = kubeconfig.to_str().unwrap();
     let env = [&[("KUBECONFIG", kubeconfig)], env].concat();
     Terminal::run(&program("kubectl-nm"), args, &env, 24, 100)
 }
 
 /// Waits until the dashboard has the screen and says that what it shows is so now.
-async fn live(terminal: &Terminal) {
+pub(crate) async fn live(terminal: &Terminal) {
     terminal
         .until("a live dashboard", |screen| screen.alternate_screen() && screen.contents().contains("live"))
         .await;

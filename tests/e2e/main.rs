@@ -10,6 +10,7 @@ mod answers_played;
 mod budgets;
 mod comes_back;
 mod dashboard;
+mod dashboard_surroundings;
 mod drain_spec;
 mod ended_midway;
 mod grace;

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use tokio::sync::watch;
 
@@ -16,6 +18,19 @@ const SCROLLBACK: usize = 1000;
 /// What a program asks that wants to know where the cursor is.
 const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
 
+/// A terminal's emulator, with its clipboard.
+type Emulator = vt100::Parser<Clipboard>;
+
+/// What programs put on the clipboard of the terminal (OSC 52), as they encode it.
+#[derive(Debug, Default)]
+struct Clipboard(Vec<u8>);
+
+impl vt100::Callbacks for Clipboard {
+    fn copy_to_clipboard(&mut self, _: &mut vt100::Screen, _: &[u8], encoded: &[u8]) {
+        self.0 = encoded.to_vec();
+    }
+}
+
 /// A terminal in which one program runs.
 pub struct Terminal {
     master: Box<dyn MasterPty + Send>,
@@ -24,7 +39,7 @@ pub struct Terminal {
     keys: Arc<Mutex<Box<dyn Write + Send>>>,
     child: Option<Box<dyn Child + Send + Sync>>,
     process: u32,
-    parser: Arc<Mutex<vt100::Parser>>,
+    parser: Arc<Mutex<Emulator>>,
     drawn: watch::Receiver<u64>,
     modes: String,
 }
@@ -44,7 +59,12 @@ impl Terminal {
         let modes = modes(&*pair.master);
         let child = pair.slave.spawn_command(command).unwrap();
         let process = child.process_id().unwrap();
-        let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, SCROLLBACK)));
+        let parser = Arc::new(Mutex::new(Emulator::new_with_callbacks(
+            rows,
+            columns,
+            SCROLLBACK,
+            Clipboard::default(),
+        )));
         let keys = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let (draw, drawn) = watch::channel(0);
         let from = pair.master.try_clone_reader().unwrap();
@@ -86,6 +106,15 @@ impl Terminal {
     /// The text on the screen.
     pub fn screen(&self) -> String {
         self.parser().screen().contents()
+    }
+
+    /// What was copied last.
+    ///
+    /// # Panics
+    /// If it is not encoded as text is on its way to a clipboard.
+    pub fn copied(&self) -> String {
+        let encoded = self.parser().callbacks().0.clone();
+        String::from_utf8(STANDARD.decode(encoded).expect("base64")).expect("text")
     }
 
     /// Looks at the screen with everything that it knows, such as colours.
@@ -161,7 +190,7 @@ impl Terminal {
         left
     }
 
-    fn parser(&self) -> std::sync::MutexGuard<'_, vt100::Parser> {
+    fn parser(&self) -> std::sync::MutexGuard<'_, Emulator> {
         self.parser.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -185,7 +214,7 @@ fn modes(master: &dyn MasterPty) -> String {
 /// Draws what the program writes, and answers what it asks.
 fn read(
     mut from: Box<dyn Read + Send>,
-    parser: &Mutex<vt100::Parser>,
+    parser: &Mutex<Emulator>,
     keys: &Mutex<Box<dyn Write + Send>>,
     drawn: &watch::Sender<u64>,
 ) {

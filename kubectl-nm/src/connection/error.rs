@@ -45,7 +45,7 @@ pub(crate) enum ConnectionError {
     #[error("error: the kubeconfig cannot be used: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     /// Credentials or certificates cannot be used.
-    #[error("error: cannot prepare the connection to {server}: {}", reason(.source))]
+    #[error("error: {} (for the connection to {server})", reason(.source))]
     Client {
         /// The address of the server.
         server: String,
@@ -55,6 +55,23 @@ pub(crate) enum ConnectionError {
 }
 
 impl ConnectionError {
+    /// The error of a request, if what it lacks is credentials that a program was to bring: it runs again when they expire.
+    ///
+    /// # Errors
+    ///
+    /// With the error as it was, if it is another.
+    pub(crate) fn of_credentials(error: kube::Error, server: &str) -> Result<Self, kube::Error> {
+        match auth_error(&error) {
+            Some(_) => Ok(Self::Client { server: server.to_owned(), source: Box::new(error) }),
+            None => Err(error),
+        }
+    }
+
+    /// Whether credentials are missing that a program was to bring.
+    pub(crate) fn is_about_credentials(&self) -> bool {
+        matches!(self, Self::Client { source, .. } if auth_error(source).is_some())
+    }
+
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<String> {
         let known = |names: &[String]| match names {
@@ -70,7 +87,7 @@ impl ConnectionError {
             }
             Self::Unknown { known: names, .. } => known(names),
             Self::NoServer(_) => String::from("set clusters[].cluster.server in it, or pass --server"),
-            Self::Client { source, .. } if matches!(**source, kube::Error::Auth(_)) => String::from(
+            _ if self.is_about_credentials() => String::from(
                 "the kubeconfig gets its credentials from a program: does `kubectl version` work?",
             ),
             Self::ImpersonationWithoutUser
@@ -87,17 +104,27 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 /// What keeps a client from being made. What a credential program printed on stdout may be a credential, so it is not
-/// repeated; its stderr is meant for people.
+/// repeated, nor are its arguments and environment; its stderr is meant for people.
 fn reason(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+    const PROGRAM: &str = "the kubeconfig's credential program";
+    match auth_error(error) {
+        Some(AuthError::AuthExecRun { out, .. }) => {
+            // Empty where it spoke for itself.
             let said = String::from_utf8_lossy(&out.stderr);
-            format!("the program that the kubeconfig names for credentials failed ({}): {said}", out.status)
+            let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
+            format!("{PROGRAM} failed ({}){said}", out.status)
         }
-        kube::Error::Auth(AuthError::AuthExecStart(error)) => {
-            format!("the program that the kubeconfig names for credentials cannot be run: {error}")
-        }
-        other => other.to_string(),
+        Some(AuthError::AuthExecStart(error)) => format!("{PROGRAM} cannot be run: {error}"),
+        _ => error.to_string(),
+    }
+}
+
+/// What is wrong with credentials, when a client is made or when they are to be renewed for a request.
+fn auth_error(error: &kube::Error) -> Option<&AuthError> {
+    match error {
+        kube::Error::Auth(error) => Some(error),
+        kube::Error::Service(error) => error.downcast_ref(),
+        _ => None,
     }
 }
 
@@ -110,19 +137,30 @@ mod tests {
     fn a_credential_program_that_fails_is_quoted_without_its_credentials() {
         use std::os::unix::process::ExitStatusExt;
 
-        let output = std::process::Output {
-            status: std::process::ExitStatus::from_raw(3 << 8),
-            stdout: b"SECRET".to_vec(),
-            stderr: b"no luck".to_vec(),
+        let failed = |stderr: &str| {
+            let output = std::process::Output {
+                status: std::process::ExitStatus::from_raw(3 << 8),
+                stdout: b"SECRET".to_vec(),
+                stderr: stderr.as_bytes().to_vec(),
+            };
+            AuthError::AuthExecRun { cmd: "TOKEN=SECRET login".into(), out: Box::new(output) }
         };
-        let failed = AuthError::AuthExecRun { cmd: "TOKEN=SECRET login".into(), out: Box::new(output) };
-        let source = Box::new(kube::Error::Auth(failed));
-        let error = ConnectionError::Client { server: "https://c".into(), source };
-        assert_eq!(
-            error.to_string(),
-            "error: cannot prepare the connection to https://c: \
-             the program that the kubeconfig names for credentials failed (exit status: 3): no luck"
-        );
-        assert!(error.hint().is_some_and(|hint| hint.contains("kubectl version")));
+        for (error, ending) in [
+            (kube::Error::Auth(failed("no luck\n")), ": no luck"),
+            (kube::Error::Service(Box::new(failed("no luck"))), ": no luck"),
+            (kube::Error::Service(Box::new(failed(""))), ""),
+        ] {
+            let error = ConnectionError::of_credentials(error, "https://c").unwrap();
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "error: the kubeconfig's credential program failed (exit status: 3){ending} \
+                     (for the connection to https://c)"
+                )
+            );
+            assert!(error.hint().is_some_and(|hint| hint.contains("kubectl version")));
+        }
+        let other = kube::Error::Service(Box::new(std::io::Error::other("no route")));
+        assert!(ConnectionError::of_credentials(other, "https://c").is_err());
     }
 }

@@ -9,7 +9,7 @@ pub(crate) enum Effect {
     Open(String),
     /// Watch no node's pods any more.
     Close,
-    /// Begin every watch anew, now.
+    /// Begin every watch anew, now, and draw everything anew.
     Reconnect,
     /// Create these maintenances.
     Start(Vec<NodeMaintenance>),

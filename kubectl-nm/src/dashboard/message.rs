@@ -44,6 +44,8 @@ pub(crate) enum Message {
     },
     /// What became of a command that changes the cluster.
     Done(Result<String, String>),
+    /// What a program that we started, such as one for credentials, would have written on the screen.
+    Overheard(String),
 }
 
 /// What a watch says. Each replaces or amends what was known.

@@ -22,6 +22,7 @@ mod options;
 mod pod_facts;
 mod run;
 mod signals;
+mod streams;
 mod terminal;
 mod update;
 mod view;

@@ -171,9 +171,18 @@ impl Facts {
     }
 }
 
-/// What controls a pod, with the short names that kubectl takes.
+/// The label by which a deployment tells the pods of one of its replica sets from those of another.
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// What controls a pod, with the short names that kubectl takes. For the pods of a deployment that is the deployment,
+/// which undoes what is done to its replica sets.
 fn owner(pod: &Pod) -> String {
     pod::controller(pod).map_or_else(String::new, |owner| {
+        let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+        let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+        if let ("ReplicaSet", Some(deployment)) = (owner.kind.as_str(), deployment) {
+            return format!("deploy/{deployment}");
+        }
         let kind = match owner.kind.as_str() {
             "ReplicaSet" => "rs",
             "StatefulSet" => "sts",
@@ -286,6 +295,22 @@ mod tests {
             let reference =
                 json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true}]);
             let pod = parse(json!({"metadata": {"name": "a", "ownerReferences": reference}}));
+            assert_eq!(Facts::of(&pod).id.owner, owner);
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_deployments_pod_is_the_deployment() {
+        for (kind, name, hash, owner) in [
+            ("ReplicaSet", "front-6c4", "6c4", "deploy/front"),
+            ("ReplicaSet", "front-6c4", "7d5", "rs/front-6c4"),
+            ("ReplicaSet", "6c4", "6c4", "rs/6c4"),
+            ("StatefulSet", "front-6c4", "6c4", "sts/front-6c4"),
+        ] {
+            let reference = json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
+            let labels = json!({"pod-template-hash": hash});
+            let pod =
+                parse(json!({"metadata": {"name": "a", "labels": labels, "ownerReferences": reference}}));
             assert_eq!(Facts::of(&pod).id.owner, owner);
         }
     }

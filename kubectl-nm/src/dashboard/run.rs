@@ -91,7 +91,7 @@ async fn until_ended(
 ) -> Result<Ended, Error> {
     let (to, mut messages) = mpsc::channel(WAITING);
     let mut signals = Signals::listen().map_err(Error::Screen)?;
-    let mut screen = Screen::take(look.mouse).map_err(Error::Screen)?;
+    let mut screen = Screen::take(look.mouse, to.clone()).map_err(Error::Screen)?;
     let model = Model::new(Options {
         nodes: outlook.nodes().to_vec(),
         context: cluster.context().to_owned(),
@@ -212,7 +212,11 @@ impl Dashboard<'_> {
             match effect {
                 Effect::Open(node) => self.feeds.open(&node),
                 Effect::Close => self.feeds.close(),
-                Effect::Reconnect => self.feeds.reconnect(),
+                Effect::Reconnect => {
+                    self.feeds.reconnect();
+                    // Whoever wants everything anew may have had something written across the picture.
+                    screen.wipe()?;
+                }
                 // The last lock on the door; nothing offers them then.
                 Effect::Start(_) | Effect::Stop(_) if self.readonly => {}
                 Effect::Start(wanted) => {

@@ -1,7 +1,8 @@
 //! The one place that takes the terminal's screen and gives it back.
 //!
 //! Whatever ends the program, the terminal is as it was: [`Screen`] gives it back when it is dropped, and a panic hook
-//! does before the panic is told. Signals are the run loop's to hear; it drops the screen.
+//! does before the panic is told. Signals are the run loop's to hear; it drops the screen. What other programs would write
+//! on it is [`streams`]' to keep off.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Once;
@@ -17,6 +18,10 @@ use crossterm::terminal::{
 use crossterm::{execute, queue, style, terminal};
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
+use tokio::sync::mpsc::Sender;
+
+use super::message::Message;
+use super::streams;
 
 /// A frame is written at once; this is more than any has.
 const FRAME_BYTES: usize = 256 * 1024;
@@ -34,19 +39,21 @@ type Drawn = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 pub(crate) struct Screen {
     terminal: Drawn,
     mouse: bool,
+    /// Who is told what others would have written on it.
+    to: Sender<Message>,
 }
 
 impl Screen {
-    /// Takes the screen.
+    /// Takes the screen. What programs that we start say meanwhile goes to `to`.
     ///
     /// # Errors
     ///
     /// When the terminal does not do as it is told.
-    pub(crate) fn take(mouse: bool) -> io::Result<Self> {
+    pub(crate) fn take(mouse: bool, to: Sender<Message>) -> io::Result<Self> {
         give_back_on_panic();
         // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes know what to use.
         style::force_color_output(true);
-        let mut screen = Self { terminal: blank()?, mouse };
+        let mut screen = Self { terminal: blank()?, mouse, to };
         screen.enter()?;
         Ok(screen)
     }
@@ -72,6 +79,19 @@ impl Screen {
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
         self.terminal.draw(draw)?;
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+    }
+
+    /// Has the next frame drawn as a whole, whatever others did to the screen.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal is gone.
+    pub(crate) fn wipe(&mut self) -> io::Result<()> {
+        // (`Terminal::clear` would ask where the cursor is, and wait for the answer.)
+        self.terminal = blank()?;
+        // The frame that follows ends the update, so that nobody sees an empty screen.
+        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate, Clear(ClearType::All))?;
+        self.terminal.hide_cursor()
     }
 
     /// Puts a text on the clipboard of the user's terminal, also through ssh (OSC 52).
@@ -109,15 +129,15 @@ impl Screen {
 
     fn enter(&mut self) -> io::Result<()> {
         TAKEN.store(true, SeqCst);
+        streams::divert(self.to.clone())?;
         terminal::enable_raw_mode()?;
-        // The next frame is drawn as a whole. (`Terminal::clear` would ask where the cursor is, and wait for the answer.)
-        self.terminal = blank()?;
         let out = self.terminal.backend_mut();
-        queue!(out, EnterAlternateScreen, EnableBracketedPaste, Clear(ClearType::All))?;
+        queue!(out, EnterAlternateScreen, EnableBracketedPaste)?;
         if self.mouse {
             out.write_all(MOUSE_ON)?;
         }
-        self.terminal.hide_cursor()
+        out.flush()?;
+        self.wipe()
     }
 }
 
@@ -143,6 +163,7 @@ fn give_back() {
     let _ = out.write_all(MOUSE_OFF);
     let _ = execute!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
+    streams::restore();
 }
 
 /// Has a panic, in whatever task, told on the screen where it can be read.

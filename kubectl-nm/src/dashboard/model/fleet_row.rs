@@ -162,6 +162,11 @@ impl FleetRow {
         }
     }
 
+    /// Whether its pods have been counted: before its turn, nobody knows how many there are to move.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(self.state, NodeState::Requested | NodeState::Queued)
+    }
+
     /// For how many seconds it has been going on, or went on.
     pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
         Some(self.ended.unwrap_or(now).duration_since(self.begun?).as_secs())
@@ -190,11 +195,20 @@ fn why(maintenance: &NodeMaintenance, state: NodeState) -> String {
         }
         (NodeState::Stopping, _) => String::from("the node is being given back"),
         (NodeState::Done | NodeState::Idle, _) => String::new(),
+        (NodeState::Queued, _) if !status.last_error.is_empty() => place_first(&status.last_error),
         _ if !status.last_error.is_empty() => status.last_error.clone(),
-        _ if state == NodeState::Queued => {
-            condition(maintenance, "Drained").map(|condition| condition.message.clone()).unwrap_or_default()
-        }
+        (NodeState::Queued, _) => condition(maintenance, "Drained")
+            .map(|condition| place_first(&condition.message))
+            .unwrap_or_default(),
         _ => String::new(),
+    }
+}
+
+/// Why a node waits, with its place in line before the reason that all in line have in common.
+fn place_first(why: &str) -> String {
+    match why.rsplit_once(": ") {
+        Some((reason, place)) if place.ends_with(" in line") => format!("{place}: {reason}"),
+        _ => why.to_owned(),
     }
 }
 
@@ -226,5 +240,24 @@ impl Row for FleetRow {
 
     fn is_blocked(&self) -> bool {
         self.blocked > 0 || self.state == NodeState::Failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place_first;
+
+    #[test]
+    fn who_waits_in_line_is_told_its_place_before_what_may_be_cut_off() {
+        for (why, told) in [
+            (
+                "5 of 20 nodes are unavailable: place 2 in line",
+                "place 2 in line: 5 of 20 nodes are unavailable",
+            ),
+            ("the lease is held by x: until noon", "the lease is held by x: until noon"),
+            ("", ""),
+        ] {
+            assert_eq!(place_first(why), told);
+        }
     }
 }

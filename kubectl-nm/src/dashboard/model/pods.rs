@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::drain_plan::Verdict;
-use nm_shared::{BlockedPod, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
 
 use super::listing::{Listing, Row};
 use super::pod_row::{Place, PodRow, Stand};
@@ -196,6 +196,8 @@ struct Common {
     all_asked: bool,
     /// Whether it counts more blocked pods than it lists.
     unlisted: bool,
+    /// Which pods go first.
+    order: DrainOrder,
 }
 
 /// What a status says of pods, by namespace and name.
@@ -223,6 +225,7 @@ impl<'a> Told<'a> {
                 in_maintenance: true,
                 all_asked: counts.waiting == 0 && counts.evicting > 0,
                 unlisted: counts.blocked > listed,
+                order: spec(Some(maintenance)).order,
             },
             blocked: blocked.collect(),
             migrating: migrating.collect(),
@@ -298,6 +301,9 @@ fn stand(Seen { facts, verdict }: &Seen, told: &Told<'_>, now: Timestamp) -> Sta
         (Place::Waiting, None) if told.common.all_asked => Stand::at(Place::Evicting),
         (Place::Waiting, None) if told.common.unlisted => {
             Stand { message: String::from("or blocked: the status does not list all"), ..seen }
+        }
+        (Place::Waiting, None) if told.common.order == DrainOrder::PriorityAscending => {
+            Stand { message: String::from("not asked to go yet: lower priorities go first"), ..seen }
         }
         (_, None) => seen,
     }

@@ -189,3 +189,17 @@ fn without_the_right_to_list_pods_the_status_is_shown_and_pods_that_leave_it_wen
     pods.rejoin(Some(&pending(&["b"])), now());
     assert_eq!(told(&pods), ["BLOCKED b m", "GONE a"]);
 }
+
+#[test]
+fn a_pod_that_waits_for_those_of_a_lower_priority_says_so() {
+    for (order, said) in [
+        ("PriorityAscending", "WAITING w not asked to go yet: lower priorities go first"),
+        ("None", "WAITING w"),
+    ] {
+        let mut maintenance = running(&json!({"podCounts": {"waiting": 1}}));
+        maintenance.spec.drain = serde_json::from_value(json!({"order": order})).unwrap();
+        let mut pods = Pods::default();
+        pods.see_all(&[plain("w")], Some(&maintenance), now());
+        assert_eq!(told(&pods), [said]);
+    }
+}

@@ -104,13 +104,13 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
 fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     match budget_of(case.message) {
         Some(budget) => {
-            let scaled = case.owner.unwrap_or("its pods");
+            let scaled = case.owner.unwrap_or("what owns it");
             (
                 format!("Scale {scaled} up, or relax its budget"),
                 format!("{kubectl_in} edit pdb {}", quoted(budget)),
             )
         }
-        None => ("Scale its owner up, or relax its budget".into(), format!("{kubectl_in} get pdb")),
+        None => ("Scale what owns it up, or relax its budget".into(), format!("{kubectl_in} get pdb")),
     }
 }
 
@@ -144,6 +144,9 @@ pub(crate) fn in_short(namespace: &str, reason: BlockReason, message: &str) -> S
         (BlockReason::DisruptionBudget, Some(name), None) => {
             let rest = message.split_once(name).map_or("", |(_, rest)| rest).trim_end_matches('.');
             format!("PDB {namespace}/{name}{rest}")
+        }
+        (BlockReason::Finalizers, ..) if message.contains(": ") => {
+            format!("held by finalizers {}", message.rsplit_once(": ").map_or("", |(_, them)| them))
         }
         _ if message.is_empty() => words(reason).to_owned(),
         _ => message.to_owned(),

@@ -38,7 +38,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             model.say(words);
             Vec::new()
         }
-        Message::Done(Err(words)) => {
+        Message::Done(Err(words)) | Message::Overheard(words) => {
             model.complain(words);
             Vec::new()
         }

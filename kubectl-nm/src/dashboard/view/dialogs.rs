@@ -23,8 +23,11 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
         Dialog::Start(dialog) => {
             let plan = plan(model, dialog);
             let count = plan.nodes.len();
-            let title =
-                if count == 1 { String::from("start 1 node") } else { format!("start {count} nodes") };
+            let title = match count {
+                0 => String::from("put nodes into maintenance"),
+                1 => String::from("start 1 node"),
+                count => format!("start {count} nodes"),
+            };
             boxed(pen, area, &title, &start_lines(dialog, &plan, pen.glyphs.caret));
         }
         Dialog::Stop(dialog) => {

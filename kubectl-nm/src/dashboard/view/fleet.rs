@@ -90,7 +90,6 @@ fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<Wha
 fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) -> (String, Tone) {
     let (glyph, tone) = pen.glyphs.node(row.state);
     let in_maintenance = row.state != NodeState::Idle;
-    let has_begun = !matches!(row.state, NodeState::Requested | NodeState::Queued);
     let text = match column.what {
         What::Node => return (row.node.clone(), Tone::Strong),
         What::State => return (format!("{glyph}{}", row.state.word()), tone),
@@ -100,8 +99,8 @@ fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) ->
             return (row.why(model.now).to_owned(), tone);
         }
         _ if !in_maintenance => String::from("-"),
-        What::Percent if row.pods == 0 && !has_begun => String::from("   -"),
-        What::Pods if row.pods == 0 && !has_begun => String::from("-"),
+        What::Percent if row.pods == 0 && !row.has_begun() => String::from("   -"),
+        What::Pods if row.pods == 0 && !row.has_begun() => String::from("-"),
         What::Bar => format!("[{}]", pen.bar(row.gone, row.pods, column.width - 2)),
         What::Percent => format!("{:>3}%", row.percent),
         What::Pods => format!("{}/{}", row.gone, row.pods),
@@ -115,7 +114,7 @@ fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &FleetRow) {
     let (glyph, tone) = pen.glyphs.node(row.state);
     let first = line(area, 0);
     let mut right = first.x + first.width;
-    if row.state != NodeState::Idle {
+    if row.state != NodeState::Idle && (row.pods > 0 || row.has_begun()) {
         let far = format!("{}% {}/{}", row.percent, row.gone, row.pods);
         right = pen.write_right(first, &far, Tone::Plain);
     }

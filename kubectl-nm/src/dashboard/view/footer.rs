@@ -76,7 +76,11 @@ fn keys(model: &Model) -> Vec<(&'static str, &'static str)> {
     if model.open.is_some() {
         keys.extend([("e", "events"), ("c", "copy"), ("y", "YAML")]);
     } else {
-        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML"), ("Space", "mark")]);
+        keys.extend([("s", "sort"), ("f", "blocked"), ("y", "YAML")]);
+        // Marks are for starting and stopping.
+        if !model.options.readonly {
+            keys.push(("Space", "mark"));
+        }
     }
     keys.push(("p", if model.paused.is_some() { "go on" } else { "pause" }));
     keys

@@ -36,19 +36,23 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
             x = pen.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
         }
     }
+    let room = usize::from((area.x + area.width).saturating_sub(x + 2));
+    pen.write_right(area, &details(model, room), Tone::Quiet);
+}
+
+/// What else there is to know, as far as there is room: what one may do is worth more than the order of rows, and that
+/// more than when anything changed.
+fn details(model: &Model, room: usize) -> String {
+    let readonly = model.options.readonly.then(|| String::from("read-only"));
     let (sort, reversed) = model.sorting();
     let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
     let changed =
         model.links.heard().map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
-    let mut details = vec![sort];
-    details.extend(changed);
-    if model.options.readonly {
-        details.push(String::from("read-only"));
-    }
-    let details = format!("{}  ", details.join("  "));
-    if usize::from(x) + 2 + details.len() <= usize::from(area.x + area.width) {
-        pen.write_right(area, &details, Tone::Quiet);
-    }
+    let (readonly, sort) = (readonly.as_slice(), [sort]);
+    let details =
+        [[&sort, changed.as_slice(), readonly].concat(), [&sort, readonly].concat(), readonly.to_vec()];
+    let lines = details.iter().map(|details| format!("{}  ", details.join("  ")));
+    lines.into_iter().find(|line| line.len() <= room).unwrap_or_default()
 }
 
 /// How many rows there are, and what keeps others from being shown.

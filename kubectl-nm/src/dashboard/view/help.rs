@@ -19,7 +19,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("Tab", "scroll the side pane, or the rows again"),
     ("c", "copy the suggested command, or the row"),
     ("p", "let the picture stand still, or go on"),
-    ("r", "connect anew"),
+    ("r", "connect and draw anew"),
     ("", ""),
     ("", "Doing"),
     ("n", "put nodes into maintenance"),

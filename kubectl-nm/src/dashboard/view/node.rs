@@ -32,8 +32,8 @@ const COLUMNS: [Column<What>; 5] = [
     Column::new(What::Detail, "DETAIL", 14, 4, 5),
 ];
 
-/// With fewer columns owners are not shown.
-const WITH_OWNERS_FROM: u16 = 100;
+/// With fewer columns owners are not shown: the end of a pod's name, which tells it from its brothers, needs the room.
+const WITH_OWNERS_FROM: u16 = 120;
 
 /// The pods.
 pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {

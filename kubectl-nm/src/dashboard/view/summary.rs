@@ -109,14 +109,18 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, are
         let width = (area.width / 5).min(40);
         x = pen.write(area, x, &format!("[{}]", pen.bar(row.gone, row.pods, width)), Tone::Plain) + 1;
     }
-    x = pen.write(area, x, &format!("{}% {}/{}", row.percent, row.gone, row.pods), Tone::Strong) + 2;
+    let far = match row.pods {
+        0 if !row.has_begun() => String::from("not begun"),
+        _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
+    };
+    x = pen.write(area, x, &far, Tone::Strong) + 2;
     let PodCounts { evicting, terminating, blocked, migrating, waiting, skipped, .. } =
         status(maintenance).pod_counts;
     if blocked > 0 {
         x = pen.write(area, x, &format!("BLOCKED {blocked}"), Tone::Bad) + 2;
     }
     if matches!(row.state, NodeState::Draining | NodeState::Blocked) {
-        x = pen.write(area, x, &format!("ETA {}", eta(model, maintenance, &row)), Tone::Plain) + 2;
+        x = pen.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
     for (count, word, tone) in [
         (terminating, "ending", Tone::Busy),
@@ -138,9 +142,10 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let unblocked = row.pods - row.gone - row.blocked;
     let left = since.and_then(|since| pace::estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
-        (None, _) => String::from("-"),
-        (Some(left), 0) => format!("~{}", age(left.as_secs())),
-        (Some(left), _) => format!("~{} (unblocked)", age(left.as_secs())),
+        (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
+        (None, _) => String::from("ETA -"),
+        (Some(left), 0) => format!("ETA ~{}", age(left.as_secs())),
+        (Some(left), _) => format!("ETA ~{} (unblocked)", age(left.as_secs())),
     }
 }
 
@@ -148,10 +153,10 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, ar
     let Some(pace) = model.fleet.pace(&uid(maintenance)) else { return };
     let room = area.width.saturating_sub(30).min(SPARKS);
     let steps = pace.steps(usize::from(room));
-    let most = steps.iter().copied().max().unwrap_or(0).max(1);
+    let most = steps.iter().copied().max().unwrap_or(0);
     let top = pen.glyphs.sparks.len() - 1;
     let spark = |step: &i32| {
-        let height = usize::try_from(*step).unwrap_or(0) * top / usize::try_from(most).unwrap_or(1);
+        let height = usize::try_from(*step).unwrap_or(0) * top / usize::try_from(most.max(1)).unwrap_or(1);
         pen.glyphs.sparks[if *step > 0 { height.max(1) } else { 0 }]
     };
     let sparks: String = steps.iter().map(spark).collect();
@@ -165,7 +170,8 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, ar
 /// What one should know about what is shown.
 pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     if let Freshness::Stale { error, .. } = model.freshness() {
-        pen.write(area, area.x + 1, &format!("Not connected, trying again: {error}"), Tone::Bad);
+        let cause = error.trim_start_matches("error: ");
+        pen.write(area, area.x + 1, &format!("Not connected, trying again: {cause}"), Tone::Bad);
         return;
     }
     let Some(open) = &model.open else { return };
@@ -175,7 +181,9 @@ pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
         return;
     }
     let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
-        pen.write(area, area.x + 1, "Not in maintenance. [n] starts one", Tone::Plain);
+        let words =
+            if model.options.readonly { "Not in maintenance." } else { "Not in maintenance. [n] starts one" };
+        pen.write(area, area.x + 1, words, Tone::Plain);
         return;
     };
     let tone = if row.state == NodeState::Failed { Tone::Bad } else { Tone::Plain };

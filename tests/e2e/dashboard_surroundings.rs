@@ -1,0 +1,218 @@
+//! What the dashboard stands in: terminals of every kind, credential plugins that talk, and a server that falls silent.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::program;
+use nm_tests::terminal::Terminal;
+use nm_tests::until::PATIENCE;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::dashboard::{live, plugin};
+use crate::{only_sandbox, start};
+
+/// A credential plugin that asks for a password on its first run. What it brings has expired, so that it runs for every
+/// request; while there is a file `expired` beside it, it wants to ask again, and fails if nobody answers.
+const CREDENTIAL_PLUGIN: &str = r#"#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+if [ -e expired ]; then
+    echo 'visit https://login.example' >&2
+    printf 'Code: ' >&2
+    read -r code || exit 9
+    echo "answered $code" >> answers
+fi
+if [ ! -e known ]; then
+    printf 'Password: ' >&2
+    read -r password || exit 9
+    echo "$password" > known
+fi
+cat credential
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_asked_for_before_the_screen_is_taken_and_never_on_it() {
+    let Some(cluster) = only_sandbox(1, "the kubeconfig has to carry a token").await else { return };
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let files = tempfile::tempdir().unwrap();
+    let kubeconfig = with_credential_plugin(&cluster, files.path());
+    let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
+    terminal.until_shown("Password:").await;
+    assert!(!terminal.look(vt100::Screen::alternate_screen));
+    terminal.press("open sesame\n");
+    live(&terminal).await;
+    terminal.until_shown(node).await;
+    assert_eq!(std::fs::read_to_string(files.path().join("known")).unwrap(), "open sesame\n");
+
+    std::fs::write(files.path().join("expired"), "").unwrap();
+    terminal.press("r");
+    let stale = |screen: &vt100::Screen| {
+        let shown = screen.contents();
+        shown.contains("STALE") && shown.contains("credential program failed (exit status: 9)")
+    };
+    terminal.until("a stale picture that says why", stale).await;
+    terminal
+        .until("the plugin's words in the last line", |screen| {
+            let shown = screen.contents();
+            let said: Vec<&str> = shown.lines().filter(|line| line.contains("Code:")).collect();
+            matches!(said[..], [only] if shown.lines().last() == Some(only) && only.contains("login.example"))
+        })
+        .await;
+    terminal.press("?");
+    terminal.until_shown("Esc closes").await;
+    assert!(!files.path().join("answers").exists(), "keys are the dashboard's alone");
+    terminal.press("q");
+
+    std::fs::remove_file(files.path().join("expired")).unwrap();
+    terminal.press("r");
+    live(&terminal).await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+    // That is said on standard error.
+    terminal.until_shown("kubectl nm watch").await;
+    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+}
+
+/// A kubeconfig whose credentials come from [`CREDENTIAL_PLUGIN`].
+fn with_credential_plugin(cluster: &Cluster, folder: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+
+    let mut kubeconfig: Value =
+        serde_saphyr::from_str(&std::fs::read_to_string(cluster.kubeconfig()).unwrap()).unwrap();
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"token": kubeconfig["users"][0]["user"]["token"], "expirationTimestamp": "2020-01-01T00:00:00Z"},
+    });
+    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
+    let script = folder.join("login");
+    std::fs::write(&script, CREDENTIAL_PLUGIN).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    kubeconfig["users"][0]["user"] = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": script, "interactiveMode": "IfAvailable",
+    }});
+    let path = folder.join("kubeconfig");
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_falls_silent_makes_the_picture_stale_and_one_that_speaks_again_live() {
+    let files = tempfile::tempdir().unwrap();
+    let kubeconfig = files.path().join("kubeconfig");
+    let server = server(&kubeconfig).await;
+    let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
+    live(&terminal).await;
+    // Its connections stay: nothing tells that nobody is there any more.
+    signal(&server, "STOP").await;
+    let stale = |screen: &vt100::Screen| {
+        let shown = screen.contents();
+        shown.contains("STALE") && shown.contains("Not connected") && !shown.contains("live")
+    };
+    terminal.until("a stale picture", stale).await;
+    signal(&server, "CONT").await;
+    live(&terminal).await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+}
+
+/// A sandbox in a process of its own, which can be stopped as a machine can.
+async fn server(kubeconfig: &Path) -> Child {
+    let mut server = Command::new(program("nm-sandbox"))
+        .args(["up", "--nodes", "1", "--pods", "0", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts").unwrap().unwrap();
+    server
+}
+
+async fn signal(process: &Child, name: &str) {
+    let process = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", name, &process]).status().await.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_colours_the_selected_row_is_reversed() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    for (args, env) in [(&["watch"][..], &[("NO_COLOR", "1")][..]), (&["watch", "--color", "never"], &[])] {
+        let mut terminal = plugin(cluster.kubeconfig(), args, env);
+        live(&terminal).await;
+        let row = |screen: &vt100::Screen| screen.contents().lines().position(|line| line.contains(node));
+        terminal.until("the node's row", |screen| row(screen).is_some()).await;
+        terminal.look(|screen| {
+            let selected = u16::try_from(row(screen).unwrap()).unwrap();
+            let (rows, columns) = screen.size();
+            for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
+                let cell = screen.cell(y, x).unwrap();
+                assert_eq!(cell.inverse(), y == selected, "{args:?} {y} {x} {}", screen.contents());
+                let colours = (cell.fgcolor(), cell.bgcolor());
+                assert_eq!(colours, (vt100::Color::Default, vt100::Color::Default), "{args:?} {y} {x}");
+            }
+        });
+        terminal.press("q");
+        assert_eq!(terminal.exit_code().await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
+    live(&terminal).await;
+    terminal.until_shown(node).await;
+    terminal.press("c");
+    terminal.until_shown("copied: ").await;
+    let copied = terminal.copied();
+    assert!(copied.starts_with(&format!("{node} REQUESTED")), "{copied}");
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_may_be_of_any_size_and_change_it_at_any_pace() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch", node], &[]);
+    live(&terminal).await;
+    terminal.press("?");
+    for size in 1..150 {
+        terminal.resize(1 + size * 7 % 60, 1 + size * 31 % 220);
+    }
+    terminal.resize(1, 1);
+    terminal.press("q");
+    terminal.press("n");
+    terminal.resize(24, 100);
+    terminal.until_shown("next field").await;
+    terminal.press("\x1b");
+    terminal.until("the node's view", |screen| !screen.contents().contains("next field")).await;
+    terminal.until_shown(node).await;
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_can_only_print_gets_lines() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let mut terminal: Terminal = plugin(cluster.kubeconfig(), &["watch"], &[("TERM", "dumb")]);
+    let shown = terminal.until_shown("Requested").await;
+    assert!(shown.contains(node) && !terminal.look(vt100::Screen::alternate_screen), "{shown}");
+    terminal.press("\x03");
+    assert_eq!(terminal.exit_code().await, 130);
+    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+}
