@@ -6,27 +6,25 @@ use crate::commands::{start::StartArgs, status::StatusArgs, stop::StopArgs, watc
 use crate::connection::ConnectionFlags;
 use crate::output::Colour;
 
-const ABOUT: &str = "\
-Put nodes into maintenance and see how it goes.
+/// The help of the whole, which is to fit a terminal of 24 lines and 80 columns.
+const HELP: &str = "\
+{about}
 
-A node in maintenance is cordoned and its pods are moved away through the Eviction API; when the
-maintenance is stopped, the node is given back exactly as it was. A maintenance is an object of
-the cluster (NodeMaintenance), so it goes on when this program has ended.";
+{usage-heading} kubectl nm COMMAND [FLAGS]
 
-const EXAMPLES: &str = "\
+{subcommands}
+
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
-  kubectl nm status
-  kubectl nm watch
   kubectl nm stop node-1
 
-Exit codes: 0 goal reached or nothing to do, 1 error, 2 usage, 3 failed,
-4 deleted or replaced while waiting, 124 timed out, 130 interrupted.";
+A maintenance is an object of the cluster: it goes on when this program ends.
+`kubectl nm COMMAND --help`: its flags and kubectl's own, examples, exit codes.";
 
 /// Put nodes into maintenance and see how it goes
 #[derive(Parser, Debug)]
 #[command(name = "kubectl-nm", bin_name = "kubectl nm", version)]
-#[command(long_about = ABOUT, args_override_self = true, after_help = EXAMPLES, max_term_width = 110)]
+#[command(args_override_self = true, help_template = HELP, max_term_width = 110)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -26,6 +26,12 @@ fn flags_stand_before_and_after_the_verb_as_in_kubectl() {
         "status --kubeconfig f --cluster c --user u --token t --tls-server-name x --certificate-authority f",
         "status --client-certificate f --client-key f --match-server-version --disable-compression=true",
         "status --username jane --password p --color=never",
+        "start -l a=b,!c -y --grace-period -1 --timeout 1m --pod-selector x=y --force --delete-emptydir-data=false",
+        "start n1 -f nodes --delete-after 5m --order priorityascending --dry-run server -o name",
+        "start -f - --watch --wait",
+        "stop --all --yes",
+        "status -o jsonpath={.items[*].metadata.name}",
+        "status -o custom-columns=A:.metadata.name,B:.spec.nodeName",
         "watch --until drained --timeout 0",
         "watch n1 --until stopped",
         "stop n1 --wait --timeout 1m",
@@ -49,7 +55,17 @@ fn nonsense_is_refused_as_such() {
     for line in [
         "start",
         "start N1",
-        "start n1 --timeout 1m",
+        "start -l a=b n1",
+        "start -l a=b -f nodes",
+        "start n1 --watch -o json",
+        "start n1 --grace-period=-2",
+        "start n1 --pod-selector a>1",
+        "start n1 --force=no",
+        "start n1 --dry-run maybe",
+        "stop --all n1",
+        "stop n1 --timeout 1m",
+        "status -o jsonpath={.a",
+        "status -o custom-columns=A",
         "start n1 --wait --timeout 1",
         "start n1 --wait --timeout=-1s",
         "stop",
@@ -79,8 +95,29 @@ fn help_speaks_of_kubectl_nm_and_gives_examples() {
         assert!(help.to_string().contains(expected), "{help}");
         assert!(!help.to_string().contains("Usage: kubectl-nm"), "{help}");
     }
+    for line in ["--help", "-h"] {
+        let help = parse(line).unwrap_err().to_string();
+        assert!(help.lines().count() <= 24 && help.lines().all(|line| line.len() <= 80), "a screen: {help}");
+        assert!(help.contains("Examples:") && help.contains("kubectl nm start node-1"), "{help}");
+    }
     let missing = parse("").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
+}
+
+#[test]
+fn every_command_has_examples_and_says_its_exit_codes() {
+    for command in Cli::command().get_subcommands() {
+        let help = parse(&format!("{} --help", command.get_name())).unwrap_err().to_string();
+        for part in ["Examples:\n", "Exit codes"] {
+            assert!(help.contains(part), "{} lacks {part}: {help}", command.get_name());
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_command_is_told_the_right_one() {
+    let said = parse("wacth n1").unwrap_err().to_string();
+    assert!(said.contains("a similar subcommand exists: 'watch'"), "{said}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Status};
 use kube::runtime::watcher;
@@ -127,13 +128,17 @@ impl Cluster {
         }
     }
 
-    /// Creates a maintenance.
+    /// Creates a maintenance, or has the server only check whether it would.
     ///
     /// # Errors
     ///
     /// When the server cannot be asked or refuses.
-    pub(crate) async fn create(&self, maintenance: &NodeMaintenance) -> Result<NodeMaintenance, Error> {
-        let params = PostParams { field_manager: Some(String::from("kubectl-nm")), ..PostParams::default() };
+    pub(crate) async fn create(
+        &self,
+        maintenance: &NodeMaintenance,
+        dry_run: bool,
+    ) -> Result<NodeMaintenance, Error> {
+        let params = PostParams { field_manager: Some(String::from("kubectl-nm")), dry_run };
         self.ask(&format!("create {RESOURCE}"), async || self.api().create(&params, maintenance).await).await
     }
 
@@ -171,6 +176,18 @@ impl Cluster {
             Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
             Err(error) => Err(error),
         }
+    }
+
+    /// The names of the nodes whose labels match, or of all.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
+        let list = self.ask("list nodes", async || nodes.list_metadata(&which).await).await?;
+        Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
     /// What happens to maintenances: all of them first, then every change. After an error the stream is to be dropped.

@@ -50,6 +50,16 @@ pub(crate) fn list(objects: &[NodeMaintenance]) -> (u16, Value) {
     )
 }
 
+/// The metadata of these nodes as the server lists it.
+pub(crate) fn nodes(names: &[&str]) -> (u16, Value) {
+    let item = |name: &&str| json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": name}});
+    let items: Vec<Value> = names.iter().map(item).collect();
+    (
+        200,
+        json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}),
+    )
+}
+
 /// A failure as the server words it.
 pub(crate) fn failure(code: u16, reason: &str, name: &str) -> (u16, Value) {
     let details = json!({"name": name, "kind": "x"});

@@ -11,6 +11,7 @@ use kube::core::Status;
 
 use crate::connection::ConnectionError;
 use crate::duration;
+use crate::exit::Exit;
 use crate::output::{Closed, Output};
 use crate::text::Line;
 
@@ -66,8 +67,34 @@ pub(crate) enum Error {
     },
 
     /// Nodes that do not exist.
-    #[error("error: {}", no_such_nodes(.0))]
-    UnknownNodes(Vec<String>),
+    #[error("Error from server (NotFound): {}", no_such_nodes(.names, .meant))]
+    UnknownNodes {
+        /// Their names.
+        names: Vec<String>,
+        /// Names that may have been meant.
+        meant: Vec<String>,
+    },
+
+    /// No node has labels like that.
+    #[error("error: no node has labels that match \"{0}\"")]
+    NothingSelected(String),
+
+    /// The file that names nodes cannot be used.
+    #[error("error: cannot take nodes from {file}: {why}")]
+    NodeFile {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+
+    /// So many nodes are concerned, which nobody has confirmed.
+    #[error("error: {0} nodes are concerned, and there is no terminal to ask on: -y confirms")]
+    Unconfirmed(usize),
+
+    /// Somebody was asked and said no.
+    #[error("error: not confirmed, nothing was changed")]
+    Declined,
 
     /// The node is just being given back.
     #[error("error: node \"{0}\" is just being given back: its maintenance is being deleted")]
@@ -82,13 +109,33 @@ pub(crate) enum Error {
         other: String,
     },
 
+    /// The node is in maintenance, but not as it was asked for.
+    #[error("error: node \"{node}\" is in maintenance already, but {differences}")]
+    Differs {
+        /// The node.
+        node: String,
+        /// What is not as it was asked for.
+        differences: String,
+        /// The command that would change it.
+        remedy: String,
+    },
+
     /// A node that is not in maintenance, although the command is about its maintenance.
     #[error("error: {}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
     /// An object cannot be written as JSON or YAML.
-    #[error("error: cannot show the maintenances: {0}")]
+    #[error("error: cannot show the objects: {0}")]
     Unshowable(String),
+
+    /// A template asks for what there is not.
+    #[error("error: error executing jsonpath \"{template}\": {why}")]
+    Template {
+        /// The template.
+        template: String,
+        /// Why it came to nothing.
+        why: String,
+    },
 
     /// The terminal does not do as it is told.
     #[error("error: cannot use the terminal: {0}")]
@@ -144,7 +191,7 @@ impl Error {
             Self::Unreachable { .. } => String::from(
                 "check the address of the server, the network and any proxy; `kubectl config view --minify` shows what is used",
             ),
-            Self::UnknownNodes(_) => {
+            Self::UnknownNodes { .. } | Self::NothingSelected(_) => {
                 String::from("`kubectl get nodes` lists the nodes of this cluster; --context chooses another")
             }
             Self::Ending(node) => {
@@ -153,19 +200,49 @@ impl Error {
             Self::NameTaken { name, .. } => format!(
                 "create one under another name, with spec.nodeName {name}, by `kubectl create -f`, or delete that one"
             ),
+            Self::Differs { remedy, .. } => format!("`{remedy}` changes it"),
             Self::NotInMaintenance(nodes) => format!(
                 "`kubectl nm status` lists the maintenances, `kubectl nm start {}` begins one",
                 nodes.join(" ")
             ),
             Self::Screen(_) => String::from("`kubectl nm watch --output lines` does without the screen"),
-            Self::Server { .. } | Self::Unshowable(_) | Self::Runtime(_) | Self::Closed(_) => return None,
+            Self::Server { .. }
+            | Self::NodeFile { .. }
+            | Self::Unconfirmed(_)
+            | Self::Declined
+            | Self::Unshowable(_)
+            | Self::Template { .. }
+            | Self::Runtime(_)
+            | Self::Closed(_) => return None,
         })
+    }
+
+    /// How a command ends that came to nothing by it.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Unconfirmed(_) => Exit::Usage,
+            _ => Exit::Error,
+        }
     }
 
     /// Prints what went wrong and what to do about it.
     pub(crate) fn tell(&self, out: &mut Output) {
         out.talk(&Line::new(self.to_string()));
         if let Some(hint) = self.hint() {
+            out.talk(&Line::new(format!("hint: {hint}")));
+        }
+    }
+
+    /// Prints what went wrong with each of these nodes, and then, each once, what to do about it.
+    pub(crate) fn tell_all(failures: &[(String, Self)], out: &mut Output) {
+        let mut hints = Vec::new();
+        for (node, error) in failures {
+            let said = error.to_string();
+            let is_named = said.contains(&format!("\"{node}\""));
+            out.talk(&Line::new(if is_named { said } else { format!("{said} (node/{node})") }));
+            hints.extend(error.hint().filter(|hint| !hints.contains(hint)));
+        }
+        for hint in hints {
             out.talk(&Line::new(format!("hint: {hint}")));
         }
     }
@@ -241,10 +318,11 @@ fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn std::error::Error +
     })
 }
 
-fn no_such_nodes(names: &[String]) -> String {
-    match names {
-        [name] => format!("there is no node \"{name}\""),
-        names => format!("there are no nodes \"{}\"", names.join("\", \"")),
+fn no_such_nodes(names: &[String], meant: &[String]) -> String {
+    let missing = format!("nodes \"{}\" not found", names.join("\", \""));
+    match meant {
+        [] => missing,
+        meant => format!("{missing}; did you mean {}?", meant.join(" or ")),
     }
 }
 

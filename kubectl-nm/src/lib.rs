@@ -5,26 +5,35 @@
 //! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
 //! `vigil`, and print through `output` alone.
 
+mod boolean;
+mod caller;
 mod changes;
 mod cli;
 mod cluster;
 mod commands;
+mod confirm;
 mod connection;
 mod dashboard;
+mod drain_flags;
 mod duration;
 mod error;
 mod exit;
 mod follow;
+mod format;
 mod interrupt;
 mod live;
 mod maintenance;
 mod news;
 mod node_name;
+mod nodes;
 mod outlook;
 mod output;
 mod parting;
 mod picture;
+mod progress;
 mod report;
+mod request;
+mod suggestion;
 mod table;
 mod text;
 mod vigil;
@@ -53,7 +62,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => execute(cli).into(),
         Err(said) => {
-            Output::of_this_process(cli::colour_on(&arguments)).parser(&said);
+            let begun = std::env::var_os("_");
+            let command = caller::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
+            Output::of_this_process(cli::colour_on(&arguments)).parser(&said, command);
             if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }
@@ -79,7 +90,7 @@ fn execute(cli: Cli) -> Exit {
         }
         Err(error) => {
             error.tell(&mut out);
-            Exit::Error
+            error.exit()
         }
     }
 }

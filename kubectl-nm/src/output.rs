@@ -5,7 +5,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::text::{Line, harmless_document};
+use crate::text::{Line, harmless, harmless_document};
 
 /// When to colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,6 +36,10 @@ pub(crate) struct Output {
     data: Sink,
     talk: Sink,
     terminal: bool,
+    /// Whether a question can be put to a person.
+    asks: bool,
+    /// Whether all that was asked for is printed, so that every further line is talk.
+    done: bool,
     /// Lines that somebody else will print, while somebody else has the terminal.
     held: Option<Vec<Line>>,
 }
@@ -43,25 +47,26 @@ pub(crate) struct Output {
 struct Sink {
     to: Box<dyn Write>,
     coloured: bool,
+    terminal: bool,
 }
 
 impl Output {
     /// The standard streams of this process.
     pub(crate) fn of_this_process(colour: Colour) -> Self {
-        Self {
-            data: Sink { coloured: coloured(colour, io::stdout().is_terminal()), to: Box::new(io::stdout()) },
-            talk: Sink { coloured: coloured(colour, io::stderr().is_terminal()), to: Box::new(io::stderr()) },
-            terminal: !is_dumb()
-                && io::stdin().is_terminal()
-                && io::stdout().is_terminal()
-                && io::stderr().is_terminal(),
-            held: None,
-        }
+        let data = Sink::of(Box::new(io::stdout()), colour, io::stdout().is_terminal());
+        let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal());
+        let asks = io::stdin().is_terminal() && talk.terminal;
+        Self { terminal: asks && data.terminal && !is_dumb(), asks, data, talk, done: false, held: None }
     }
 
     /// Whether a person sits at a terminal that can be drawn on, and reads and types there.
     pub(crate) fn is_on_terminal(&self) -> bool {
         self.terminal
+    }
+
+    /// Whether a question can be put to a person: one who reads stderr and types.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.asks
     }
 
     /// Whether what was asked for is coloured.
@@ -79,7 +84,16 @@ impl Output {
             held.push(line.clone());
             return Ok(());
         }
+        if self.done {
+            self.talk(line);
+            return Ok(());
+        }
         self.data.line(line)
+    }
+
+    /// From now on every line is talk: what was asked for is printed, and something else would spoil it.
+    pub(crate) fn only_talk(&mut self) {
+        self.done = true;
     }
 
     /// A whole JSON or YAML document.
@@ -89,6 +103,25 @@ impl Output {
     /// When stdout is closed.
     pub(crate) fn document(&mut self, document: &str) -> Result<(), Closed> {
         self.data.write(&harmless_document(document))
+    }
+
+    /// Text to the byte, for programs; a terminal gets it with everything visible that it would obey, but for tabs and
+    /// the ends of lines.
+    ///
+    /// # Errors
+    ///
+    /// When stdout is closed.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Closed> {
+        if !self.data.terminal {
+            return self.data.write(text);
+        }
+        let harmless = |line: &str| line.split('\t').map(harmless).collect::<Vec<_>>().join("\t");
+        self.data.write(&text.split('\n').map(harmless).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// A question, for whose answer the cursor stays on the line.
+    pub(crate) fn question(&mut self, text: &str) {
+        let _ = self.talk.write(&format!("{} ", harmless(text)));
     }
 
     /// A line about what goes on.
@@ -116,16 +149,21 @@ impl Output {
         self.held = None;
     }
 
-    /// What the command line parser has to say: help and versions are data, everything else is talk.
-    pub(crate) fn parser(&mut self, said: &clap::Error) {
+    /// What the command line parser has to say to who typed `command`: help and versions are data, everything else is
+    /// talk.
+    pub(crate) fn parser(&mut self, said: &clap::Error, command: &str) {
         let sink = if said.use_stderr() { &mut self.talk } else { &mut self.data };
         let text = said.render();
         let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
-        let _ = sink.write(&text);
+        let _ = sink.write(&text.replace("kubectl nm", command));
     }
 }
 
 impl Sink {
+    fn of(to: Box<dyn Write>, colour: Colour, terminal: bool) -> Self {
+        Self { to, coloured: coloured(colour, terminal), terminal }
+    }
+
     fn line(&mut self, line: &Line) -> Result<(), Closed> {
         let text = if self.coloured { line.painted() } else { line.to_string() };
         self.write(&format!("{}\n", text.trim_end()))
@@ -199,12 +237,15 @@ pub(crate) mod captured {
 
     /// An output without colour, and what it printed.
     pub(crate) fn output() -> (Output, Captured) {
+        printing(false)
+    }
+
+    /// The same where stdout is a terminal, if it is to be one.
+    pub(super) fn printing(terminal: bool) -> (Output, Captured) {
         let captured = Captured { data: Shared::default(), talk: Shared::default() };
-        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false };
-        (
-            Output { data: sink(&captured.data), talk: sink(&captured.talk), terminal: false, held: None },
-            captured,
-        )
+        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal };
+        let (data, talk) = (sink(&captured.data), sink(&captured.talk));
+        (Output { data, talk, terminal: false, asks: false, done: false, held: None }, captured)
     }
 }
 
@@ -241,6 +282,24 @@ mod tests {
         out.release();
         out.talk(&Line::new("c"));
         assert_eq!(captured.talk(), "c\n");
+    }
+
+    #[test]
+    fn programs_read_text_to_the_byte_and_terminals_harmless() {
+        for (terminal, shown) in [(false, "a\tb\u{1b}[31m\r\n\n"), (true, "a\tb^[[31m\n\n")] {
+            let (mut out, captured) = captured::printing(terminal);
+            out.text("a\tb\u{1b}[31m\r\n\n").unwrap();
+            assert_eq!(captured.data(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_printed_whole_is_not_spoilt() {
+        let (mut out, captured) = captured::output();
+        out.document("{}").unwrap();
+        out.only_talk();
+        out.data(&Line::new("node/n1 drained")).unwrap();
+        assert_eq!((captured.data(), captured.talk()), ("{}".into(), "node/n1 drained\n".into()));
     }
 
     #[test]

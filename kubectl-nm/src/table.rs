@@ -1,9 +1,12 @@
-//! Tables as kubectl prints them: upper case headers, columns as wide as their widest cell, three spaces apart.
+//! Tables as kubectl prints them: columns as wide as their widest cell, three spaces apart and never narrower than six.
 
 use crate::text::{Line, Style};
 
 /// The space between two columns.
 const GAP: usize = 3;
+
+/// The least that a column takes, with its space.
+const NARROWEST: usize = 6;
 
 /// Lays rows out under headers. The last column is not padded.
 pub(crate) fn lines(headers: &[&str], rows: &[Vec<(Style, String)>]) -> Vec<Line> {
@@ -16,7 +19,7 @@ pub(crate) fn lines(headers: &[&str], rows: &[Vec<(Style, String)>]) -> Vec<Line
         .enumerate()
         .map(|(column, header)| {
             let cells = rows.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count());
-            cells.chain([header.len()]).max().unwrap_or_default()
+            cells.chain([header.chars().count(), NARROWEST - GAP]).max().unwrap_or_default()
         })
         .collect();
     let header: Vec<(Style, String)> =
@@ -48,5 +51,11 @@ mod tests {
             .map(|line| line.to_string().trim_end().to_owned())
             .collect();
         assert_eq!(printed, ["NODE        STATE   AGE", "n1          ok      x", "long-name   ^["]);
+    }
+
+    #[test]
+    fn columns_are_never_narrow() {
+        let row = vec![(Style::Plain, String::from("a")), (Style::Plain, String::from("b"))];
+        assert_eq!(lines(&["X", "Y"], &[row])[1].to_string(), "a     b");
     }
 }

@@ -113,16 +113,19 @@ pub(crate) fn harmless_document(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
         if c != '\n' && (c.is_control() || misleads(c)) {
-            // Every one of them is in the basic plane, so that four digits do.
-            safe.extend(['\\', 'u']);
-            safe.extend(
-                (0..4).rev().filter_map(|digit| char::from_digit(u32::from(c) >> (4 * digit) & 0xf, 16)),
-            );
+            safe.extend(escaped(c));
         } else {
             safe.push(c);
         }
     }
     safe
+}
+
+/// The character as `\u` and four hexadecimal digits, which do for the basic plane.
+pub(crate) fn escaped(c: char) -> impl Iterator<Item = char> {
+    let digits =
+        (0..4).rev().filter_map(move |digit| char::from_digit(u32::from(c) >> (4 * digit) & 0xf, 16));
+    ['\\', 'u'].into_iter().chain(digits)
 }
 
 /// Whether the character steers a terminal (C1 controls) or reorders what is around it (bidirectional formatting).

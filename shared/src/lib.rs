@@ -30,6 +30,7 @@ pub mod progress;
 pub mod queue;
 pub mod quorum;
 pub mod returns;
+pub mod selector;
 pub mod status;
 pub mod turn;
 

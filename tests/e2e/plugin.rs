@@ -25,7 +25,7 @@ async fn nodes_are_started_waited_for_shown_and_stopped() {
     let _reconciler = Reconciler::start(&cluster);
 
     let started =
-        plugin(&cluster, &["start", a, b, "--reason", "kernel", "--wait", "--timeout", "80s"]).await;
+        plugin(&cluster, &["start", a, b, "-y", "--reason", "kernel", "--wait", "--timeout", "80s"]).await;
     assert_eq!(started.code, Some(0), "{started:?}");
     for node in [a, b] {
         assert!(started.stdout.contains(&format!("node/{node}")), "{started:?}");
@@ -51,7 +51,7 @@ async fn nodes_are_started_waited_for_shown_and_stopped() {
     let name = plugin(&cluster, &["status", a, "-o", "name"]).await;
     check(&name, 0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"));
 
-    let stopped = plugin(&cluster, &["stop", a, b, "--wait"]).await;
+    let stopped = plugin(&cluster, &["stop", a, b, "-y", "--wait"]).await;
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     for node in &before {
         assert_eq!(configuration(&cluster.node(&node.name_any()).await), configuration(node));

@@ -1,207 +1,224 @@
 //! `kubectl nm start`: puts nodes into maintenance.
 //!
 //! First everything is looked at, so that a typo in the last of ten names stops nothing halfway; then all objects are
-//! created at once.
+//! created at once, and what the server refuses for one node keeps none of the others.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::cell::Cell;
 
-use clap::Args;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use clap::{ArgGroup, Args, ValueEnum};
+use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
 use kube::core::Status;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_shared::NodeMaintenance;
 
-use crate::cluster::{AT_ONCE, Cluster, NodeLookup};
+use super::{status, watch};
+use crate::cluster::{AT_ONCE, Cluster};
+use crate::confirm::confirm;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::follow;
+use crate::format::{self, Format};
 use crate::interrupt::interrupted;
 use crate::maintenance::node;
 use crate::news::news;
+use crate::nodes::{Selection, check_exist};
 use crate::output::Output;
+use crate::progress;
+use crate::request::{Request, Step};
 use crate::text::{Line, Style};
 use crate::vigil::Vigil;
 use crate::wait::{Goal, Target};
-use crate::{duration, node_name};
 
 const EXAMPLES: &str = "\
 Examples:
   # Put a node into maintenance and return at once
   kubectl nm start node-1 --reason 'new kernel'
 
-  # Drain two nodes at the same time, and wait for ten minutes at most until both are drained
-  kubectl nm start node-1 node-2 --wait --timeout 10m
+  # Drain two nodes at the same time, and give up after ten minutes
+  kubectl nm start node-1 node-2 --yes --wait --timeout 10m
 
-  # Every node of a zone
-  kubectl nm start $(kubectl get nodes -l topology.kubernetes.io/zone=a -o name)
+  # Every node of a zone, after a look at what would be created
+  kubectl nm start -l topology.kubernetes.io/zone=a --dry-run server
+  kubectl nm start -l topology.kubernetes.io/zone=a --watch
 
-Exit codes with --wait: 0 drained, 3 failed, 4 stopped or replaced meanwhile, 124 timed out,
-130 interrupted.
+  # As careful as kubectl drain is without its flags
+  kubectl nm start node-1 --force=false --delete-emptydir-data=false
+
+  # The objects, to keep them in git
+  kubectl nm start -f nodes.txt --dry-run client -o yaml
+
+Exit codes: 0 in maintenance, 1 some are not, 2 usage, or nobody confirmed more than one node.
+With --wait: 0 drained, 3 failed, 4 stopped or replaced meanwhile, 124 timed out, 130 interrupted.
 Blocked pods are told as they come and do not end the wait.";
 
 /// Put nodes into maintenance: cordon them and move their pods away
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 pub(crate) struct StartArgs {
-    /// Names of the nodes
-    #[arg(value_name = "NODE", required = true, value_parser = node_name::parse)]
-    nodes: Vec<String>,
+    #[command(flatten)]
+    nodes: Selection,
 
-    /// Why, for whoever looks at the nodes next
-    #[arg(long, short = 'r')]
-    reason: Option<String>,
+    #[command(flatten)]
+    request: Request,
+
+    /// Change nothing: only say what would be created, or have the server check it as well
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    dry_run: DryRun,
+
+    /// Do not ask before more than one node is put into maintenance
+    #[arg(long, short = 'y')]
+    yes: bool,
 
     /// Wait until all nodes are drained
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait, such as 30s or 1h30m; 0: as long as it takes
-    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration::parse)]
-    timeout: Option<Duration>,
+    /// Follow them then, on a terminal in the dashboard; with --wait until all are drained
+    #[arg(long, conflicts_with = "output")]
+    watch: bool,
+
+    /// Print the maintenances: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse)]
+    output: Option<Format>,
+}
+
+/// How much of a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    /// All of it
+    None,
+    /// Nothing is sent
+    Client,
+    /// The server checks it and keeps nothing
+    Server,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// When a node does not exist or cannot be put into maintenance, or the server refuses.
+/// When a node does not exist or cannot be put into maintenance, or the server refuses to be asked.
 pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let nodes = node_name::distinct(&args.nodes);
-    let existing = cluster.maintenances().await?;
-    let steps: Vec<(String, Step)> =
-        nodes.into_iter().map(|node| (node.clone(), Step::towards(&node, &existing))).collect();
-    let new: Vec<&String> =
-        steps.iter().filter(|(_, step)| *step == Step::Create).map(|(node, _)| node).collect();
-    let lookups: BTreeMap<String, NodeLookup> = stream::iter(new)
-        .map(async |node| Ok::<_, Error>((node.clone(), cluster.node(node).await?)))
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
-    for node in check(&steps, &lookups)? {
+    let looking = || format!("asking {} about nodes and maintenances", cluster.server());
+    let look = async {
+        let nodes = args.nodes.resolve(cluster).await?;
+        let existing = cluster.maintenances().await?;
+        let steps: Vec<(String, Step)> =
+            nodes.into_iter().map(|node| (node.clone(), Step::towards(&node, &existing))).collect();
+        let new = steps.iter().filter(|(_, step)| *step == Step::Create).map(|(node, _)| node);
+        let hidden = if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new).await? };
+        match steps.iter().find_map(|(node, step)| step.refusal(node)) {
+            Some(refusal) => Err(refusal),
+            None => Ok((steps, hidden)),
+        }
+    };
+    let (steps, hidden) = progress::during(out, looking, look).await?;
+    for node in hidden {
         out.talk(&Line::new(format!(
             "node/{node}: you may not read nodes, so nobody checked that it exists"
         )));
     }
+    if args.dry_run == DryRun::None {
+        let nodes: Vec<String> = steps.iter().map(|(node, _)| node.clone()).collect();
+        confirm("Put {} into maintenance and move their pods away", &nodes, args.yes, out)?;
+    }
 
-    let begun: Vec<(String, Result<Begun, Error>)> = stream::iter(steps)
+    let (all, done) = (steps.len(), Cell::new(0));
+    let beginning = || format!("{} of {all} nodes", done.get());
+    let begin_all = stream::iter(steps)
         .map(async |(node, step)| {
-            let begun = begin(cluster, &node, step, args.reason.as_ref()).await;
+            let begun = begin(cluster, &node, step, &args).await;
+            done.set(done.get() + 1);
             (node, begun)
         })
         .buffered(AT_ONCE)
-        .collect()
-        .await;
-    let (mut targets, mut failed) = (Vec::new(), false);
-    for (node, begun) in begun {
-        match begun {
-            Ok(begun) => {
-                out.data(&begun.line(&node))?;
-                targets.push(begun.target);
+        .collect::<Vec<(String, Result<Begun, Error>)>>();
+    let (mut begun, mut failures) = (Vec::new(), Vec::new());
+    for (node, result) in progress::during(out, beginning, begin_all).await {
+        match result {
+            Ok(this) => {
+                if args.output.is_none() {
+                    out.data(&this.line(&node, args.dry_run))?;
+                }
+                begun.push(this.object);
             }
-            Err(error) => {
-                failed = true;
-                error.tell(out);
-            }
+            Err(error) => failures.push((node, error)),
         }
     }
-    if failed {
-        return Ok(Exit::Error);
+    Error::tell_all(&failures, out);
+    if let Some(format) = &args.output {
+        status::print(&begun, all == 1, format, out)?;
+        // What was asked for is printed; the rest is talk.
+        out.only_talk();
+    }
+    let reached =
+        if args.dry_run == DryRun::None { attend(&args, &begun, cluster, out).await? } else { Exit::Done };
+    Ok(if !failures.is_empty() && reached == Exit::Done { Exit::Error } else { reached })
+}
+
+/// Waits for what has begun, or shows it, as far as that is asked for.
+async fn attend(
+    args: &StartArgs,
+    begun: &[NodeMaintenance],
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    if begun.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let timeout = args.request.drain.timeout().filter(|_| args.wait);
+    if args.watch {
+        let nodes = begun.iter().map(|object| node(object).to_owned()).collect();
+        return watch::show_these(nodes, args.wait, timeout, cluster, out).await;
     }
     if !args.wait {
         return Ok(Exit::Done);
     }
+    let targets = begun.iter().map(Target::from).collect();
     let mut vigil = Vigil::for_targets(out, Goal::Drained, targets).with_live_lines();
-    let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+    let exit = follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await?;
+    // The reconciler gives up after the same time, and which of the two is first says nothing.
+    Ok(if exit == Exit::Failed && vigil.saw_time_run_out() { Exit::TimedOut } else { exit })
 }
 
-/// What it takes to have a node in maintenance.
-#[derive(Clone, Debug, PartialEq)]
-enum Step {
-    /// An object is to be created.
-    Create,
-    /// There is one.
-    Present(Target),
-    /// There is one, but it is being deleted.
-    Ending,
-    /// There is an object of the node's name for another node.
-    NameTaken(String),
-}
-
-impl Step {
-    fn towards(wanted: &str, existing: &[NodeMaintenance]) -> Self {
-        let is_ending = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
-        let oldest = existing
-            .iter()
-            .filter(|object| node(object) == wanted && !is_ending(object))
-            .min_by_key(|object| object.metadata.creation_timestamp.clone());
-        let namesake = existing.iter().find(|object| object.name_any() == wanted);
-        match (oldest, namesake) {
-            (Some(object), _) => Self::Present(Target::from(object)),
-            (None, Some(object)) if node(object) != wanted => Self::NameTaken(node(object).to_owned()),
-            _ if existing.iter().any(|object| node(object) == wanted) => Self::Ending,
-            _ => Self::Create,
-        }
-    }
-
-    /// Why this step cannot be taken, if it cannot.
-    fn refusal(&self, node: &str) -> Option<Error> {
-        match self {
-            Self::Create | Self::Present(_) => None,
-            Self::Ending => Some(Error::Ending(node.to_owned())),
-            Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
-        }
-    }
-}
-
-/// Whether all steps can be taken, and for which nodes nobody knows whether they exist.
-fn check(steps: &[(String, Step)], lookups: &BTreeMap<String, NodeLookup>) -> Result<Vec<String>, Error> {
-    let found = |wanted| -> Vec<String> {
-        steps
-            .iter()
-            .map(|(node, _)| node)
-            .filter(|node| lookups.get(*node) == Some(&wanted))
-            .cloned()
-            .collect()
-    };
-    let missing = found(NodeLookup::Missing);
-    if !missing.is_empty() {
-        return Err(Error::UnknownNodes(missing));
-    }
-    match steps.iter().find_map(|(node, step)| step.refusal(node)) {
-        Some(refusal) => Err(refusal),
-        None => Ok(found(NodeLookup::Hidden)),
-    }
-}
-
-/// A node that is in maintenance.
+/// A node that is in maintenance, or would be.
 #[derive(Debug, PartialEq)]
 struct Begun {
-    target: Target,
+    object: NodeMaintenance,
     created: bool,
 }
 
 impl Begun {
-    fn line(&self, node: &str) -> Line {
+    fn line(&self, node: &str, dry_run: DryRun) -> Line {
         let line = Line::new(format!("node/{node} "));
-        let name = &self.target.name;
-        match self.created {
+        let name = self.object.name_any();
+        let line = match self.created {
             true => line.with(Style::Good, "maintenance started"),
             false if name == node => line.and("is in maintenance already"),
             false => line.and(format!("is in maintenance already, by the NodeMaintenance {name}")),
+        };
+        match dry_run {
+            DryRun::Client if self.created => line.and(" (dry run)"),
+            DryRun::Server if self.created => line.and(" (server dry run)"),
+            _ => line,
         }
     }
 }
 
-async fn begin(cluster: &Cluster, node: &str, step: Step, reason: Option<&String>) -> Result<Begun, Error> {
-    if let Step::Present(target) = step {
-        return Ok(Begun { target, created: false });
+async fn begin(cluster: &Cluster, node: &str, step: Step, args: &StartArgs) -> Result<Begun, Error> {
+    if let Step::Present(object) = step {
+        return args
+            .request
+            .check(&object, cluster.kubectl())
+            .map(|()| Begun { object: *object, created: false });
     }
-    let spec =
-        NodeMaintenanceSpec { node_name: node.to_owned(), reason: reason.cloned(), ..Default::default() };
-    let refused = match cluster.create(&NodeMaintenance::new(node, spec)).await {
-        Ok(created) => return Ok(Begun { target: Target::from(&created), created: true }),
+    let wanted = NodeMaintenance::new(node, args.request.spec(node));
+    if args.dry_run == DryRun::Client {
+        return Ok(Begun { object: wanted, created: true });
+    }
+    let refused = match cluster.create(&wanted, args.dry_run == DryRun::Server).await {
+        Ok(object) => return Ok(Begun { object, created: true }),
         Err(error) => error,
     };
     if !refused.status().is_some_and(Status::is_already_exists) {
@@ -210,7 +227,9 @@ async fn begin(cluster: &Cluster, node: &str, step: Step, reason: Option<&String
     // Somebody was faster; what they made may do.
     let theirs: Vec<NodeMaintenance> = cluster.maintenance(node).await?.into_iter().collect();
     match Step::towards(node, &theirs) {
-        Step::Present(target) => Ok(Begun { target, created: false }),
+        Step::Present(object) => {
+            args.request.check(&object, cluster.kubectl()).map(|()| Begun { object: *object, created: false })
+        }
         step => Err(step.refusal(node).unwrap_or(refused)),
     }
 }

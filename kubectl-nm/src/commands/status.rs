@@ -1,25 +1,23 @@
 //! `kubectl nm status`: the maintenances as they are now.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use nm_shared::NodeMaintenance;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::changes::blocked_pod;
 use crate::cluster::Cluster;
 use crate::duration::age;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::format::{Form, Format};
 use crate::maintenance::{Standing, node, status};
-use crate::node_name;
 use crate::output::Output;
 use crate::table;
 use crate::text::{Line, Style};
-
-/// What `-o name` puts before the object's name.
-const KIND_AND_GROUP: &str = "nodemaintenance.nodemaintenance.medik8s.io";
+use crate::{format, node_name, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,8 +27,9 @@ Examples:
   # One of them, with the reason and the pods that are still there
   kubectl nm status node-1 -o wide
 
-  # Its object, for jq
+  # Its object, for jq, or a part of it
   kubectl nm status node-1 -o json
+  kubectl nm status node-1 -o jsonpath='{.status.phase}'
 
 Exit codes: 0, or 1 if a node that is named is not in maintenance.";
 
@@ -42,24 +41,9 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "NODE", value_parser = node_name::parse)]
     nodes: Vec<String>,
 
-    /// How to show them
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table")]
+    /// How to show them: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse)]
     output: Format,
-}
-
-/// How maintenances are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table
-    Table,
-    /// A table with more columns
-    Wide,
-    /// The objects as JSON: one alone for one node, else a List
-    Json,
-    /// The objects as YAML: one alone for one node, else a List
-    Yaml,
-    /// Their names, as other commands take them
-    Name,
 }
 
 /// Runs the command.
@@ -69,23 +53,25 @@ enum Format {
 /// When a node that is named is not in maintenance, or the server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let nodes = node_name::distinct(&args.nodes);
-    let found = match args.output {
-        Format::Json | Format::Yaml => {
-            let chosen = choose(cluster.raw_maintenances().await?, &nodes, raw_node);
-            let without = without(&nodes, &chosen, raw_node);
-            // An empty List is an answer too, but not to the question for one node.
-            if !(chosen.is_empty() && nodes.len() == 1) {
-                out.document(&document(chosen, nodes.len() == 1, args.output)?)?;
-            }
-            without
+    let asking = || format!("asking {} for maintenances", cluster.server());
+    let without = match &args.output {
+        Format::Form(form) => {
+            let found = progress::during(out, asking, cluster.raw_maintenances()).await?;
+            let chosen = choose(found, &nodes, raw_node);
+            in_form(&chosen, nodes.len() == 1, form, out)?;
+            without(&nodes, &chosen, raw_node)
         }
-        Format::Table | Format::Wide | Format::Name => {
-            let chosen = choose(cluster.maintenances().await?, &nodes, node);
-            show(&chosen, nodes.is_empty(), args.output, out)?;
+        format @ (Format::Table | Format::Wide) => {
+            let found = progress::during(out, asking, cluster.maintenances()).await?;
+            let chosen = choose(found, &nodes, node);
+            in_table(&chosen, *format == Format::Wide, out)?;
+            if chosen.is_empty() && nodes.is_empty() {
+                out.talk(&Line::new("No maintenances found."));
+            }
             without(&nodes, &chosen, node)
         }
     };
-    if found.is_empty() { Ok(Exit::Done) } else { Err(Error::NotInMaintenance(found)) }
+    if without.is_empty() { Ok(Exit::Done) } else { Err(Error::NotInMaintenance(without)) }
 }
 
 /// The objects of these nodes, or all, ordered by node and name.
@@ -104,26 +90,52 @@ fn raw_node(object: &DynamicObject) -> &str {
     object.data["spec"]["nodeName"].as_str().unwrap_or_default()
 }
 
-/// Prints a table or names.
-fn show(objects: &[NodeMaintenance], all: bool, format: Format, out: &mut Output) -> Result<(), Error> {
-    if format == Format::Name {
-        for object in objects {
-            out.data(&Line::new(format!("{KIND_AND_GROUP}/{}", object.name_any())))?;
-        }
-    } else if !objects.is_empty() {
-        for line in table(objects, format == Format::Wide, Timestamp::now()) {
-            out.data(&line)?;
-        }
-        for object in objects {
-            for pod in &status(object).blocked_pods {
-                out.talk(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
-            }
-        }
+/// Prints maintenances as they are known here; `alone` if one was asked for.
+///
+/// # Errors
+///
+/// When they cannot be shown in that format, or stdout is closed.
+pub(super) fn print(
+    objects: &[NodeMaintenance],
+    alone: bool,
+    format: &Format,
+    out: &mut Output,
+) -> Result<(), Error> {
+    match format {
+        Format::Form(form) => in_form(objects, alone, form, out),
+        Format::Table | Format::Wide => in_table(objects, *format == Format::Wide, out),
     }
-    if objects.is_empty() && all {
-        out.talk(&Line::new("No maintenances found."));
+}
+
+/// Prints a table, and beside it what is blocked.
+fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result<(), Error> {
+    if objects.is_empty() {
+        return Ok(());
+    }
+    for line in table(objects, wide, Timestamp::now()) {
+        out.data(&line)?;
+    }
+    for object in objects {
+        for pod in &status(object).blocked_pods {
+            out.talk(&Line::new(format!("node/{}: ", node(object))).join(blocked_pod(pod)));
+        }
     }
     Ok(())
+}
+
+/// Prints the one object that was asked for, or a List.
+fn in_form(objects: &[impl Serialize], alone: bool, form: &Form, out: &mut Output) -> Result<(), Error> {
+    let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
+    let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
+    match items.pop() {
+        Some(only) if alone && items.is_empty() => form.print(&only, out),
+        // An empty List is an answer too, but not to the question for one node.
+        None if alone => Ok(()),
+        last => {
+            items.extend(last);
+            form.print(&format::list(&items), out)
+        }
+    }
 }
 
 fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
@@ -160,30 +172,6 @@ fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, Stri
         row.push(plain(object.spec.reason.clone().unwrap_or_default()));
     }
     row
-}
-
-/// The objects as one document.
-fn document(objects: Vec<DynamicObject>, alone: bool, format: Format) -> Result<String, Error> {
-    let mut items: Vec<Value> = Vec::with_capacity(objects.len());
-    for mut object in objects {
-        // As kubectl: they are bookkeeping and bury everything else.
-        object.metadata.managed_fields = None;
-        items.push(serde_json::to_value(object).map_err(|error| Error::Unshowable(error.to_string()))?);
-    }
-    let value = match items.pop() {
-        Some(only) if alone && items.is_empty() => only,
-        last => {
-            items.extend(last);
-            json!({"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}})
-        }
-    };
-    if format == Format::Yaml {
-        return serde_saphyr::to_string(&value).map_err(|error| Error::Unshowable(error.to_string()));
-    }
-    let mut text =
-        serde_json::to_string_pretty(&value).map_err(|error| Error::Unshowable(error.to_string()))?;
-    text.push('\n');
-    Ok(text)
 }
 
 #[cfg(test)]

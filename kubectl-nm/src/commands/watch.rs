@@ -162,6 +162,29 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) ->
     }
 }
 
+/// Shows these nodes' maintenances as `watch` does of itself, until they are drained if that is to be the end.
+///
+/// # Errors
+///
+/// When there is nothing to wait for, or the server refuses.
+pub(super) async fn show_these(
+    nodes: Vec<String>,
+    until_drained: bool,
+    timeout: Option<Duration>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let args = WatchArgs {
+        nodes,
+        until: until_drained.then_some(Goal::Drained),
+        exit_on_complete: false,
+        timeout,
+        output: None,
+        dashboard: DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true },
+    };
+    run(args, cluster, out).await
+}
+
 /// Shows the dashboard, and says how things stand when it is closed.
 async fn show(
     look: Look,

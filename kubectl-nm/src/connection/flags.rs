@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::duration;
+use crate::{boolean, duration};
 
 const HEADING: &str = "Connection, as in kubectl";
 
@@ -77,7 +77,7 @@ pub(crate) struct ConnectionFlags {
     pub(crate) certificate_authority: Option<PathBuf>,
 
     /// Do not check the server's certificate, which makes the connection insecure
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
 
@@ -99,12 +99,12 @@ pub(crate) struct ConnectionFlags {
     cache_dir: Option<PathBuf>,
 
     /// Accepted without effect: responses are never compressed
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     disable_compression: Option<bool>,
 
     /// Accepted without effect: any supported server will do
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean,
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     match_server_version: Option<bool>,
 
@@ -151,15 +151,6 @@ fn quoted(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Reads a boolean as Go's flags do.
-fn boolean(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(String::from("it is neither true nor false")),
-    }
 }
 
 /// Reads `key=value`.

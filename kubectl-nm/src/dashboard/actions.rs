@@ -15,7 +15,7 @@ use crate::error::Error;
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
     let answers: Vec<(String, Result<(), Error>)> = stream::iter(&wanted)
         .map(async |maintenance| {
-            let created = match cluster.create(maintenance).await {
+            let created = match cluster.create(maintenance, false).await {
                 // Somebody was faster, which is just as well.
                 Err(error) if error.status().is_some_and(Status::is_already_exists) => Ok(()),
                 answer => answer.map(drop),

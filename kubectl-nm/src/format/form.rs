@@ -1,0 +1,89 @@
+//! What may stand behind `-o`.
+
+use super::columns::Columns;
+use super::jsonpath::Template;
+
+/// How objects are shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Format {
+    /// A table.
+    Table,
+    /// A table with more columns.
+    Wide,
+    /// Another form, which needs to know nothing of what it shows.
+    Form(Form),
+}
+
+/// A form that any object can be shown in.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Form {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// `kind.group/name`, as commands take it.
+    Name,
+    /// What a template makes of it.
+    JsonPath(Template),
+    /// A table of what paths find in it.
+    Columns(Columns),
+}
+
+/// Reads what stands behind `-o`.
+///
+/// # Errors
+///
+/// Says what is wrong with it.
+pub(crate) fn parse(text: &str) -> Result<Format, String> {
+    let (name, argument) =
+        text.split_once('=').map_or((text, None), |(name, argument)| (name, Some(argument)));
+    let form = match (name, argument) {
+        ("table", None) => return Ok(Format::Table),
+        ("wide", None) => return Ok(Format::Wide),
+        ("json", None) => Form::Json,
+        ("yaml", None) => Form::Yaml,
+        ("name", None) => Form::Name,
+        ("jsonpath", None | Some("")) => {
+            return Err(String::from(
+                "template format specified but no template given; -o jsonpath='{.metadata.name}'",
+            ));
+        }
+        ("jsonpath", Some(template)) => Form::JsonPath(Template::parse(template)?),
+        ("custom-columns", columns) => Form::Columns(Columns::parse(columns.unwrap_or_default())?),
+        _ => {
+            return Err(String::from(
+                "allowed formats are: table, wide, json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...",
+            ));
+        }
+    };
+    Ok(Format::Form(form))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_those_of_kubectl() {
+        for (text, format) in [
+            ("table", Format::Table),
+            ("wide", Format::Wide),
+            ("json", Format::Form(Form::Json)),
+            ("yaml", Format::Form(Form::Yaml)),
+            ("name", Format::Form(Form::Name)),
+        ] {
+            assert_eq!(parse(text), Ok(format));
+        }
+        assert!(matches!(parse("jsonpath={.a==1}"), Ok(Format::Form(Form::JsonPath(_)))));
+        assert!(matches!(parse("custom-columns=A:.b"), Ok(Format::Form(Form::Columns(_)))));
+        for (text, complaint) in [
+            ("html", "allowed formats are"),
+            ("json=x", "allowed formats are"),
+            ("jsonpath", "no template given"),
+            ("jsonpath={", "unclosed action"),
+            ("custom-columns", "no custom columns given"),
+        ] {
+            assert!(parse(text).is_err_and(|said| said.contains(complaint)), "{text}");
+        }
+    }
+}

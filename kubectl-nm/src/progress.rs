@@ -1,0 +1,59 @@
+//! Signs of life while something takes longer than a person likes to look at nothing.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, interval_at};
+
+use crate::output::Output;
+use crate::text::Line;
+
+/// When somebody begins to wonder.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// How often they are told again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Waits for `work`, and says on stderr what is going on if that takes over a second: `doing` is asked each time.
+pub(crate) async fn during<T>(
+    out: &mut Output,
+    doing: impl Fn() -> String,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    let mut ticks = interval_at(Instant::now() + FIRST, AGAIN);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            _ = ticks.tick() => out.talk(&Line::new(format!("{} ...", doing()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::output::captured::output;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_takes_long_is_told() {
+        let (mut out, captured) = output();
+        let done = Cell::new(0);
+        let work = async {
+            for _ in 0..9 {
+                done.set(done.get() + 1);
+                tokio::time::sleep(Duration::from_millis(750)).await;
+            }
+            "done"
+        };
+        assert_eq!(during(&mut out, || format!("{} of 9", done.get()), work).await, "done");
+        assert_eq!(captured.talk(), "2 of 9 ...\n9 of 9 ...\n");
+        assert_eq!(captured.data(), "");
+
+        let (mut out, captured) = output();
+        during(&mut out, String::new, tokio::time::sleep(Duration::from_millis(999))).await;
+        assert_eq!(captured.talk(), "");
+    }
+}
