@@ -89,6 +89,14 @@ impl Cluster {
         self.files.path().join("reconciler")
     }
 
+    /// A file by which programs find it as a service account.
+    pub async fn kubeconfig_of(&self, account: &ServiceAccount) -> PathBuf {
+        let path = self.files.path().join(account.name_any());
+        let token = self.token(account).await;
+        std::fs::write(&path, with_token(&self.kubeconfig, &token)).unwrap();
+        path
+    }
+
     /// The sandbox, if it is one: for what only a sandbox can tell.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandbox.as_ref()

@@ -154,7 +154,12 @@ impl Outcome {
 
 /// Runs the plugin against `cluster`, without a terminal.
 pub async fn plugin(cluster: &Cluster, args: &[&str]) -> Outcome {
-    run(program("kubectl-nm"), cluster.kubeconfig(), args).await
+    plugin_of(cluster.kubeconfig(), args).await
+}
+
+/// Runs the plugin as whoever a kubeconfig is of, without a terminal.
+pub async fn plugin_of(kubeconfig: &Path, args: &[&str]) -> Outcome {
+    run(program("kubectl-nm"), kubeconfig, args).await
 }
 
 /// Runs kubectl against `cluster`; none where there is no kubectl, which is said.

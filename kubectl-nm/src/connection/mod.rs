@@ -81,3 +81,32 @@ fn address(config: &Config) -> String {
     let proxy = config.proxy_url.as_ref().and_then(http::Uri::host);
     proxy.map_or_else(|| server.to_owned(), |proxy| format!("{server} (through the proxy {proxy})"))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cluster::Cluster;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: ConnectionFlags,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_given_up_before_anyone_wonders() {
+        // The system takes the connection, and nobody ever speaks.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("--server=https://{}", silent.local_addr().unwrap());
+        let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.path().display());
+        let line = ["nm", &server, &kubeconfig, "--insecure-skip-tls-verify"];
+        let connected = connect(&Line::try_parse_from(line).unwrap().flags).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let error = Cluster::from(connected).maintenances().await.unwrap_err();
+        assert!(error.to_string().ends_with(": it does not answer"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
