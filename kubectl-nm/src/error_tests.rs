@@ -1,0 +1,74 @@
+//! What errors say, and which are worth another try.
+
+use super::*;
+
+fn answered(body: &serde_json::Value) -> Error {
+    let status: Status = serde_json::from_value(body.clone()).unwrap();
+    let asked = format!("create {RESOURCE}");
+    Error::from_client(kube::Error::Api(Box::new(status)), &asked, "https://c:6443")
+}
+
+#[test]
+fn answers_of_the_server_read_as_in_kubectl() {
+    for (body, message, hinted) in [
+        (
+            serde_json::json!({"message": "no, you may not", "reason": "Forbidden", "code": 403}),
+            "Error from server (Forbidden): no, you may not",
+            "kubectl auth can-i create nodemaintenances.nodemaintenance.medik8s.io",
+        ),
+        (
+            serde_json::json!({"message": "Unauthorized", "reason": "Unauthorized", "code": 401}),
+            "error: You must be logged in to the server (Unauthorized)",
+            "log in again",
+        ),
+        (
+            serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
+            "error: the cluster at https://c:6443 does not know NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
+            "-k manifests/`",
+        ),
+    ] {
+        let error = answered(&body);
+        assert_eq!(error.to_string(), message);
+        assert!(error.hint().unwrap().contains(hinted), "{:?}", error.hint());
+    }
+}
+
+#[test]
+fn rights_do_not_help_against_a_webhook() {
+    let error = answered(&serde_json::json!({
+        "message": "admission webhook \"nm\" denied the request: invalid nodeName", "reason": "Forbidden", "code": 403,
+    }));
+    assert_eq!(error.hint(), None);
+}
+
+#[test]
+fn a_missing_object_is_not_a_missing_resource() {
+    let error = answered(&serde_json::json!({
+        "message": "nodemaintenances \"n1\" not found", "reason": "NotFound", "code": 404,
+        "details": {"name": "n1", "kind": "nodemaintenances"},
+    }));
+    assert!(error.status().is_some_and(Status::is_not_found));
+}
+
+#[test]
+fn only_what_may_pass_is_worth_another_try() {
+    for (code, passing) in
+        [(400, false), (401, false), (403, false), (404, false), (410, true), (429, true), (503, true)]
+    {
+        assert_eq!(
+            answered(&serde_json::json!({"message": "m", "code": code})).is_passing(),
+            passing,
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn refused_connections_are_recognised_under_their_wrapping() {
+    let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+    let error = kube::Error::Service(Box::new(io::Error::other(refused)));
+    assert!(matches!(Error::from_client(error, "list x", "https://c"), Error::Refused { .. }));
+    let slow = kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::TimedOut)));
+    let error = Error::from_client(slow, "list x", "https://c");
+    assert_eq!(error.to_string(), "Unable to connect to the server https://c: it does not answer");
+}
