@@ -10,11 +10,12 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use nm_shared::decision::Decision;
+use nm_shared::milestones::milestones;
 use nm_shared::names::FIELD_MANAGER;
 use nm_shared::observed::Observed;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::call_off::call_off;
 use crate::cluster_watches::slim_node;
@@ -101,6 +102,7 @@ pub(crate) async fn apply(
         let written = write_status(context, maintenance, status).await;
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
         context.memories.update(&uid, |memory| memory.status_written = Some(Timestamp::now()));
+        tell(context, maintenance, status, now);
         context.own_maintenances.remember(written);
     }
     if let Some(patch) = &decision.node_conditions {
@@ -154,6 +156,24 @@ async fn tell_on_node(context: &Context, node: &str, patch: &Value) -> kube::Res
         }
         Err(error) => Err(error),
     }
+}
+
+/// Logs and measures what the new status tells.
+fn tell(context: &Context, maintenance: &NodeMaintenance, status: &NodeMaintenanceStatus, now: Timestamp) {
+    let unknown = NodeMaintenanceStatus::default();
+    let milestones = milestones(maintenance.status.as_ref().unwrap_or(&unknown), status, now);
+    let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
+    if milestones.waits {
+        info!(maintenance = name, node, why = status.last_error, "waiting");
+    }
+    for pod in &milestones.blocked {
+        let (reason, why, pod) = (pod.reason.as_str(), &pod.message, pod.reference().to_string());
+        warn!(maintenance = name, node, pod, reason, why, "pod is blocked");
+    }
+    for pod in &milestones.unblocked {
+        info!(maintenance = name, node, pod = pod.reference().to_string(), "pod is blocked no more");
+    }
+    context.metrics.reached(&milestones, now);
 }
 
 /// The uid makes sure that the status of an object is not written to another of the same name.

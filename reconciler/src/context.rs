@@ -15,6 +15,7 @@ use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::evictor::Evictor;
 use crate::machine_watches::MachineWatches;
+use crate::metrics::Metrics;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
@@ -24,6 +25,7 @@ use crate::triggers::Triggers;
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) triggers: Triggers,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) maintenances: Store<NodeMaintenance>,
     pub(crate) cluster: ClusterWatches,
     pub(crate) leases: NodeLeases,

@@ -6,6 +6,7 @@
 //! each has a name of its own: nothing that an earlier term left under way can pass for this one.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -22,9 +23,11 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
+use crate::api_requests::ApiRequests;
 use crate::fence::Fence;
 use crate::flags::Flags;
 use crate::lease_watch::LeaseWatch;
+use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::stop::stopped;
 
@@ -52,6 +55,7 @@ pub(crate) struct Candidate {
     replica: String,
     duration: Duration,
     readiness: Readiness,
+    metrics: Arc<Metrics>,
 }
 
 /// How a term ended.
@@ -75,13 +79,20 @@ impl Drop for Stage {
 
 impl Candidate {
     /// A replica of this name in the cluster of `config`.
-    pub(crate) fn new(config: &Config, flags: &Flags, replica: &str, readiness: &Readiness) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        flags: &Flags,
+        replica: &str,
+        readiness: &Readiness,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
         Self {
             config: config.clone(),
             namespace: flags.namespace.clone(),
             replica: replica.to_owned(),
             duration: Duration::from_secs(flags.lease_duration),
             readiness: readiness.clone(),
+            metrics: metrics.clone(),
         }
     }
 
@@ -187,9 +198,10 @@ impl Candidate {
         let client = {
             let _on_it = runtime.enter();
             let builder = ClientBuilder::try_from(self.config.clone()).map_err(ElectionError::Client)?;
-            builder.with_layer(fence).build()
+            builder.with_layer(&ApiRequests(self.metrics.clone())).with_layer(fence).build()
         };
         info!(identity, "leading");
+        self.metrics.leads(true);
         let mut work = runtime.spawn(work(client));
         let stage = Stage(Some(runtime));
         let end = tokio::select! {
@@ -201,6 +213,7 @@ impl Candidate {
         };
         fence.close();
         drop(stage);
+        self.metrics.leads(false);
         if let End::Lost(why) = end {
             warn!(identity, "leading no more, standing by: {why}");
         }
@@ -213,7 +226,8 @@ impl Candidate {
         config.connect_timeout = Some(patience);
         config.read_timeout = Some(patience);
         config.reset_reader_on_write = true;
-        Client::try_from(config).map_err(ElectionError::Client)
+        let builder = ClientBuilder::try_from(config).map_err(ElectionError::Client)?;
+        Ok(builder.with_layer(&ApiRequests(self.metrics.clone())).build())
     }
 }
 

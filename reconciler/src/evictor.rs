@@ -17,15 +17,15 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
-use nm_shared::attempt::Attempt;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::ledger::Ledger;
+use crate::metrics::{Metrics, Queued};
 use crate::triggers::Triggers;
 
 /// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
@@ -38,6 +38,7 @@ const SHARE_OF_A_NODE: usize = 2;
 pub(crate) struct Evictor {
     client: Client,
     triggers: Triggers,
+    metrics: Arc<Metrics>,
     cluster: Arc<Semaphore>,
     a_node: usize,
     nodes: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -46,10 +47,16 @@ pub(crate) struct Evictor {
 
 impl Evictor {
     /// At most `limit` requests are under way at once.
-    pub(crate) fn new(client: Client, triggers: Triggers, limit: NonZeroUsize) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        triggers: Triggers,
+        metrics: Arc<Metrics>,
+        limit: NonZeroUsize,
+    ) -> Self {
         Self {
             client,
             triggers,
+            metrics,
             cluster: Arc::new(Semaphore::new(limit.get())),
             a_node: limit.get().div_ceil(SHARE_OF_A_NODE),
             nodes: Mutex::default(),
@@ -74,7 +81,8 @@ impl Evictor {
             return;
         }
         let (pod, guards) = (eviction.pod.clone(), eviction.guards.clone());
-        let request = tokio::spawn(self.clone().send(node.to_owned(), slots, eviction));
+        let request =
+            tokio::spawn(self.clone().send(node.to_owned(), slots, eviction, self.metrics.eviction_queued()));
         ledger.begin(node, &pod, guards, request.abort_handle(), now);
     }
 
@@ -110,15 +118,17 @@ impl Evictor {
         nodes.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.a_node))).clone()
     }
 
-    async fn send(self: Arc<Self>, node: String, slots: Arc<Semaphore>, eviction: Eviction) {
+    async fn send(self: Arc<Self>, node: String, slots: Arc<Semaphore>, eviction: Eviction, queued: Queued) {
         // Semaphores are never closed.
         let Ok(_node_slot) = slots.acquire().await else { return };
         let Ok(_cluster_slot) = self.cluster.acquire().await else { return };
+        queued.sent();
         let outcome = self.ask(&eviction).await;
+        self.metrics.eviction_answered(&outcome);
         let uid = pod::uid(&eviction.pod);
         let before = self.ledger().end(&node, uid, outcome.clone(), Timestamp::now());
-        if let Some(before) = before {
-            log(&node, &eviction, &before, &outcome);
+        if before.is_some() {
+            log(&node, &eviction, &outcome);
             self.triggers.wake_node(&node);
         }
     }
@@ -224,18 +234,17 @@ fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// One line for each thing that a person would want to know, none for a retry that was refused the same way.
-fn log(node: &str, eviction: &Eviction, before: &Attempt, outcome: &EvictionOutcome) {
+/// A pod that goes is worth a line. One that is refused has its line where the status calls it blocked, once and not
+/// with every attempt.
+fn log(node: &str, eviction: &Eviction, outcome: &EvictionOutcome) {
     let pod = pod::reference(&eviction.pod).to_string();
-    let again = before.last.as_ref().is_some_and(|(_, last)| last == outcome);
     match (outcome, eviction.request) {
         (EvictionOutcome::Accepted, Request::Evict) => info!(node, pod, "eviction accepted"),
         (EvictionOutcome::Accepted, Request::Delete) => {
             info!(node, pod, "refused for longer than deleteAfterSeconds: deleted");
         }
         (EvictionOutcome::Gone, _) => debug!(node, pod, "pod was gone before its eviction"),
-        (refusal, _) if again => debug!(node, pod, ?refusal, "eviction refused again"),
-        (refusal, _) => warn!(node, pod, ?refusal, "eviction refused"),
+        (refusal, _) => debug!(node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused"),
     }
 }
 

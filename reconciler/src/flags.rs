@@ -1,10 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{ArgAction, Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nm_shared::PodReference;
 use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
@@ -76,6 +79,27 @@ pub(crate) struct Flags {
     pub(crate) log_level: LevelFilter,
 }
 
+impl Flags {
+    /// Reads the command line and the environment.
+    ///
+    /// # Errors
+    /// A message for a person, about what is wrong or contradicts itself; or the help that was asked for.
+    pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(args)?;
+        let flags = Self::from_arg_matches(&matches)?;
+        let given = |id| {
+            matches!(matches.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+        };
+        if !flags.leader_elect && given("lease_duration") {
+            let why = "--lease-duration says for how long a replica leads, but --leader-elect is off and none does: \
+                       give --leader-elect as well, or leave --lease-duration out";
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
+        Ok(flags)
+    }
+}
+
 /// On every address of a pod; nowhere outside, where others may listen.
 fn on_port(port: u16) -> Address {
     Address(surroundings::in_pod().then(|| (Ipv4Addr::UNSPECIFIED, port).into()))
@@ -99,10 +123,19 @@ pub(crate) enum LogFormat {
     Text,
 }
 
+impl LogFormat {
+    /// The word on the command line.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Text => "text",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent_and_has_defaults() {
@@ -120,6 +153,17 @@ mod tests {
         {
             assert_eq!(Flags::parse_from(["nm-reconciler", flag]).leader_elect, expected, "{flag}");
         }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_by_naming_both_and_a_remedy() {
+        let read = |flags: &str| Flags::read(flags.split(' ').map(OsString::from)).map_err(|e| e.to_string());
+        let error = read("nm-reconciler --leader-elect=false --lease-duration 15").unwrap_err();
+        for part in ["--lease-duration", "--leader-elect is off", "leave --lease-duration out"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+        assert!(read("nm-reconciler --leader-elect --lease-duration 15").is_ok());
+        assert!(read("nm-reconciler --leader-elect=false").is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! [`program`](program) puts them together.
 
 mod announcer;
+mod api_requests;
 mod apply;
 mod call_off;
 mod cluster_watches;
@@ -19,6 +20,7 @@ mod lease_watch;
 mod ledger;
 mod logging;
 mod machine_watches;
+mod metrics;
 mod node_leases;
 mod observe;
 mod own_writes;

@@ -1,18 +1,24 @@
-//! What is served over plain HTTP: `/livez`, `/readyz` and `/healthz`.
+//! What is served over plain HTTP: `/livez`, `/readyz`, `/healthz` and `/metrics`.
 //!
 //! As with the API server, `ok` is the whole answer where all is well, and `?verbose` asks for the checks by name.
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::routing::get;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 
+use crate::metrics::{MEDIA_TYPE, Metrics};
 use crate::readiness::Readiness;
 
 /// The routes. That the program answers at all is what `/livez` and `/healthz` tell.
-pub(crate) fn routes(readiness: Readiness) -> Router {
+pub(crate) fn routes(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
     let alive = || async { "ok" };
+    let metrics = move || async move { ([(CONTENT_TYPE, MEDIA_TYPE)], metrics.expose()) };
     Router::new()
+        .route("/metrics", get(metrics))
         .route("/livez", get(alive))
         .route("/healthz", get(alive))
         .route("/readyz", get(|RawQuery(query): RawQuery| async move { ready(&readiness, query.as_deref()) }))

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{FutureExt, Stream, StreamExt};
+use kube::client::ClientBuilder;
 use kube::config::Config;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, info};
 
 use crate::announcer::Announcer;
+use crate::api_requests::ApiRequests;
 use crate::cluster_watches::ClusterWatches;
 use crate::context::{Context, Memories};
 use crate::election::{Candidate, ElectionError};
@@ -26,6 +27,7 @@ use crate::flags::Flags;
 use crate::follow::{Interruption, without_managed_fields};
 use crate::logging;
 use crate::machine_watches::MachineWatches;
+use crate::metrics::Metrics;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
@@ -56,7 +58,7 @@ enum StartError {
 
 /// Runs the program.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let flags = match Flags::try_parse_from(args) {
+    let flags = match Flags::read(args) {
         Ok(flags) => flags,
         Err(message) => {
             // Help and version go to stdout and are no failure.
@@ -86,25 +88,29 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     let stop = stop_signal().map_err(StartError::Signals)?;
     let replica = surroundings::replica();
     let readiness = Readiness::default();
-    let serving = serve_probes(flags, &readiness, stop.clone()).await?;
+    let metrics = Arc::new(Metrics::new());
+    let serving = serve_probes(flags, &readiness, &metrics, stop.clone()).await?;
     let config = tokio::select! {
         config = connect(&replica) => config?,
         () = stopped(stop.clone()) => return Ok(()),
     };
-    info!(version = env!("CARGO_PKG_VERSION"), replica, ?flags, "started");
+    logging::tell_configuration(flags, &replica);
     let work = |client| {
-        let (flags, readiness, stop) = (flags.clone(), readiness.clone(), stop.clone());
+        let (flags, stop) = (flags.clone(), stop.clone());
+        let (readiness, metrics) = (readiness.clone(), metrics.clone());
         async move {
             tokio::select! {
-                () = control(client, &flags, &readiness, stop.clone()) => {}
+                () = control(client, &flags, &readiness, metrics, stop.clone()) => {}
                 () = give_up(stop) => {}
             }
         }
     };
     if flags.leader_elect {
-        Candidate::new(&config, flags, &replica, &readiness).run(stop.clone(), work).await?;
+        Candidate::new(&config, flags, &replica, &readiness, &metrics).run(stop.clone(), work).await?;
     } else {
-        work(Client::try_from(config).map_err(StartError::Client)?).await;
+        let client = ClientBuilder::try_from(config).map_err(StartError::Client)?;
+        metrics.leads(true);
+        work(client.with_layer(&ApiRequests(metrics.clone())).build()).await;
     }
     // Whoever is being answered has a moment still; a panic in there has been told.
     let _ = serving.await;
@@ -116,11 +122,12 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
 async fn serve_probes(
     flags: &Flags,
     readiness: &Readiness,
+    metrics: &Arc<Metrics>,
     stop: watch::Receiver<bool>,
 ) -> Result<JoinHandle<()>, BindError> {
     let Some(address) = flags.metrics_addr.0 else { return Ok(tokio::spawn(async {})) };
     let server = Server::bind("probes and metrics", "--metrics-addr", address).await?;
-    Ok(tokio::spawn(server.serve(probes::routes(readiness.clone()), stop)))
+    Ok(tokio::spawn(server.serve(probes::routes(readiness.clone(), metrics.clone()), stop)))
 }
 
 /// How to reach the cluster, under a name by which its audit log tells the replicas apart.
@@ -135,12 +142,22 @@ async fn connect(replica: &str) -> Result<Config, StartError> {
 }
 
 /// Reconciles until `stop`, then lets the reconciles under way finish.
-async fn control(client: Client, flags: &Flags, readiness: &Readiness, stop: watch::Receiver<bool>) {
+async fn control(
+    client: Client,
+    flags: &Flags,
+    readiness: &Readiness,
+    metrics: Arc<Metrics>,
+    stop: watch::Receiver<bool>,
+) {
     let (maintenances, writer) = reflector::store();
     let (triggers, wake_ups) = Triggers::new(maintenances.clone());
     let (departures, departed) = unbounded();
     let objects = maintenance_watch(&client, writer, departures);
-    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), flags.max_concurrent_evictions));
+    // Kept here: what was watched is no more counted once this term is over.
+    let counted = Arc::new(maintenances.clone());
+    metrics.watch(&counted);
+    let limit = flags.max_concurrent_evictions;
+    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
     let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor);
     let (leases, lease_watch) = NodeLeases::start(&client, &triggers);
     tokio::spawn(watches);
@@ -169,6 +186,7 @@ async fn control(client: Client, flags: &Flags, readiness: &Readiness, stop: wat
         own_pod: flags.own_pod.clone(),
         client,
         triggers,
+        metrics,
         maintenances: maintenances.clone(),
         cluster,
         leases,

@@ -41,20 +41,29 @@ pub(crate) async fn reconcile(
     if let Some(rest) = BREATH.checked_sub(rested).filter(|rest| !rest.is_zero()) {
         return Ok(Action::requeue(rest));
     }
-    context.memories.update(&uid, |memory| memory.looked = Some(Instant::now()));
-    let observed = observe(&context, &maintenance);
+    let began = Instant::now();
+    context.memories.update(&uid, |memory| memory.looked = Some(began));
+    let result = look(&context, &maintenance).await;
+    context.metrics.reconciled(began.elapsed(), result.is_err());
+    let look_again = result?;
+    context.memories.update(&uid, |memory| memory.failures = 0);
+    Ok(look_again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// Observes, decides, applies, and returns when to look again if nothing happens before.
+async fn look(context: &Context, maintenance: &NodeMaintenance) -> Result<Option<Duration>, ApplyError> {
+    let observed = observe(context, maintenance);
     let now = Timestamp::now();
-    let decision = decide(&maintenance, &observed, now);
+    let decision = decide(maintenance, &observed, now);
     let look_again = decision.look_again;
-    if let Err(error) = apply(&context, &maintenance, &observed, decision, now).await {
+    if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
-            let report = lacking(&maintenance, right.to_owned(), now);
-            apply(&context, &maintenance, &observed, report, now).await?;
+            let report = lacking(maintenance, right.to_owned(), now);
+            apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);
     }
-    context.memories.update(&uid, |memory| memory.failures = 0);
-    Ok(look_again.map_or_else(Action::await_change, Action::requeue))
+    Ok(look_again)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]

@@ -49,6 +49,25 @@ pub enum EvictionOutcome {
     Unknown(String),
 }
 
+impl EvictionOutcome {
+    /// The kind of outcome, in a word.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::Gone => "Gone",
+            Self::RefusedByBudget(_) => "RefusedByBudget",
+            Self::MultipleBudgets(_) => "MultipleBudgets",
+            Self::Migrating(_) => "Migrating",
+            Self::NotMigratable(_) => "NotMigratable",
+            Self::RefusedByWebhook { .. } => "RefusedByWebhook",
+            Self::NamespaceTerminating => "NamespaceTerminating",
+            Self::Forbidden(_) => "Forbidden",
+            Self::Throttled { .. } => "Throttled",
+            Self::Unknown(_) => "Unknown",
+        }
+    }
+}
+
 impl From<&Status> for EvictionOutcome {
     fn from(status: &Status) -> Self {
         let message = || status.message.clone();

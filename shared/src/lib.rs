@@ -17,6 +17,7 @@ pub mod leader_lease;
 pub mod line;
 pub mod machine;
 pub mod maintenance;
+pub mod milestones;
 pub mod names;
 pub mod node;
 pub mod node_conditions;

@@ -124,6 +124,13 @@ pub struct BlockedPod {
     pub attempts: i32,
 }
 
+impl BlockedPod {
+    /// The pod by name.
+    pub fn reference(&self) -> PodReference {
+        PodReference { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
 /// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

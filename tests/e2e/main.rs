@@ -30,6 +30,7 @@ mod manifests_deployment;
 mod manifests_typed;
 mod node_deleted;
 mod object;
+mod observability;
 mod order;
 mod output_forms;
 mod plugin;

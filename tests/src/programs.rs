@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tempfile::NamedTempFile;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
+use tokio::process::Child;
 
 use crate::cluster::Cluster;
 
@@ -105,8 +105,7 @@ impl Reconciler {
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        signal(&self.child, name);
     }
 
     /// Waits for its end and returns its exit code.
@@ -127,6 +126,11 @@ impl Drop for Reconciler {
             eprintln!("the reconciler's log:\n{log}");
         }
     }
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
 }
 
 /// What a command said and how it ended.
@@ -178,7 +182,7 @@ pub async fn kubectl_at(kubeconfig: &Path, args: &[&str]) -> Outcome {
 /// A command that talks for as long as it runs. It is killed when dropped.
 pub struct Talk {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
 }
 
 impl Talk {
@@ -192,8 +196,31 @@ impl Talk {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        Self::hear(child.stdout.take().unwrap(), child)
+    }
+
+    /// Starts a reconciler as shipped, with the rights of its service account, and hears its log.
+    pub fn reconciler(cluster: &Cluster, flags: &[&str]) -> Self {
+        let mut child = tokio::process::Command::new(program("nm-reconciler"))
+            .args(flags)
+            .env("KUBECONFIG", cluster.reconciler_kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self::hear(child.stderr.take().unwrap(), child)
+    }
+
+    fn hear(output: impl AsyncRead + Send + Unpin + 'static, child: Child) -> Self {
+        let output: Box<dyn AsyncRead + Send + Unpin> = Box::new(output);
+        Self { child, lines: BufReader::new(output).lines() }
+    }
+
+    /// Sends a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        signal(&self.child, name);
     }
 
     /// The next line of its output; none when that has ended.
