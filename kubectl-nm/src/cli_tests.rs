@@ -115,6 +115,16 @@ fn every_command_has_examples_and_says_its_exit_codes() {
 }
 
 #[test]
+fn only_what_concerns_the_drain_stands_under_that_heading() {
+    let help = parse("start -h").unwrap_err().to_string();
+    let (options, drain) = help.split_once("\nDrain:").unwrap();
+    assert!(options.contains("--yes") && options.contains("--reason"), "{help}");
+    let drain = drain.split("\n\n").next().unwrap();
+    let flags = drain.lines().filter(|line| line.trim_start().starts_with("--")).count();
+    assert_eq!((flags, drain.contains("--grace-period")), (7, true), "{drain}");
+}
+
+#[test]
 fn a_misspelt_command_is_told_the_right_one() {
     let said = parse("wacth n1").unwrap_err().to_string();
     assert!(said.contains("a similar subcommand exists: 'watch'"), "{said}");

@@ -59,9 +59,6 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: Selection,
 
-    #[command(flatten)]
-    request: Request,
-
     /// Change nothing: only say what would be created, or have the server check it as well
     #[arg(long, value_name = "HOW", default_value = "none")]
     dry_run: DryRun,
@@ -81,6 +78,10 @@ pub(crate) struct StartArgs {
     /// Print the maintenances: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse)]
     output: Option<Format>,
+
+    // Last, because what follows it would stand under its heading.
+    #[command(flatten)]
+    request: Request,
 }
 
 /// How much of a change is made.
