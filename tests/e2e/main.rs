@@ -15,6 +15,7 @@ mod drain_spec;
 mod ended_midway;
 mod grace;
 mod ha;
+mod image;
 mod independence;
 mod inheritance;
 mod kept_up;

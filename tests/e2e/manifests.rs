@@ -1,11 +1,17 @@
 //! What is generated is what is in the repository.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use nm_tests::manifests::{cluster_role, folder, the_one};
+use serde_json::Value;
 
 /// `NM_UPDATE=1 cargo test -p nm-tests manifests` rewrites the generated files.
 fn check(path: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     if std::env::var_os("NM_UPDATE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, generated).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
@@ -20,4 +26,48 @@ fn check(path: &str, generated: &str) {
 fn the_crd_is_the_one_that_the_types_say() {
     let yaml = serde_saphyr::to_string(&nm_shared::crd::crd()).unwrap();
     check("manifests/crd.yaml", &format!("# Generated from the types in shared/; a test holds it.\n{yaml}"));
+}
+
+#[test]
+fn the_bundle_is_the_one_that_the_manifests_say() {
+    let files = nm_tests::bundle::files();
+    for (file, text) in &files {
+        check(&format!("manifests/bundle/{file}"), text);
+    }
+    let mut found = BTreeSet::new();
+    files_below(&folder().join("bundle"), &mut found);
+    let written: BTreeSet<PathBuf> =
+        files.iter().map(|(file, _)| folder().join("bundle").join(file)).collect();
+    assert_eq!(found, written, "manifests/bundle holds what is generated and nothing else");
+}
+
+fn files_below(parent: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in std::fs::read_dir(parent).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, found);
+        } else {
+            found.insert(path);
+        }
+    }
+}
+
+/// What a version says of the program, beside what the generator takes over as it is.
+#[test]
+fn the_bundle_grants_what_the_manifests_grant_in_the_cluster_and_in_the_programs_namespace() {
+    let files = nm_tests::bundle::files();
+    let (_, version) = files.iter().find(|(file, _)| file.ends_with("clusterserviceversion.yaml")).unwrap();
+    let version: Value = serde_saphyr::from_str(version).unwrap();
+    let install = &version["spec"]["install"]["spec"];
+    let cluster_role = serde_json::to_value(cluster_role()).unwrap();
+    assert_eq!(install["clusterPermissions"][0]["rules"], cluster_role["rules"]);
+    let at_home = serde_json::to_string(&install["permissions"]).unwrap();
+    assert!(at_home.contains("leases"), "{at_home}");
+    assert!(!serde_json::to_string(&install["clusterPermissions"]).unwrap().contains("leases"));
+    let deployment = serde_json::to_value(the_one::<Deployment>()).unwrap();
+    assert_eq!(install["deployments"][0]["name"], deployment["metadata"]["name"]);
+    let security = |pod: &Value| pod["template"]["spec"]["containers"][0]["securityContext"].clone();
+    assert_eq!(security(&install["deployments"][0]["spec"]), security(&deployment["spec"]));
+    let definition = &version["spec"]["customresourcedefinitions"]["owned"][0];
+    assert_eq!(definition["name"], nm_shared::crd::crd().metadata.name.unwrap());
 }

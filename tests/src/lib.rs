@@ -12,7 +12,9 @@
     clippy::match_wild_err_arm
 )]
 
+pub mod bundle;
 pub mod cluster;
+pub mod elf;
 pub mod events;
 pub mod manifests;
 pub mod programs;

@@ -74,6 +74,11 @@ impl Reconciler {
         Self::spawn(cluster, &program_of_benchmark("nm-reconciler"), &[])
     }
 
+    /// Starts another build of it, without any flags.
+    pub fn of(cluster: &Cluster, program: &Path) -> Self {
+        Self::spawn(cluster, program, &[])
+    }
+
     fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
         let log = NamedTempFile::new().unwrap();
         let child = tokio::process::Command::new(program)
