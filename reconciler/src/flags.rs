@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
@@ -70,6 +71,31 @@ pub(crate) struct Flags {
     )]
     pub(crate) metrics_addr: Address,
 
+    /// Where the validating webhook is served, over TLS; an empty address serves it nowhere. 0.0.0.0:9443 in a pod,
+    /// nowhere outside
+    #[arg(
+        long, env = "NM_WEBHOOK_ADDR", value_name = "IP:PORT", default_value_t = on_port(9443),
+        hide_default_value = true,
+    )]
+    pub(crate) webhook_addr: Address,
+
+    /// Serve the webhook with tls.crt and tls.key of this directory, such as cert-manager renews them, and not with
+    /// certificates of its own; the caBundle of the webhook configuration is then left alone
+    #[arg(
+        long,
+        env = "NM_WEBHOOK_CERT_DIR",
+        value_name = "DIRECTORY",
+        conflicts_with = "webhook_cert_lifetime"
+    )]
+    pub(crate) webhook_cert_dir: Option<PathBuf>,
+
+    /// For how many seconds the webhook's own certificates are valid; halfway the next one is made. 90 days
+    #[arg(
+        long, env = "NM_WEBHOOK_CERT_LIFETIME", value_name = "SECONDS", default_value = "7776000",
+        hide_default_value = true, value_parser = clap::value_parser!(u32).range(10..),
+    )]
+    pub(crate) webhook_cert_lifetime: u32,
+
     /// How log lines are written, to stderr
     #[arg(long, env = "NM_LOG_FORMAT", value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
@@ -94,6 +120,16 @@ impl Flags {
         if !flags.leader_elect && given("lease_duration") {
             let why = "--lease-duration says for how long a replica leads, but --leader-elect is off and none does: \
                        give --leader-elect as well, or leave --lease-duration out";
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
+        if flags.metrics_addr.collides(flags.webhook_addr) {
+            let why = "--metrics-addr and --webhook-addr are the same, but one speaks plain HTTP and the other TLS: give \
+                       them different ports";
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
+        if flags.webhook_addr.0.is_none() && given("webhook_cert_dir") {
+            let why = "--webhook-cert-dir says with which certificate the webhook is served, but it is served nowhere: \
+                       give --webhook-addr as well, or leave --webhook-cert-dir out";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
         Ok(flags)
@@ -163,7 +199,20 @@ mod tests {
             assert!(error.contains(part), "{part} in {error}");
         }
         assert!(read("nm-reconciler --leader-elect --lease-duration 15").is_ok());
+        let same = "nm-reconciler --metrics-addr 127.0.0.1:8080 --webhook-addr 0.0.0.0:8080";
+        assert!(read(same).unwrap_err().contains("--metrics-addr and --webhook-addr are the same"));
+        let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-dir /certs";
+        assert!(read(nowhere).unwrap_err().contains("leave --webhook-cert-dir out"));
         assert!(read("nm-reconciler --leader-elect=false").is_ok());
+    }
+
+    #[test]
+    fn certificates_are_the_programs_own_or_somebody_elses() {
+        let given = |flags: &[&str]| Flags::try_parse_from([&["nm-reconciler"], flags].concat());
+        let own = given(&[]).unwrap();
+        assert_eq!((own.webhook_cert_dir, own.webhook_cert_lifetime), (None, 90 * 24 * 3600));
+        assert!(given(&["--webhook-cert-dir", "/certs"]).is_ok());
+        assert!(given(&["--webhook-cert-dir", "/certs", "--webhook-cert-lifetime", "60"]).is_err());
     }
 
     #[test]
@@ -177,6 +226,8 @@ mod tests {
             ["--namespace", ""],
             ["--lease-duration", "2"],
             ["--metrics-addr", ":8080"],
+            ["--webhook-addr", "9443"],
+            ["--webhook-cert-lifetime", "9"],
         ] {
             assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
         }

@@ -33,6 +33,7 @@ mod server;
 mod stop;
 mod surroundings;
 mod triggers;
+mod webhook;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -208,7 +208,6 @@ impl Metrics {
     }
 
     /// Says when the webhook's certificate expires.
-    #[allow(dead_code, reason = "for the webhook")]
     pub(crate) fn certificate_expires(&self, at: Timestamp) {
         self.certificate_expiry.get_or_create(&Unlabelled {}).set(at.as_second());
     }

@@ -38,6 +38,7 @@ use crate::server::{BindError, Server};
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings;
 use crate::triggers::Triggers;
+use crate::webhook::{self, WebhookError};
 
 /// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,8 @@ enum StartError {
     Client(#[source] kube::Error),
     #[error(transparent)]
     Address(#[from] BindError),
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     #[error(transparent)]
     Election(#[from] ElectionError),
 }
@@ -95,6 +98,10 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         () = stopped(stop.clone()) => return Ok(()),
     };
     logging::tell_configuration(flags, &replica);
+    // Every replica answers the API server, leading or not.
+    let client = ClientBuilder::try_from(config.clone()).map_err(StartError::Client)?;
+    let client = client.with_layer(&ApiRequests(metrics.clone())).build();
+    let reviewing = webhook::start(flags, &client, &readiness, &metrics, stop.clone()).await?;
     let work = |client| {
         let (flags, stop) = (flags.clone(), stop.clone());
         let (readiness, metrics) = (readiness.clone(), metrics.clone());
@@ -114,6 +121,9 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     }
     // Whoever is being answered has a moment still; a panic in there has been told.
     let _ = serving.await;
+    if let Some(reviewing) = reviewing {
+        let _ = reviewing.await;
+    }
     info!("stopped");
     Ok(())
 }

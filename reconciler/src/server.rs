@@ -36,6 +36,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address(pub(crate) Option<SocketAddr>);
 
+impl Address {
+    /// Whether both cannot be taken at once. Port 0 is another each time.
+    pub(crate) fn collides(self, other: Self) -> bool {
+        let (Some(one), Some(other)) = (self.0, other.0) else { return false };
+        let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+        one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || everywhere)
+    }
+}
+
 impl FromStr for Address {
     type Err = &'static str;
 
@@ -224,6 +233,25 @@ mod tests {
         }
         for text in ["8080", ":8080", "localhost:8080", "0.0.0.0", "0.0.0.0:99999", " "] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_collide_where_both_would_hear_the_same_port() {
+        for (one, other, expected) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080", true),
+            ("0.0.0.0:8080", "127.0.0.1:8080", true),
+            ("127.0.0.1:8080", "127.0.0.2:8080", false),
+            ("127.0.0.1:8080", "127.0.0.1:9443", false),
+            ("0.0.0.0:0", "0.0.0.0:0", false),
+            ("", "0.0.0.0:8080", false),
+        ] {
+            let (first, second): (Address, Address) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(
+                (first.collides(second), second.collides(first)),
+                (expected, expected),
+                "{one} {other}"
+            );
         }
     }
 }

@@ -4,6 +4,7 @@
 //! plugin shows; both ask this crate what it means.
 
 pub mod admission;
+pub mod admission_review;
 pub mod attempt;
 pub mod budget;
 pub mod condition;
@@ -30,8 +31,10 @@ pub mod pod_state;
 pub mod progress;
 pub mod queue;
 pub mod quorum;
+pub mod reservation;
 pub mod returns;
 pub mod selector;
+pub mod serving_certificate;
 pub mod status;
 pub mod turn;
 

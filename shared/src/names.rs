@@ -38,5 +38,11 @@ pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 /// Annotation of a mirror pod: its kubelet runs it from a file, and no API call ends it.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// The webhook's Service and, for its certificates, its Secret, both in the program's own namespace.
+pub const WEBHOOK: &str = "nm-reconciler-webhook";
+
+/// The `ValidatingWebhookConfiguration` by which the API server knows the webhook.
+pub const WEBHOOK_CONFIGURATION: &str = "nm-reconciler";
+
 /// Who we are in `managedFields` and in events.
 pub const FIELD_MANAGER: &str = "nm-reconciler";

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-/// Labels of control-plane nodes; the second is the older name.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// Labels of control-plane nodes, with any value; the second is the older name.
+pub const CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// Its name.
 pub fn name(node: &Node) -> &str {
@@ -20,4 +21,32 @@ pub fn is_ready(node: &Node) -> bool {
 pub fn is_control_plane(node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)))
+}
+
+/// Whether a node may have this name: a DNS subdomain. Only such a name is a path's segment or a selector's value and
+/// nothing else.
+pub fn may_be_named(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_plain)
+            && label.ends_with(is_plain)
+            && label.chars().all(|c| is_plain(c) || c == '-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_nothing_but_a_name() {
+        for name in ["n", "node-01", "ip-10-0-0-1.eu.internal", "1"] {
+            assert!(may_be_named(name), "{name}");
+        }
+        for name in ["", "n1/status", "..", "a..b", "-a", "a-", "N1", "a,b=c", "a?b", "a%2fb", "\u{1b}[31m"] {
+            assert!(!may_be_named(name), "{name}");
+        }
+        assert!(!may_be_named(&"a".repeat(254)));
+    }
 }

@@ -47,6 +47,9 @@ mod status_writes;
 mod takeover;
 mod time_limits;
 mod virtual_machines;
+mod webhook;
+mod webhook_certificates;
+mod webhook_quorum;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -14,6 +14,7 @@ use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Reconciler, skipped};
 use nm_tests::until::{PATIENCE, until};
+use nm_tests::webhook::serving;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
@@ -62,14 +63,16 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A reconciler that leads, and a drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
+/// A reconciler that leads and serves the webhook, and a drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
 /// that an event repeats, and a virtual machine that is called back.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
     workload.budget("cart", 1).await;
     let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
-    let reconciler = Reconciler::start_with(cluster, &["--node-conditions", "--leader-elect"]);
+    // Certificates that are renewed meanwhile.
+    let flags = ["--node-conditions", "--leader-elect", "--webhook-cert-lifetime", "12"];
+    let reconciler = serving(cluster, &flags).await;
     start(cluster, "e2e-rights", &node).await;
     let blocked = |found: Option<&nm_shared::NodeMaintenance>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| !status.blocked_pods.is_empty())

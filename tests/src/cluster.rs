@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -138,7 +139,8 @@ impl Cluster {
         std::fs::write(self.reconciler_kubeconfig(), with_token(&self.kubeconfig, &token)).unwrap();
     }
 
-    async fn apply(&self, object: &DynamicObject) {
+    /// Applies an object on the server's side, whoever has set what in it before.
+    pub async fn apply(&self, object: &DynamicObject) {
         let kind = object.types.as_ref().unwrap().try_into().unwrap();
         let resource = ApiResource::from_gvk(&kind);
         let client = self.client.clone();
@@ -163,6 +165,8 @@ impl Cluster {
 
     /// Removes what an earlier test, which may have failed anywhere, left behind.
     async fn tidy(&self) {
+        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        let _ = webhooks.delete(names::WEBHOOK_CONFIGURATION, &DeleteParams::default()).await;
         let maintenances = self.maintenances();
         for maintenance in maintenances.list(&ListParams::default()).await.unwrap() {
             let name = maintenance.name_any();

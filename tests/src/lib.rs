@@ -20,4 +20,5 @@ pub mod manifests;
 pub mod programs;
 pub mod terminal;
 pub mod until;
+pub mod webhook;
 pub mod workload;

@@ -44,6 +44,11 @@ pub fn read(file: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// How the API server comes to ask the webhook.
+pub fn webhook_configuration() -> DynamicObject {
+    serde_json::from_value(read("webhook_configuration.yaml")).unwrap()
+}
+
 /// Who the reconciler is.
 pub fn service_account() -> ServiceAccount {
     the_one()

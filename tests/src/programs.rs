@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::Child;
+use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 
@@ -54,7 +54,7 @@ fn build(selection: &[&str]) -> PathBuf {
 /// A running reconciler. It is killed when dropped, and its log is shown if the test fails.
 pub struct Reconciler {
     child: Child,
-    log: NamedTempFile,
+    log: watch::Receiver<Vec<String>>,
 }
 
 impl Reconciler {
@@ -80,17 +80,37 @@ impl Reconciler {
     }
 
     fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
-        let log = NamedTempFile::new().unwrap();
-        let child = tokio::process::Command::new(program)
+        let mut child = tokio::process::Command::new(program)
             .args(flags)
             .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log.reopen().unwrap())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .unwrap();
+        let (sender, log) = watch::channel(Vec::new());
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                sender.send_modify(|log| log.push(line));
+            }
+        });
         Self { child, log }
+    }
+
+    /// The lines of its log so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+
+    /// The first line of its log that `is_wanted`, once there is one.
+    pub async fn until_logged(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        let mut log = self.log.clone();
+        let found = |log: &Vec<String>| log.iter().find(|line| is_wanted(line)).cloned();
+        let logged = tokio::time::timeout(crate::until::PATIENCE, log.wait_for(|log| found(log).is_some()));
+        let log = logged.await.unwrap_or_else(|_| panic!("the reconciler does not log {what}"));
+        found(&log.unwrap_or_else(|_| panic!("the reconciler ended and has not logged {what}"))).unwrap()
     }
 
     /// The processor time that it has used so far, where the system tells.
@@ -127,8 +147,7 @@ impl Reconciler {
 impl Drop for Reconciler {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = std::fs::read_to_string(self.log.path()).unwrap_or_default();
-            eprintln!("the reconciler's log:\n{log}");
+            eprintln!("the reconciler's log:\n{}", self.log.borrow().join("\n"));
         }
     }
 }

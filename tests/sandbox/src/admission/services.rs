@@ -1,6 +1,6 @@
 //! Who stands behind a service: there is no network of pods here, so whoever serves a webhook says where.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,13 +25,22 @@ pub(crate) enum Backend {
 /// The services that webhooks may name.
 #[derive(Debug, Default)]
 pub struct Services {
-    backends: Mutex<HashMap<(String, String), Backend>>,
+    backends: Mutex<HashMap<(String, String), VecDeque<Backend>>>,
 }
 
 impl Services {
     /// From now on the service is served at an address, in place of whoever served it before.
     pub fn serve(&self, namespace: &str, name: &str, address: SocketAddr) {
         self.put(namespace, name, Backend::Address(address));
+    }
+
+    /// From now on the service is served at this address too: requests take turns.
+    pub fn serve_also(&self, namespace: &str, name: &str, address: SocketAddr) {
+        let mut backends = self.lock();
+        backends
+            .entry((namespace.to_owned(), name.to_owned()))
+            .or_default()
+            .push_back(Backend::Address(address));
     }
 
     /// From now on the service is served in this process, in place of whoever served it before.
@@ -44,16 +53,44 @@ impl Services {
         self.lock().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Who serves it.
+    /// Who serves it, each in turn.
     pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Backend> {
-        self.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
+        let mut backends = self.lock();
+        let serving = backends.get_mut(&(namespace.to_owned(), name.to_owned()))?;
+        serving.rotate_left(1);
+        serving.back().cloned()
     }
 
     fn put(&self, namespace: &str, name: &str, backend: Backend) {
-        self.lock().insert((namespace.to_owned(), name.to_owned()), backend);
+        self.lock().insert((namespace.to_owned(), name.to_owned()), VecDeque::from([backend]));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Backend>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), VecDeque<Backend>>> {
         self.backends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(services: &Services) -> Option<u16> {
+        match services.find("n", "s")? {
+            Backend::Address(address) => Some(address.port()),
+            Backend::Reviewer(_) => None,
+        }
+    }
+
+    #[test]
+    fn those_who_serve_a_service_take_turns() {
+        let services = Services::default();
+        assert_eq!(port(&services), None);
+        services.serve("n", "s", ([127, 0, 0, 1], 1).into());
+        services.serve_also("n", "s", ([127, 0, 0, 1], 2).into());
+        assert_eq!([1, 2, 3].map(|_| port(&services).unwrap()), [1, 2, 1]);
+        services.serve("n", "s", ([127, 0, 0, 1], 3).into());
+        assert_eq!([1, 2].map(|_| port(&services).unwrap()), [3, 3], "in place of whoever served it before");
+        services.withdraw("n", "s");
+        assert_eq!(port(&services), None);
     }
 }

@@ -1,0 +1,259 @@
+//! Keeping the certificates: every replica follows the Secret and the webhook configuration, and takes whatever step
+//! `nm-shared` says is next. Of several that take one at once the first is obeyed, by the Secret's resourceVersion; the
+//! others hear of it by their watch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use nm_shared::names::{FIELD_MANAGER, WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::serving_certificate::{Step, Validity, step};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::configuration::Configuration;
+use super::credentials::{CredentialsError, Generation};
+use super::kept::Kept;
+use super::served::{Complaint, Served};
+
+/// What failed is tried again so soon, unless there is news before.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// No timer is set for longer; who is woken looks again.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+
+/// Why a step was not taken.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error(transparent)]
+    Make(#[from] CredentialsError),
+    #[error("secret {namespace}/{WEBHOOK}: {source}")]
+    Secret { namespace: String, source: kube::Error },
+    #[error("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}: {0}")]
+    Configuration(#[source] kube::Error),
+    #[error("{0} does not stay as it is written; something else changes it")]
+    Undone(String),
+}
+
+impl StepError {
+    /// Whether somebody was faster.
+    fn is_conflict(&self) -> bool {
+        let (Self::Secret { source, .. } | Self::Configuration(source)) = self else { return false };
+        matches!(source, kube::Error::Api(status) if status.code == 409)
+    }
+}
+
+type States<K> = Pin<Box<dyn Stream<Item = watcher::Result<Option<K>>> + Send>>;
+
+/// Follows and renews what is served.
+pub(super) struct Keeper {
+    secrets: Api<Secret>,
+    configurations: Api<ValidatingWebhookConfiguration>,
+    namespace: String,
+    life: SignedDuration,
+    served: Arc<Served>,
+    /// The Secret as it was seen last, if there was one.
+    secret: Option<Secret>,
+    /// Whether anybody has looked.
+    is_seen: bool,
+    /// What is kept, or will be again: what was found damaged or missing is what was known before.
+    kept: Kept,
+    /// Whether the Secret holds just that.
+    is_whole: bool,
+    configuration: Option<Configuration>,
+}
+
+impl Keeper {
+    /// A keeper of what is served in this namespace, by certificates that are valid for `life`.
+    pub(super) fn new(client: &Client, namespace: &str, life: SignedDuration, served: Arc<Served>) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            configurations: Api::all(client.clone()),
+            namespace: namespace.to_owned(),
+            life,
+            served,
+            secret: None,
+            is_seen: false,
+            kept: Kept::default(),
+            is_whole: false,
+            configuration: None,
+        }
+    }
+
+    /// Keeps, for ever.
+    pub(super) async fn run(mut self) {
+        let mut secrets = states(&self.secrets, WEBHOOK);
+        let mut configurations = states(&self.configurations, WEBHOOK_CONFIGURATION);
+        let (mut unread, mut untold, mut undone) =
+            (Complaint::default(), Complaint::default(), Complaint::default());
+        let mut rest = Duration::ZERO;
+        loop {
+            tokio::select! {
+                Some(state) = secrets.next() => match state {
+                    Ok(secret) => {
+                        unread.over();
+                        self.see(secret);
+                    }
+                    Err(error) => {
+                        complain(&mut unread, &format!("secret {}/{WEBHOOK}", self.namespace), &error);
+                        continue;
+                    }
+                },
+                Some(state) = configurations.next() => match state {
+                    Ok(found) => {
+                        untold.over();
+                        self.hear(found);
+                    }
+                    Err(error) => {
+                        let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
+                        complain(&mut untold, &what, &error);
+                        continue;
+                    }
+                },
+                () = sleep(rest) => {}
+            }
+            rest = match self.advance().await {
+                Ok(rest) => {
+                    undone.over();
+                    rest
+                }
+                Err(error) => {
+                    if !error.is_conflict() && undone.is_new(&error.to_string()) {
+                        warn!(
+                            "the webhook's certificate is not looked after, which will be tried again: {error}"
+                        );
+                    }
+                    PAUSE
+                }
+            };
+        }
+    }
+
+    /// Takes the Secret as it is now, and serves what it says.
+    fn see(&mut self, secret: Option<Secret>) {
+        self.is_whole = false;
+        if let Some(secret) = &secret {
+            let (kept, damages) = Kept::read(secret, &host(&self.namespace));
+            self.is_whole = damages.is_empty() && kept.current.is_some();
+            for damage in damages {
+                warn!("secret {}/{WEBHOOK} is damaged and will be mended: {damage}", self.namespace);
+            }
+            if let Some(current) = &kept.current {
+                self.served.serve(&current.credentials);
+            }
+            let current = kept.current.or_else(|| self.kept.current.take());
+            self.kept = Kept { current, ..kept };
+        }
+        (self.secret, self.is_seen) = (secret, true);
+    }
+
+    fn hear(&mut self, found: Option<ValidatingWebhookConfiguration>) {
+        self.configuration = Some(Configuration::seen(found, self.configuration.as_ref(), Timestamp::now()));
+    }
+
+    /// Takes all steps that are due, and returns for how long there is none.
+    async fn advance(&mut self) -> Result<Duration, StepError> {
+        loop {
+            let Some(configuration) = self.configuration.as_ref().filter(|_| self.is_seen) else {
+                return Ok(LONGEST_REST);
+            };
+            let now = Timestamp::now();
+            let next = step(&self.kept.facts(), configuration.told(), now);
+            let new = match next {
+                Step::Begin => Kept { previous: None, current: Some(self.make(now)?), next: None },
+                // Whoever removed it wants another; those who are told of this one have it until they know the other.
+                _ if !self.is_whole => {
+                    Kept { previous: None, next: Some(self.make(now)?), ..self.kept.clone() }
+                }
+                Step::Rest(until) => {
+                    let rest = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+                    return Ok(rest.min(LONGEST_REST));
+                }
+                Step::Tell(pem) => {
+                    self.tell(&pem).await?;
+                    continue;
+                }
+                Step::Prepare => Kept { next: Some(self.make(now)?), ..self.kept.clone() },
+                Step::Promote => self.kept.promoted(),
+            };
+            self.keep(new).await?;
+        }
+    }
+
+    fn make(&self, now: Timestamp) -> Result<Generation, StepError> {
+        Ok(Generation::make(&names(&self.namespace), Validity::beginning(now, self.life))?)
+    }
+
+    /// Writes the Secret, if it is still what was seen.
+    async fn keep(&mut self, kept: Kept) -> Result<(), StepError> {
+        let seen = self.secret.as_ref();
+        let mut secret = seen.cloned().unwrap_or_else(|| Secret {
+            metadata: ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() },
+            ..Secret::default()
+        });
+        secret.data = Some(kept.data());
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let written = match seen {
+            None => self.secrets.create(&params, &secret).await,
+            Some(_) => self.secrets.replace(WEBHOOK, &params, &secret).await,
+        };
+        let namespace = self.namespace.clone();
+        let written = written.map_err(|source| StepError::Secret { namespace, source })?;
+        self.see(Some(written));
+        if self.is_whole {
+            Ok(())
+        } else {
+            Err(StepError::Undone(format!("secret {}/{WEBHOOK}", self.namespace)))
+        }
+    }
+
+    /// Has the API server believe these authorities.
+    async fn tell(&mut self, pem: &str) -> Result<(), StepError> {
+        let Some(configuration) = &self.configuration else { return Ok(()) };
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Strategic(configuration.telling(pem));
+        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &params, &patch).await;
+        self.hear(Some(told.map_err(StepError::Configuration)?));
+        if !self.configuration.as_ref().is_some_and(|configuration| configuration.says(pem)) {
+            let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
+            return Err(StepError::Undone(what));
+        }
+        info!("the API server was told whom to believe for the webhook");
+        Ok(())
+    }
+}
+
+fn complain(complaint: &mut Complaint, what: &str, error: &watcher::Error) {
+    if complaint.is_new(&error.to_string()) {
+        warn!(
+            "cannot follow {what}, so the webhook's certificate may not be served or renewed; manifests/ has the \
+             rights for it: {error}"
+        );
+    }
+}
+
+/// The host by which the API server calls the webhook.
+fn host(namespace: &str) -> String {
+    format!("{WEBHOOK}.{namespace}.svc")
+}
+
+/// All names by which the webhook may be called. The last two are for a configuration with a `url` on the same host,
+/// where nobody else can be called by them.
+fn names(namespace: &str) -> Vec<String> {
+    let host = host(namespace);
+    vec![format!("{host}.cluster.local"), host, "localhost".to_owned(), "127.0.0.1".to_owned()]
+}
+
+fn states<K>(api: &Api<K>, name: &str) -> States<K>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    watcher::watch_object(api.clone(), name).default_backoff().boxed()
+}

@@ -1,0 +1,152 @@
+//! Answering a question: what it takes is read live, `nm-shared` decides.
+//!
+//! Creations are decided one after another, each after a list that was asked for then: together with the reservations
+//! that is what lets only one of two pass. The rest, which takes longer, is read before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nm_shared::admission::{self, Live, Review};
+use nm_shared::admission_review::{Answer, Asked, Question};
+use nm_shared::reservation::Reservations;
+use nm_shared::{NodeMaintenance, node};
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::live::{Cluster, Unread};
+
+/// The API server waits for 10 s, as the configuration says; after that nobody hears the answer.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// How often it is looked whether what was allowed has been stored.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers questions about maintenances.
+pub(super) struct Reviewer {
+    cluster: Cluster,
+    reservations: Mutex<Reservations>,
+}
+
+impl Reviewer {
+    /// A reviewer of what is asked about this cluster.
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self { cluster, reservations: Mutex::default() }
+    }
+
+    /// The answer, in time.
+    pub(super) async fn answer(&self, question: &Question) -> Answer {
+        let decided = timeout(PATIENCE, self.decide(question)).await;
+        match decided {
+            Ok(Ok(review)) => {
+                tell(question, &review);
+                Answer::Reviewed(review)
+            }
+            Ok(Err(unread)) => {
+                warn!("a NodeMaintenance was not reviewed: {unread}");
+                Answer::Unknown(unread.to_string())
+            }
+            Err(_) => {
+                let what =
+                    format!("the API server has not told what there is within {} s", PATIENCE.as_secs());
+                warn!("a NodeMaintenance was not reviewed: {what}");
+                Answer::Unknown(what)
+            }
+        }
+    }
+
+    async fn decide(&self, question: &Question) -> Result<Review, Unread> {
+        match &question.asked {
+            Asked::Create(maintenance) => self.create(maintenance, question.dry_run).await,
+            Asked::Update(both) => Ok(self.update(&both.0, &both.1).await),
+            Asked::Other => Ok(Review::default()),
+        }
+    }
+
+    async fn create(&self, maintenance: &NodeMaintenance, dry_run: bool) -> Result<Review, Unread> {
+        let name = &maintenance.spec.node_name;
+        let mut live = Live::default();
+        let mut unread = None;
+        if let Some(node) = self.cluster.node(name).await? {
+            if node::is_control_plane(&node) {
+                (live.nodes, live.guard) =
+                    tokio::try_join!(self.cluster.control_plane(), self.cluster.guard())?;
+            }
+            live.nodes.retain(|other| node::name(other) != name);
+            live.nodes.push(node);
+            unread = self.read_pods(name, &mut live).await.err();
+        }
+        let mut review = self.decide_in_turn(maintenance, live, dry_run).await?;
+        if review.refusal.is_none() {
+            review.warnings.extend(unread.map(|unread| unchecked(&unread)));
+        }
+        Ok(review)
+    }
+
+    /// Decides a creation when no other is being decided. Whoever would be refused for the sake of one that was allowed
+    /// and is not stored yet waits until it is, or until it is clear that it never will be.
+    async fn decide_in_turn(
+        &self,
+        maintenance: &NodeMaintenance,
+        mut live: Live,
+        dry_run: bool,
+    ) -> Result<Review, Unread> {
+        let own = maintenance.metadata.name.as_deref();
+        loop {
+            let mut reservations = self.reservations.lock().await;
+            let stored = self.cluster.maintenances().await?;
+            let now = Timestamp::now();
+            reservations.settle(&stored, now);
+            // Of two with one name the API server refuses the second, in words that clients know.
+            let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
+            live.in_maintenance = others.map(|other| other.spec.node_name.clone()).collect();
+            let review = admission::create(maintenance, &live, now);
+            if review.refusal.is_some() {
+                return Ok(review);
+            }
+            live.in_maintenance.extend(reservations.against(own).map(str::to_owned));
+            let review = admission::create(maintenance, &live, now);
+            if review.refusal.is_none() {
+                if !dry_run {
+                    reservations.hold(maintenance, now);
+                }
+                return Ok(review);
+            }
+            drop(reservations);
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> Review {
+        let mut live = Live::default();
+        let mut unread = None;
+        if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
+            unread = self.read_pods(&after.spec.node_name, &mut live).await.err();
+        }
+        let mut review = admission::update(before, after, &live, Timestamp::now());
+        if review.refusal.is_none() {
+            review.warnings.extend(unread.map(|unread| unchecked(&unread)));
+        }
+        review
+    }
+
+    /// What warnings are made of. Nothing is refused for the want of it.
+    async fn read_pods(&self, node: &str, live: &mut Live) -> Result<(), Unread> {
+        let (pods, daemon_sets) = tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets())?;
+        live.pods = pods.into_iter().map(Arc::new).collect();
+        live.daemon_sets = daemon_sets;
+        Ok(())
+    }
+}
+
+fn unchecked(unread: &Unread) -> String {
+    format!("nobody checked what the drain would lose: {unread}")
+}
+
+/// One line for what was refused; what was allowed is told by what becomes of it.
+fn tell(question: &Question, review: &Review) {
+    let (Some(refusal), Asked::Create(maintenance)) = (&review.refusal, &question.asked) else { return };
+    let name = maintenance.metadata.name.as_deref().unwrap_or_default();
+    info!(maintenance = name, node = maintenance.spec.node_name, "refused a NodeMaintenance: {refusal}");
+}

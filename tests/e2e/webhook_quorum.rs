@@ -1,0 +1,177 @@
+//! Control-plane nodes: what the webhook says before etcd would lose its quorum. On OpenShift its guards are asked,
+//! elsewhere a majority of the nodes must stay.
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
+use nm_shared::quorum::ETCD_NAMESPACE;
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{has_kubectl, kubectl};
+use nm_tests::until::{until, until_all};
+use nm_tests::webhook::serving;
+use nm_tests::workload::{parse, pod_spec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{only_sandbox, stop};
+
+fn refusal(node: &str) -> String {
+    format!(
+        "admission webhook \"validate.nodemaintenance.medik8s.io\" denied the request: can not put master/control-plane \
+         node into maintenance at this moment, disrupting node {node} will violate etcd quorum"
+    )
+}
+
+/// Labels the nodes as those of a control plane, or takes the label away.
+async fn control_plane(cluster: &Cluster, nodes: &[String], value: Option<&str>) {
+    let api: Api<Node> = Api::all(cluster.client.clone());
+    let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/master": value}}});
+    for node in nodes {
+        api.patch(node, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    }
+}
+
+async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    api.create(&PostParams::default(), &parse(object)).await.unwrap()
+}
+
+/// What tells OpenShift from other clusters, and guard pods on the first nodes.
+async fn openshift(cluster: &Cluster, guarded: &[String]) {
+    let client = || cluster.client.clone();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definitions: Api<CustomResourceDefinition> = Api::all(client());
+    create(&definitions, json!({"metadata": {"name": "clusterversions.config.openshift.io"}, "spec": {
+        "group": "config.openshift.io", "scope": "Cluster",
+        "names": {"plural": "clusterversions", "kind": "ClusterVersion"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+    }}))
+    .await;
+    create(&Api::<Namespace>::all(client()), json!({"metadata": {"name": ETCD_NAMESPACE}})).await;
+    for node in guarded {
+        let mut spec = pod_spec();
+        spec["nodeName"] = json!(node);
+        let metadata = json!({"name": format!("etcd-guard-{node}"), "labels": {"app": "guard"}});
+        create(&guards(cluster), json!({"metadata": metadata, "spec": spec})).await;
+    }
+    until_all(
+        &guards(cluster),
+        kube::runtime::watcher::Config::default(),
+        "guards are Ready",
+        |pods: &[Pod]| pods.len() == guarded.len() && pods.iter().all(|pod| ready(pod) == Some("True")),
+    )
+    .await;
+}
+
+fn guards(cluster: &Cluster) -> Api<Pod> {
+    Api::namespaced(cluster.client.clone(), ETCD_NAMESPACE)
+}
+
+fn ready(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+}
+
+/// The guards' only budget, once it allows so many disruptions.
+async fn budget(cluster: &Cluster, min_available: usize, allowed: i32) {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), ETCD_NAMESPACE);
+    let _ = budgets.delete("etcd-guard-pdb", &DeleteParams::default()).await;
+    let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": "guard"}}});
+    create(&budgets, json!({"metadata": {"name": "etcd-guard-pdb"}, "spec": spec})).await;
+    until(&budgets, "etcd-guard-pdb", "counted", |budget| {
+        let status = budget.and_then(|budget| budget.status.as_ref());
+        status.is_some_and(|status| {
+            status.observed_generation.is_some() && status.disruptions_allowed == allowed
+        })
+    })
+    .await;
+}
+
+/// Why a maintenance of the node is refused, if it is. Nothing is stored.
+async fn refused(cluster: &Cluster, node: &str) -> Option<String> {
+    let spec = NodeMaintenanceSpec { node_name: node.to_owned(), ..NodeMaintenanceSpec::default() };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match cluster.maintenances().create(&params, &NodeMaintenance::new("e2e-asked", spec)).await {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) => Some(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+// Cases 19 to 23.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_openshift_the_guards_of_etcd_are_asked() {
+    let Some(cluster) = only_sandbox(5, "the cluster is made to look like OpenShift").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes[..4], Some("")).await;
+    openshift(&cluster, &nodes[..3]).await;
+    let _reconciler = serving(&cluster, &[]).await;
+    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "23: there is no budget");
+    budget(&cluster, 3, 0).await;
+    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "19: its guard is Ready");
+    assert_eq!(refused(&cluster, &nodes[3]).await, None, "21: there is no guard on it");
+    assert_eq!(refused(&cluster, &nodes[4]).await, None, "it is no control-plane node");
+    budget(&cluster, 2, 1).await;
+    assert_eq!(refused(&cluster, &nodes[0]).await, None, "22: the budget allows one");
+
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let guard = format!("etcd-guard-{}", nodes[1]);
+    let patch = Patch::Strategic(unready);
+    guards(&cluster).patch_status(&guard, &PatchParams::default(), &patch).await.unwrap();
+    budget(&cluster, 2, 0).await;
+    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "another's guard is not Ready");
+    assert_eq!(refused(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
+}
+
+// Case 24.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_of_three_control_plane_nodes_is_refused_unless_someone_insists() {
+    if !has_kubectl() {
+        return;
+    }
+    let Some(cluster) = only_sandbox(4, "the control plane has nodes of its own").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes[..3], Some("")).await;
+    let _reconciler = serving(&cluster, &[]).await;
+    crate::start(&cluster, "e2e-quorum-1", &nodes[0]).await;
+    let detail = "1 of 3 control-plane nodes would be left, and 2 are a majority";
+    let sentence = format!("{}: {detail}", refusal(&nodes[1]));
+    assert_eq!(refused(&cluster, &nodes[1]).await.as_deref(), Some(sentence.as_str()));
+    assert_eq!(refused(&cluster, &nodes[3]).await, None, "a worker is nobody's majority");
+
+    let insisting = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "e2e-quorum-2", "annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}},
+        "spec": {"nodeName": nodes[1]}});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), insisting.to_string()).unwrap();
+    let outcome = kubectl(&cluster, &["create", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
+    let warning = sentence.split_once("request: ").unwrap().1;
+    assert_eq!(outcome.stderr, format!("Warning: {warning}\n"));
+    for name in ["e2e-quorum-1", "e2e-quorum-2"] {
+        stop(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_control_plane_nodes_at_once_only_so_many_pass_that_a_majority_stays() {
+    let Some(cluster) = only_sandbox(3, "the control plane has nodes of its own").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serving(&cluster, &[]).await;
+    let created = futures::future::join_all(nodes.iter().map(async |node| {
+        let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
+        let maintenance = NodeMaintenance::new(&format!("e2e-{node}"), spec);
+        cluster.maintenances().create(&PostParams::default(), &maintenance).await
+    }))
+    .await;
+    let passed: Vec<_> = created.into_iter().filter_map(Result::ok).collect();
+    assert_eq!(passed.len(), 1, "two of three stay");
+    stop(&cluster, &passed[0].name_any()).await;
+}
