@@ -2,6 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::completion::CompletionArgs;
+use crate::commands::man::ManArgs;
 use crate::commands::{start::StartArgs, status::StatusArgs, stop::StopArgs, watch::WatchArgs};
 use crate::connection::ConnectionFlags;
 use crate::output::Colour;
@@ -45,6 +47,9 @@ pub(crate) enum Command {
     Stop(StopArgs),
     Status(StatusArgs),
     Watch(WatchArgs),
+    Completion(CompletionArgs),
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 impl Command {
@@ -52,7 +57,7 @@ impl Command {
     pub(crate) fn has_goal(&self) -> bool {
         match self {
             Self::Start(_) | Self::Stop(_) => true,
-            Self::Status(_) => false,
+            Self::Status(_) | Self::Completion(_) | Self::Man(_) => false,
             Self::Watch(args) => args.has_goal(),
         }
     }

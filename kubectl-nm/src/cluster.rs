@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Status};
@@ -187,6 +187,18 @@ impl Cluster {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let list = self.ask("list nodes", async || nodes.list_metadata(&which).await).await?;
+        Ok(list.items.iter().map(ResourceExt::name_any).collect())
+    }
+
+    /// The names of the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Error> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let everything = ListParams::default();
+        let list = self.ask("list namespaces", async || namespaces.list_metadata(&everything).await).await?;
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 

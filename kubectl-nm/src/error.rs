@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use crate::completion_link::LinkError;
 use crate::connection::ConnectionError;
 use crate::duration;
 use crate::exit::Exit;
@@ -24,6 +25,19 @@ pub(crate) enum Error {
     /// There is no way to a cluster.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
+
+    /// kubectl cannot be told how to complete our commands.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+
+    /// A file or folder cannot be written.
+    #[error("error: cannot write {path}: {source}")]
+    Unwritable {
+        /// Where it is.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
 
     /// The API server refuses.
     #[error("{}", server_says(.status))]
@@ -170,6 +184,7 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Connection(error) => return error.hint(),
+            Self::Link(error) => error.hint(),
             Self::Server { asked, status } if status.is_forbidden() && !is_from_webhook(status) => {
                 format!(
                     "you need the right to {asked}; `kubectl auth can-i {asked}` tells whether you have it"
@@ -213,6 +228,7 @@ impl Error {
             | Self::Unshowable(_)
             | Self::Template { .. }
             | Self::Runtime(_)
+            | Self::Unwritable { .. }
             | Self::Closed(_) => return None,
         })
     }

@@ -3,7 +3,7 @@
 //! It creates, deletes and shows `NodeMaintenance` objects; a reconciler in the cluster does what they ask for. Begin
 //! with [`run`]: it parses the command line (`cli`), connects as kubectl would (`connection`), and runs one of the
 //! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
-//! `vigil`, and print through `output` alone.
+//! `vigil`, and print through `output` alone. Shells that complete a line that is being typed ask `completion`.
 
 mod boolean;
 mod caller;
@@ -11,6 +11,8 @@ mod changes;
 mod cli;
 mod cluster;
 mod commands;
+mod completion;
+mod completion_link;
 mod confirm;
 mod connection;
 mod dashboard;
@@ -48,17 +50,22 @@ pub mod bench {
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::{Colour, Output};
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(answer) = completion::answer(&arguments) {
+        // A shell that has stopped listening needs no words.
+        let _ = Output::of_this_process(Colour::Never).text(&answer);
+        return Exit::Done.into();
+    }
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => execute(cli).into(),
         Err(said) => {
@@ -96,11 +103,13 @@ fn execute(cli: Cli) -> Exit {
 }
 
 async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
-    let cluster = Cluster::from(connection::connect(&cli.connection).await?);
+    let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection).await?));
     match cli.command {
-        Command::Start(args) => commands::start::run(args, &cluster, out).await,
-        Command::Stop(args) => commands::stop::run(args, &cluster, out).await,
-        Command::Status(args) => commands::status::run(args, &cluster, out).await,
-        Command::Watch(args) => commands::watch::run(args, &cluster, out).await,
+        Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
+        Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
+        Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
+        Command::Watch(args) => commands::watch::run(args, &cluster().await?, out).await,
+        Command::Completion(args) => commands::completion::run(&args, out),
+        Command::Man(args) => commands::man::run(&args, Cli::command(), out),
     }
 }

@@ -9,6 +9,7 @@ mod answers;
 mod answers_played;
 mod budgets;
 mod comes_back;
+mod completion;
 mod dashboard;
 mod dashboard_surroundings;
 mod drain_spec;

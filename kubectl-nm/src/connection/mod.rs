@@ -33,6 +33,30 @@ pub(crate) struct Connected {
     pub(crate) request_timeout: Option<Duration>,
 }
 
+/// The names that a kubeconfig gives to what can be chosen by a flag.
+pub(crate) struct Choices {
+    /// For `--context`.
+    pub(crate) contexts: Vec<String>,
+    /// For `--cluster`.
+    pub(crate) clusters: Vec<String>,
+    /// For `--user`.
+    pub(crate) users: Vec<String>,
+}
+
+/// What the kubeconfig that flags and environment name offers.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub(crate) fn choices(flags: &ConnectionFlags) -> Result<Choices, ConnectionError> {
+    let kubeconfig = kubeconfig::Files::of_this_process(flags).read()?;
+    Ok(Choices {
+        contexts: kubeconfig.contexts.into_iter().map(|named| named.name).collect(),
+        clusters: kubeconfig.clusters.into_iter().map(|named| named.name).collect(),
+        users: kubeconfig.auth_infos.into_iter().map(|named| named.name).collect(),
+    })
+}
+
 /// Prepares a client for the cluster that flags and environment name. No request is sent yet.
 ///
 /// # Errors

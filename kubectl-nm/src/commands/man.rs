@@ -1,0 +1,66 @@
+//! `kubectl nm man`: the help of every command as man pages, for those who package the plugin.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::text::Line;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Write the pages to where man looks for a user's own
+  kubectl nm man ~/.local/share/man/man1 && man kubectl-nm-start
+
+Exit codes: 0 written, 1 cannot be written, 2 usage.";
+
+/// Write a man page for each command
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ManArgs {
+    /// The folder to write them to, which is made if it is missing
+    #[arg(value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    folder: PathBuf,
+}
+
+/// Writes the pages of `command` and of all its commands.
+///
+/// # Errors
+///
+/// When they cannot be written.
+pub(crate) fn run(args: &ManArgs, command: clap::Command, out: &mut Output) -> Result<Exit, Error> {
+    std::fs::create_dir_all(&args.folder)
+        .and_then(|()| clap_mangen::generate_to(command, &args.folder))
+        .map_err(|source| Error::Unwritable { path: args.folder.display().to_string(), source })?;
+    out.data(&Line::new(format!("man pages written to {}", args.folder.display())))?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::captured::output;
+
+    #[test]
+    fn each_command_has_a_page_with_its_flags_and_examples() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = ManArgs { folder: folder.path().join("man1") };
+        let start =
+            clap::Command::new("start").arg(clap::Arg::new("wait").long("wait")).after_help("Examples:");
+        let command = clap::Command::new("kubectl-nm").bin_name("kubectl nm").subcommand(start);
+        run(&args, command, &mut output().0).unwrap();
+        let page = std::fs::read_to_string(args.folder.join("kubectl-nm-start.1")).unwrap();
+        assert!(page.contains("\\-\\-wait") && page.contains("Examples:"), "{page}");
+        assert!(args.folder.join("kubectl-nm.1").exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let args = ManArgs { folder: file.path().join("man1") };
+        let error = run(&args, clap::Command::new("kubectl-nm"), &mut output().0).unwrap_err().to_string();
+        assert!(error.contains(args.folder.to_str().unwrap()), "{error}");
+    }
+}
