@@ -96,6 +96,12 @@ impl Store {
         self.revision.subscribe()
     }
 
+    /// Wakes whenever a collection has changed, of one node where one is given: whoever watches a node's pods need not
+    /// wake for those of all others.
+    pub(crate) fn follow(&self, collection: &Collection, node: Option<&str>) -> watch::Receiver<u64> {
+        self.lock().tables.entry(collection.clone()).or_default().follow(node)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside `act` is a bug of the sandbox; the objects are still the ones last written.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -236,6 +242,12 @@ impl State {
         Change { revision, before: open(&past.before), after: open(&past.after), last: open(&past.last) }
     }
 
+    /// Whether it is too late to begin reading the changes of a collection after `revision`. Who reads them already is
+    /// told so only for changes that were missed.
+    pub(crate) fn is_compacted(&self, collection: &Collection, revision: u64) -> bool {
+        self.tables.get(collection).is_some_and(|rows| rows.is_compacted(revision))
+    }
+
     /// Forgets all history, so that every watch and page that asks for an older revision is told 410.
     pub fn compact(&mut self) {
         for rows in self.tables.values_mut() {
@@ -297,6 +309,30 @@ mod tests {
             assert!(state.changes_since(&PODS, since).is_none());
             assert_eq!(state.changes_since(&PODS, state.revision()).map(Iterator::count), Some(0));
         });
+    }
+
+    #[test]
+    fn who_follows_a_node_wakes_for_it_alone_and_misses_nothing_that_others_made_forgotten() {
+        let store = Store::default();
+        let mut one = store.follow(&PODS, Some("n1"));
+        store.write(|state| state.put(&PODS, pod("b", "n2")));
+        assert!(!one.has_changed().unwrap());
+        let seen = store.write(|state| {
+            state.put(&PODS, pod("a", "n1"));
+            state.revision()
+        });
+        assert_eq!(*one.borrow_and_update(), seen);
+        store.write(|state| {
+            state.put(&PODS, pod("c", "n2"));
+            state.compact();
+            assert_eq!(state.changes_on_node(&PODS, "n1", seen).map(Iterator::count), Some(0));
+            assert!(state.changes_on_node(&PODS, "n1", seen - 1).is_none(), "this one was missed");
+            assert!(state.changes_since(&PODS, seen).is_none());
+            assert!(state.is_compacted(&PODS, seen) && !state.is_compacted(&PODS, state.revision()));
+            state.remove(&PODS, &Key::new("ns", "a"));
+            assert_eq!(state.changes_on_node(&PODS, "n1", seen).map(Iterator::count), Some(1));
+        });
+        assert!(one.has_changed().unwrap());
     }
 
     #[test]

@@ -41,9 +41,10 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
     let cluster = api.cluster();
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
+    let node = read::node(call.resource.storage(), &selection);
     let mut watch = Watch {
-        // Subscribed before the first look, so that nothing falls between.
-        grown: cluster.store.subscribe(),
+        // Followed before the first look, so that nothing falls between.
+        grown: cluster.store.follow(call.resource.storage(), node),
         api: api.clone(),
         collection: call.resource.storage().clone(),
         selection,
@@ -60,10 +61,11 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
         // The end is told to whoever takes bookmarks, also without having asked for a stream by name.
         watch.initial(call, bookmarks)
     } else {
-        if from.is_none() {
-            watch.since = cluster.store.read(State::revision);
-        }
-        Vec::new()
+        let (compacted, revision) = cluster
+            .store
+            .read(|state| (state.is_compacted(&watch.collection, watch.since), state.revision()));
+        watch.since = from.unwrap_or(revision);
+        if from.is_some() && compacted { watch.expired(revision) } else { Vec::new() }
     };
     Ok(answer::stream(events(watch, first)))
 }
@@ -124,18 +126,22 @@ impl Watch {
         }
         let store = &self.api.cluster().store;
         let (changes, revision) = store.read(|state| (self.changes(state), state.revision()));
+        let Some(changes) = changes else { return self.expired(revision) };
         let mut said = Vec::new();
-        let Some(changes) = changes else {
-            self.over = true;
-            let message = format!("too old resource version: {} ({revision})", self.since);
-            line(&mut said, "ERROR", &json_bytes(&Refusal::expired(message).to_status()));
-            return said;
-        };
         for change in &changes {
             self.say(change, &mut said);
         }
         let more = changes.len() == AT_ONCE;
         self.since = changes.last().filter(|_| more).map_or(revision, |change| change.revision);
+        said
+    }
+
+    /// History is told from later on only, and the watch is over.
+    fn expired(&mut self, revision: u64) -> Vec<u8> {
+        self.over = true;
+        let message = format!("too old resource version: {} ({revision})", self.since);
+        let mut said = Vec::new();
+        line(&mut said, "ERROR", &json_bytes(&Refusal::expired(message).to_status()));
         said
     }
 
@@ -186,10 +192,15 @@ impl Watch {
         said
     }
 
+    /// How far it has come, which is as far as the cluster where nothing of its own has changed.
     fn bookmark(&mut self) -> Vec<u8> {
         self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
+        let revision = self.api.cluster().store.read(State::revision);
+        let mut said = self.catch_up(revision);
+        if self.over {
+            return said;
+        }
         let metadata = json!({"resourceVersion": self.since.to_string()});
-        let mut said = Vec::new();
         line(&mut said, "BOOKMARK", &json_bytes(&self.show.bookmark(&metadata)));
         said
     }

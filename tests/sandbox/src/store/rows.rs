@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::place::{Key, Scope};
 use super::stored::{Object, Stored};
@@ -34,8 +35,11 @@ pub(super) struct Rows {
     objects: BTreeMap<Key, Stored>,
     nodes: HashMap<Arc<str>, OnNode>,
     history: VecDeque<Past>,
-    /// Changes up to and including this revision are forgotten.
+    /// Nobody may begin to read changes before this revision.
     compacted: u64,
+    /// The newest change that is forgotten.
+    forgotten: u64,
+    grown: watch::Sender<u64>,
     /// What is open, in the order of writing.
     open: VecDeque<Stored>,
 }
@@ -45,6 +49,16 @@ pub(super) struct Rows {
 struct OnNode {
     keys: BTreeSet<Key>,
     changes: VecDeque<u64>,
+    /// The newest change of this node that is forgotten.
+    forgotten: u64,
+    grown: watch::Sender<u64>,
+}
+
+impl OnNode {
+    /// Whether anybody could miss it.
+    fn is_of_use(&self) -> bool {
+        !self.keys.is_empty() || !self.changes.is_empty() || self.grown.receiver_count() > 0
+    }
 }
 
 impl Rows {
@@ -126,15 +140,16 @@ impl Rows {
         node: Option<&str>,
         since: u64,
     ) -> Option<Box<dyn Iterator<Item = &'a Past> + 'a>> {
-        if since < self.compacted {
-            return None;
-        }
         let Some(node) = node else {
-            return Some(Box::new(self.history.range(self.first_after(since)..)));
+            let known = since >= self.forgotten;
+            return known.then(|| Box::new(self.history.range(self.first_after(since)..)) as Box<_>);
         };
         let Some(on) = self.nodes.get(node) else {
             return Some(Box::new(std::iter::empty()));
         };
+        if since < on.forgotten {
+            return None;
+        }
         let first = on.changes.partition_point(|revision| *revision <= since);
         let found = on.changes.range(first..).filter_map(|revision| {
             self.history.get(self.first_after(revision - 1)).filter(|past| past.revision == *revision)
@@ -142,13 +157,29 @@ impl Rows {
         Some(Box::new(found))
     }
 
+    /// Whether whoever has seen everything up to this revision, and only now begins to read changes, may.
+    pub(super) fn is_compacted(&self, since: u64) -> bool {
+        since < self.compacted
+    }
+
+    /// Wakes whenever there is a change, of one node where one is given.
+    pub(super) fn follow(&mut self, node: Option<&str>) -> watch::Receiver<u64> {
+        let Some(node) = node else { return self.grown.subscribe() };
+        if !self.nodes.contains_key(node) {
+            self.nodes.retain(|_, on| on.is_of_use());
+        }
+        self.nodes.entry(node.into()).or_default().grown.subscribe()
+    }
+
     /// Forgets all history.
     pub(super) fn compact(&mut self, revision: u64) {
+        self.forgotten = self.history.back().map_or(self.forgotten, |past| past.revision);
         self.history.clear();
         for on in self.nodes.values_mut() {
+            on.forgotten = on.changes.back().copied().unwrap_or(on.forgotten);
             on.changes.clear();
         }
-        self.nodes.retain(|_, on| !on.keys.is_empty());
+        self.nodes.retain(|_, on| on.is_of_use());
         self.compacted = revision;
     }
 
@@ -183,8 +214,10 @@ impl Rows {
         for node in past.nodes() {
             if let Some(on) = self.nodes.get_mut(&node) {
                 on.changes.push_back(past.revision);
+                on.grown.send_replace(past.revision);
             }
         }
+        self.grown.send_replace(past.revision);
         // Whoever is told of the change looks at what was before it too.
         let reopened = past.before.iter().filter(|before| before.unfold());
         let written = past.after.iter().chain(&past.last);
@@ -204,13 +237,14 @@ impl Rows {
     }
 
     fn forget(&mut self, past: &Past) {
-        self.compacted = past.revision;
+        self.compacted = self.compacted.max(past.revision);
+        self.forgotten = past.revision;
         for node in past.nodes() {
             let Some(on) = self.nodes.get_mut(&node) else {
                 continue;
             };
-            on.changes.pop_front();
-            if on.keys.is_empty() && on.changes.is_empty() {
+            on.forgotten = on.changes.pop_front().unwrap_or(on.forgotten);
+            if !on.is_of_use() {
                 self.nodes.remove(&node);
             }
         }
