@@ -27,7 +27,7 @@ mod unix {
     /// # Errors
     ///
     /// When the system has no descriptors left.
-    pub(in crate::dashboard) fn divert(to: Sender<Message>) -> io::Result<()> {
+    pub(crate) fn divert(to: Sender<Message>) -> io::Result<()> {
         let mut terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
         if terminal.is_some() {
             return Ok(());
@@ -41,7 +41,7 @@ mod unix {
     }
 
     /// Gives the streams back, if they were taken.
-    pub(in crate::dashboard) fn restore() {
+    pub(crate) fn restore() {
         let mut terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(terminal) = terminal.take() {
             // Descriptors that exist are not refused, and there would be nowhere to say so.
@@ -109,12 +109,12 @@ mod elsewhere {
     ///
     /// Never.
     #[allow(clippy::unnecessary_wraps, reason = "as where it can fail")]
-    pub(in crate::dashboard) fn divert(_to: Sender<Message>) -> io::Result<()> {
+    pub(crate) fn divert(_to: Sender<Message>) -> io::Result<()> {
         Ok(())
     }
 
     /// Does nothing.
-    pub(in crate::dashboard) fn restore() {}
+    pub(crate) fn restore() {}
 }
 
 #[cfg(not(unix))]
