@@ -86,6 +86,8 @@ pub(crate) struct Memories {
 pub(crate) struct Memory {
     /// When it was first seen.
     pub(crate) first_seen: Instant,
+    /// It was decided that its node is its own to work on, though its status may not tell yet.
+    pub(crate) at_work: bool,
     /// When it was last looked at.
     pub(crate) looked: Option<Instant>,
     /// When its status was last written.
@@ -102,6 +104,7 @@ impl Memories {
         let mut memories = self.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = Memory {
             first_seen: Instant::now(),
+            at_work: false,
             looked: None,
             status_written: None,
             failures: 0,
@@ -110,6 +113,12 @@ impl Memories {
         let memory = memories.entry(uid.to_owned()).or_insert(fresh);
         change(memory);
         *memory
+    }
+
+    /// Whether it was decided that a maintenance goes to work.
+    pub(crate) fn is_at_work(&self, uid: &str) -> bool {
+        let memories = self.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.get(uid).is_some_and(|memory| memory.at_work)
     }
 
     /// Forgets all maintenances but those that `exists` names.

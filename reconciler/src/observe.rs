@@ -98,14 +98,18 @@ fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc
 
 /// What keeps a maintenance that has not begun from beginning.
 fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -> Gate {
-    let Some(node) = node.filter(|_| ownership::past(maintenance) != Past::Ours) else {
-        return Gate::default();
+    let at_work = |other: &NodeMaintenance| {
+        let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| is_cordoned(&node));
+        ownership::past(other) == Past::Ours
+            || other.metadata.uid.as_deref().is_some_and(|uid| context.memories.is_at_work(uid))
+            || cordoned()
     };
+    let Some(node) = node.filter(|_| !at_work(maintenance)) else { return Gate::default() };
     let maintenances = context.maintenances.state();
     let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
     // Of two that begin together the younger sees the older.
     let goes_first = |other: &NodeMaintenance| {
-        ownership::past(other) == Past::Ours
+        at_work(other)
             || (other.metadata.deletion_timestamp.is_none()
                 && ownership::rank(other) < ownership::rank(maintenance))
     };
@@ -119,7 +123,7 @@ fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -
         None => quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, None),
     };
     let all = maintenances.iter().map(AsRef::as_ref);
-    let line = context.max_unavailable.and_then(|limit| line::wait(maintenance, all, &nodes, limit));
+    let line = context.max_unavailable.and_then(|limit| line::wait(maintenance, all, at_work, &nodes, limit));
     Gate { quorum, line }
 }
 

@@ -24,7 +24,7 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
-const BREATH: Duration = Duration::from_millis(20);
+const BREATH: Duration = Duration::from_millis(50);
 
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(
@@ -55,6 +55,9 @@ async fn look(context: &Context, maintenance: &NodeMaintenance) -> Result<Option
     let observed = observe(context, maintenance);
     let now = Timestamp::now();
     let decision = decide(maintenance, &observed, now);
+    // Before anything is awaited: whoever is looked at meanwhile is to know.
+    let uid = maintenance.uid().unwrap_or_default();
+    context.memories.update(&uid, |memory| memory.at_work |= decision.at_work);
     let look_again = decision.look_again;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {

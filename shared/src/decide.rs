@@ -90,6 +90,7 @@ fn take_turn(
     }
     match turn(maintenance, node, observed.lease.as_deref(), &observed.gate, now) {
         Turn::Ours { write, renew_at } => {
+            decision.at_work = true;
             decision.lease = write;
             if let Some(at) = renew_at {
                 decision.look_again_in(wait_until(at, now));

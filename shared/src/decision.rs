@@ -16,6 +16,8 @@ use crate::status::NodeMaintenanceStatus;
 /// The next steps. Each is optional; an empty decision means that all is as it should be.
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
+    /// Whether the node is the maintenance's to work on.
+    pub at_work: bool,
     /// First: a merge patch that puts our finalizer and the owner reference on the object.
     pub adopt: Option<Value>,
     /// What makes the node's lease ours, or keeps it so, before the node is touched.

@@ -63,13 +63,16 @@ impl fmt::Display for MaxUnavailable {
 
 /// Why `maintenance` waits, with its place in line; none if it may go to work.
 ///
-/// `all` are the maintenances of the cluster, this one among them.
+/// `all` are the maintenances of the cluster, this one among them. `at_work` says which have begun although their status
+/// may not tell yet: nobody who comes later takes their place, however early by name.
 pub fn wait<'a>(
     maintenance: &NodeMaintenance,
     all: impl IntoIterator<Item = &'a NodeMaintenance>,
+    at_work: impl Fn(&NodeMaintenance) -> bool,
     nodes: &[impl AsRef<Node>],
     limit: MaxUnavailable,
 ) -> Option<String> {
+    let has_begun = |maintenance: &NodeMaintenance| has_begun(maintenance) || at_work(maintenance);
     if has_begun(maintenance) {
         return None;
     }
@@ -82,7 +85,8 @@ pub fn wait<'a>(
     let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
     let allowed = limit.of(nodes.len());
 
-    let mut line: Vec<&NodeMaintenance> = all.iter().copied().filter(|other| waits(other)).collect();
+    let mut line: Vec<&NodeMaintenance> =
+        all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
     line.sort_by_key(|other| ownership::rank(other));
     let mut ahead = 0;
     for other in line.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
@@ -112,15 +116,14 @@ pub fn wait<'a>(
     None
 }
 
-/// Whether the node is out of service for it; it is until the object is gone.
+/// Whether the status tells that the node is out of service for it; it is until the object is gone.
 fn has_begun(maintenance: &NodeMaintenance) -> bool {
     let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
     conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
 }
 
-/// Whether it is to begin some day.
-fn waits(maintenance: &NodeMaintenance) -> bool {
-    maintenance.metadata.deletion_timestamp.is_none() && !has_begun(maintenance)
+fn is_wanted(maintenance: &NodeMaintenance) -> bool {
+    maintenance.metadata.deletion_timestamp.is_none()
 }
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
             maintenances.iter().enumerate().map(|(second, text)| maintenance(text, second)).collect();
         let limit = limit.parse().unwrap();
         for (maintenance, expected) in all.iter().zip(expected) {
-            let found = wait(maintenance, all.iter().rev(), &nodes, limit);
+            let found = wait(maintenance, all.iter().rev(), |_| false, &nodes, limit);
             assert_eq!(found.as_deref(), *expected, "{maintenances:?}: {:?}", maintenance.metadata.name);
         }
     }
@@ -195,10 +198,23 @@ mod tests {
         ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
         let waiting = maintenance("b", 1);
         let nodes = [node("a", "True"), node("b", "True")];
-        assert!(wait(&waiting, [&ending, &waiting], &nodes, MaxUnavailable::Nodes(1)).is_some());
+        let one = MaxUnavailable::Nodes(1);
+        assert!(wait(&waiting, [&ending, &waiting], |_| false, &nodes, one).is_some());
         let mut withdrawn = maintenance("a", 0);
         withdrawn.metadata.deletion_timestamp = withdrawn.metadata.creation_timestamp.clone();
-        assert_eq!(wait(&waiting, [&withdrawn, &waiting], &nodes, MaxUnavailable::Nodes(1)), None);
+        assert_eq!(wait(&waiting, [&withdrawn, &waiting], |_| false, &nodes, one), None);
+    }
+
+    #[test]
+    fn who_is_at_work_keeps_the_place_though_one_of_an_earlier_name_comes_in_the_same_second() {
+        let (late, early) = (maintenance("b", 0), maintenance("a", 0));
+        let nodes = [node("a", "True"), node("b", "True")];
+        let wait_of = |of: &NodeMaintenance, at_work: &str| {
+            let is_at_work = |other: &NodeMaintenance| other.metadata.name.as_deref() == Some(at_work);
+            wait(of, [&late, &early], is_at_work, &nodes, MaxUnavailable::Nodes(1))
+        };
+        assert_eq!((wait_of(&late, "b"), wait_of(&early, "b").is_some()), (None, true));
+        assert_eq!((wait_of(&late, "").is_some(), wait_of(&early, "")), (true, None));
     }
 
     #[test]

@@ -47,6 +47,36 @@ async fn only_so_many_nodes_are_unavailable_and_the_others_wait_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_burst_that_comes_in_the_wrong_order_no_more_begin_than_may() {
+    let cluster = Cluster::start(4).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
+    // Those of one second are admitted by name, but the first to come has begun by then.
+    let names = ["e2e-burst-4", "e2e-burst-3", "e2e-burst-2", "e2e-burst-1"];
+    for (name, node) in names.iter().zip(&nodes) {
+        start(&cluster, name, node).await;
+    }
+    let settled = |found: Option<&NodeMaintenance>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status.is_some_and(|status| {
+            status.phase == Some(Phase::Succeeded) || status.last_error.contains("place")
+        })
+    };
+    let mut begun = 0;
+    for (name, node) in names.iter().zip(&nodes) {
+        let maintenance = until(&cluster.maintenances(), name, "is settled", settled).await.unwrap();
+        let at_work = maintenance.status.unwrap().phase == Some(Phase::Succeeded);
+        let unschedulable = cluster.node(node).await.spec.unwrap().unschedulable == Some(true);
+        assert_eq!(at_work, unschedulable, "{name}");
+        begun += usize::from(unschedulable);
+    }
+    assert_eq!(begun, 1);
+    for name in names {
+        stop(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_majority_of_the_control_plane_stays_unless_someone_insists() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
