@@ -1,7 +1,8 @@
 //! The leases on nodes: one watch for all of them, and the writes that take, keep and drop one.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
@@ -25,7 +26,12 @@ pub(crate) struct NodeLeases {
     leases: Store<Lease>,
     known: watch::Receiver<Known>,
     own: OwnWrites<Lease>,
+    created: Created,
 }
+
+/// The leases that this process made and its watch has not told of yet, by name: without them the next look would make
+/// them again.
+type Created = Arc<Mutex<HashMap<String, Arc<Lease>>>>;
 
 impl NodeLeases {
     /// Begins to watch. The future runs the watch for ever.
@@ -41,14 +47,18 @@ impl NodeLeases {
             .reflect(writer);
         let (sender, known) = watch::channel(Known::Unlisted);
         let triggers = triggers.clone();
+        let created = Created::default();
+        let untold = created.clone();
         let run = async move {
             follow("leases on nodes", stream, |news| match news {
                 News::Changed(lease) => {
+                    lock(&untold).remove(&lease.name_any());
                     if let Some(node) = node_lease::node(&lease.name_any()) {
                         triggers.wake_node(node);
                     }
                 }
                 News::Listed => {
+                    lock(&untold).clear();
                     sender.send_replace(Known::Listed);
                     triggers.wake_all();
                 }
@@ -61,7 +71,7 @@ impl NodeLeases {
             })
             .await;
         };
-        (Self { client: client.clone(), leases, known, own: OwnWrites::default() }, run)
+        (Self { client: client.clone(), leases, known, own: OwnWrites::default(), created }, run)
     }
 
     /// Waits until the leases are known, or known to be out of reach.
@@ -75,18 +85,26 @@ impl NodeLeases {
         if let Known::Forbidden(sentence) = &*self.known.borrow() {
             return Err(sentence.clone());
         }
-        let seen = self.leases.get(&ObjectRef::new(&node_lease::name(node)).within(LEASE_NAMESPACE));
+        let name = node_lease::name(node);
+        let seen = self.leases.get(&ObjectRef::new(&name).within(LEASE_NAMESPACE));
+        let seen = seen.or_else(|| lock(&self.created).get(&name).cloned());
         Ok(seen.map(|seen| self.own.freshest(seen)))
     }
 
     /// Takes or renews the lease on `node`.
     pub(crate) async fn write(&self, node: &str, write: &LeaseWrite) -> kube::Result<()> {
+        let name = node_lease::name(node);
+        lock(&self.created).remove(&name);
         let lease = match write {
-            LeaseWrite::Create(lease) => self.create(lease).await?,
+            LeaseWrite::Create(lease) => {
+                let lease = self.create(lease).await?;
+                lock(&self.created).insert(name, Arc::new(lease.clone()));
+                lease
+            }
             LeaseWrite::Patch(patch) => {
                 let params =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-                self.api().patch(&node_lease::name(node), &params, &Patch::Merge(patch)).await?
+                self.api().patch(&name, &params, &Patch::Merge(patch)).await?
             }
         };
         self.own.remember(lease);
@@ -111,7 +129,9 @@ impl NodeLeases {
 
     /// Forgets what was written for nodes other than those in maintenance.
     pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.own.retain(|lease| node_lease::node(&lease.name_any()).is_some_and(&in_maintenance));
+        let matters = |lease: &Lease| node_lease::node(&lease.name_any()).is_some_and(&in_maintenance);
+        self.own.retain(matters);
+        lock(&self.created).retain(|_, lease| matters(lease));
     }
 
     /// The namespace comes with the manifests; where someone removed it, it is made if the rights allow.
@@ -131,4 +151,8 @@ impl NodeLeases {
     fn api(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), LEASE_NAMESPACE)
     }
+}
+
+fn lock(created: &Created) -> MutexGuard<'_, HashMap<String, Arc<Lease>>> {
+    created.lock().unwrap_or_else(PoisonError::into_inner)
 }
