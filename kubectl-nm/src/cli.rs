@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::completion::CompletionArgs;
 use crate::commands::man::ManArgs;
-use crate::commands::{start::StartArgs, status::StatusArgs, stop::StopArgs, watch::WatchArgs};
+use crate::commands::{
+    explain::ExplainArgs, start::StartArgs, status::StatusArgs, stop::StopArgs, watch::WatchArgs,
+};
 use crate::connection::ConnectionFlags;
 use crate::output::Colour;
 
@@ -46,6 +48,7 @@ pub(crate) enum Command {
     Start(StartArgs),
     Stop(StopArgs),
     Status(StatusArgs),
+    Explain(ExplainArgs),
     Watch(WatchArgs),
     Completion(CompletionArgs),
     #[command(hide = true)]
@@ -57,7 +60,7 @@ impl Command {
     pub(crate) fn has_goal(&self) -> bool {
         match self {
             Self::Start(_) | Self::Stop(_) => true,
-            Self::Status(_) | Self::Completion(_) | Self::Man(_) => false,
+            Self::Status(_) | Self::Explain(_) | Self::Completion(_) | Self::Man(_) => false,
             Self::Watch(args) => args.has_goal(),
         }
     }

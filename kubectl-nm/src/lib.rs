@@ -20,6 +20,7 @@ mod drain_flags;
 mod duration;
 mod error;
 mod exit;
+mod explanation;
 mod follow;
 mod format;
 mod interrupt;
@@ -33,6 +34,7 @@ mod output;
 mod parting;
 mod picture;
 mod progress;
+mod remedy;
 mod report;
 mod request;
 mod suggestion;
@@ -108,6 +110,7 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
+        Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,
         Command::Watch(args) => commands::watch::run(args, &cluster().await?, out).await,
         Command::Completion(args) => commands::completion::run(&args, out),
         Command::Man(args) => commands::man::run(&args, Cli::command(), out),

@@ -9,6 +9,9 @@ use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::text::{Line, Style};
 
+/// Seconds after which a maintenance that nobody has taken up is said to be so.
+pub(crate) const TAKEN_UP_WITHIN: i64 = 15;
+
 /// Where a maintenance stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {

@@ -14,6 +14,7 @@ mod dashboard;
 mod dashboard_surroundings;
 mod drain_spec;
 mod ended_midway;
+mod explain;
 mod grace;
 mod ha;
 mod image;

@@ -186,9 +186,14 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
         "users": [{"name": "u", "user": {}}],
     });
     std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
-    for args in
-        [&["status"][..], &["start", "n1"], &["start", "-l", "a=b"], &["stop", "n1"], &["stop", "--all"]]
-    {
+    for args in [
+        &["status"][..],
+        &["start", "n1"],
+        &["start", "-l", "a=b"],
+        &["stop", "n1"],
+        &["stop", "--all"],
+        &["explain", "n1"],
+    ] {
         let output = std::process::Command::new(program("kubectl-nm"))
             .args(args)
             .env("KUBECONFIG", kubeconfig.path())

@@ -195,15 +195,16 @@ async fn a_drain_that_is_given_up_has_timed_out() {
     assert_eq!(timed_out.stdout, format!("nodemaintenance.nodemaintenance.medik8s.io/{node}\n"));
 }
 
-fn account(name: &str, namespace: &str) -> ServiceAccount {
+/// A service account by its names.
+pub(crate) fn account(name: &str, namespace: &str) -> ServiceAccount {
     serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap()
 }
 
 /// The right to do everything with maintenances, and nothing else.
-struct Rights(String);
+pub(crate) struct Rights(String);
 
 impl Rights {
-    async fn grant(cluster: &Cluster, account: &ServiceAccount) -> Self {
+    pub(crate) async fn grant(cluster: &Cluster, account: &ServiceAccount) -> Self {
         let (name, namespace) = (account.name_any(), account.namespace().unwrap());
         let role_name = format!("{namespace}-maintainer");
         let role: ClusterRole = serde_json::from_value(json!({
@@ -223,7 +224,7 @@ impl Rights {
         Self(role_name)
     }
 
-    async fn revoke(self, cluster: &Cluster) {
+    pub(crate) async fn revoke(self, cluster: &Cluster) {
         let params = DeleteParams::default();
         Api::<ClusterRoleBinding>::all(cluster.client.clone()).delete(&self.0, &params).await.unwrap();
         Api::<ClusterRole>::all(cluster.client.clone()).delete(&self.0, &params).await.unwrap();

@@ -8,11 +8,8 @@ use nm_shared::{NodeMaintenance, PodCounts};
 
 use super::filter::Fields;
 use super::listing::{Row, Sort};
-use super::remedy;
-use crate::maintenance::{Standing, condition, pods_to_go, status};
-
-/// Seconds after which a maintenance that nobody has taken up is said to be so.
-const TAKEN_UP_WITHIN: i64 = 15;
+use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, pods_to_go, status};
+use crate::remedy;
 
 /// Where a node stands, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,6 @@ pub(crate) mod listing;
 pub(crate) mod pace;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
-pub(crate) mod remedy;
 pub(crate) mod start_plan;
 
 use std::sync::Arc;
@@ -31,9 +30,9 @@ use self::links::{Arrival, Freshness, Links};
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
 use self::pods::Pods;
-use self::remedy::{Case, Remedy};
 use super::message::Feed;
 use super::options::Options;
+use crate::remedy::{self, Case, Remedy};
 use crate::text::harmless;
 
 /// A node that is looked at.

@@ -10,9 +10,9 @@ use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::message::Feed;
 use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
-use crate::dashboard::model::remedy::in_short;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::duration::age;
+use crate::remedy::in_short;
 
 /// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,125 @@
+//! `kubectl nm explain`: why a node's maintenance does not get on, and what would free it.
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use nm_shared::NodeMaintenance;
+
+use crate::cluster::Cluster;
+use crate::duration::age;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::explanation::{Cause, causes, unlisted};
+use crate::maintenance::{Standing, headline, node};
+use crate::nodes::check_exist;
+use crate::output::Output;
+use crate::text::{Line, Style};
+use crate::{node_name, progress};
+
+/// How many pods of a cause are named before it says "and N more".
+const NAMED: usize = 5;
+
+const EXAMPLES: &str = "\
+Examples:
+  # What holds the drain of a node up, and what would free it
+  kubectl nm explain node-1
+
+Exit codes: 0 nothing is stuck, 1 nobody knows, 3 something is.";
+
+/// Say why a node's maintenance is stuck and what would free it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ExplainArgs {
+    /// Name of the node
+    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    node: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the node neither exists nor is in maintenance, or the server refuses.
+pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    let asking = || format!("asking {} for maintenances", cluster.server());
+    let mut found = progress::during(out, asking, cluster.maintenances()).await?;
+    found.retain(|object| node(object) == args.node);
+    found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
+    if found.is_empty() {
+        check_exist(cluster, [&args.node]).await?;
+        out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;
+        return Ok(Exit::Done);
+    }
+    let mut stuck = false;
+    for (at, object) in found.iter().enumerate() {
+        if at > 0 {
+            out.data(&Line::default())?;
+        }
+        stuck |= tell(object, cluster.kubectl(), Timestamp::now(), out)?;
+    }
+    Ok(if stuck { Exit::Failed } else { Exit::Done })
+}
+
+/// Tells of one maintenance, and whether it is stuck.
+fn tell(object: &NodeMaintenance, kubectl: &str, now: Timestamp, out: &mut Output) -> Result<bool, Error> {
+    let (standing, causes) = (Standing::of(object), causes(object, kubectl, now));
+    // Why it waits or failed is what its cause says.
+    let first = match standing {
+        Standing::Pending | Standing::Failed => Line::default().with(standing.style(), standing.word()),
+        _ => headline(object),
+    };
+    let name = object.name_any();
+    let by = if name == node(object) { String::new() } else { format!(", by the NodeMaintenance {name}") };
+    out.data(&Line::new(format!("node/{}: ", node(object))).join(first).and(by))?;
+    if causes.is_empty() {
+        let goes_on = if standing == Standing::Drained { "" } else { ": it goes on by itself" };
+        out.data(&Line::new(format!("Nothing is stuck{goes_on}.")))?;
+    }
+    for cause in &causes {
+        out.data(&Line::default())?;
+        for line in paragraph(cause, now) {
+            out.data(&line)?;
+        }
+    }
+    let more = unlisted(object);
+    if more > 0 {
+        out.data(&Line::default())?;
+        out.data(&Line::new(format!("{more} more pods are held, which the status does not list.")))?;
+    }
+    Ok(causes.iter().any(|cause| !cause.passes))
+}
+
+fn paragraph(cause: &Cause, now: Timestamp) -> Vec<Line> {
+    let style = if cause.passes { Style::Busy } else { Style::Bad };
+    let mut lines: Vec<Line> = cause.what.iter().map(|what| Line::default().with(style, what)).collect();
+    lines.extend(extent(cause, now).map(|extent| Line::new(format!("  {extent}"))));
+    lines.push(Line::new(format!("  {}:", cause.advice)));
+    lines.extend(cause.commands.iter().map(|command| Line::new(format!("    {command}"))));
+    lines
+}
+
+/// What it concerns, and since when: `Holds shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; refused 3 times.`
+fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
+    let since =
+        cause.since.map(|since| format!("for {}, since {since}", age(now.duration_since(since).as_secs())));
+    let named = cause.pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = match cause.pods.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let refused = match cause.refusals {
+        0 => String::new(),
+        1 => String::from("; 1 eviction was refused"),
+        refusals => format!("; {refusals} evictions were refused"),
+    };
+    match (since, named.as_str()) {
+        (None, "") => None,
+        (Some(since), "") => Some(format!("So {since}.")),
+        (None, named) => Some(format!("Holds {named}{more}{refused}.")),
+        (Some(since), named) => Some(format!("Holds {named}{more} {since}{refused}.")),
+    }
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

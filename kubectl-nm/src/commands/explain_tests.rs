@@ -1,0 +1,79 @@
+//! What `explain` prints of an object.
+
+use serde_json::json;
+
+use super::*;
+use crate::maintenance::fixture::{named, requested, running, with_status};
+use crate::output::captured::output;
+
+fn told(object: &NodeMaintenance) -> (String, bool) {
+    let (mut out, captured) = output();
+    let stuck = tell(object, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out).unwrap();
+    (captured.data(), stuck)
+}
+
+#[test]
+fn a_cause_is_a_paragraph() {
+    let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+    let object = with_status("n1", running(40, &[("cart-0", numbers), ("cart-1", numbers)]));
+    let expected = "\
+node/n1: Running 40%: 5 pods to go (2 evicting, 1 terminating, 2 blocked), 4 pods moved
+
+PDB shop/cart needs 3, has 3.
+  Holds shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
+  Scale what owns it up, or relax its budget:
+    kubectl -n shop edit pdb cart
+";
+    assert_eq!(told(&object), (expected.to_owned(), true));
+}
+
+#[test]
+fn a_place_in_line_is_no_obstacle() {
+    let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
+        "message": "2 of 3 nodes are unavailable and 2 may be: place 1 in line",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    let object = with_status("n1", json!({"phase": "Pending", "conditions": [condition]}));
+    let expected = "\
+node/n1: Pending
+
+2 of 3 nodes are unavailable and 2 may be: place 1 in line.
+  So for 3m20s, since 2026-01-02T03:04:05Z.
+  It only waits in line, and begins when others are given back or Ready again; these have the places:
+    kubectl get nm -o wide
+";
+    assert_eq!(told(&object), (expected.to_owned(), false));
+}
+
+#[test]
+fn what_is_not_stuck_says_so() {
+    let (drained, stuck) = told(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
+    assert_eq!((&*drained, stuck), ("node/n1: Succeeded: drained, 3 pods moved\nNothing is stuck.\n", false));
+    let (running, stuck) = told(&with_status("n1", running(40, &[])));
+    assert!(
+        running.ends_with("4 pods moved\nNothing is stuck: it goes on by itself.\n") && !stuck,
+        "{running}"
+    );
+}
+
+#[test]
+fn many_pods_are_counted_and_nothing_steers_the_terminal() {
+    let names: Vec<String> = (0..9).map(|at| format!("p{at}\x1b")).collect();
+    let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "no\x1b[31m")).collect();
+    let mut status = running(0, &pods);
+    status["podCounts"]["blocked"] = json!(12);
+    let (said, _) = told(&with_status("n1", status));
+    assert!(said.contains("shop/p4^[ and 4 more for"), "{said}");
+    assert!(said.ends_with("\n3 more pods are held, which the status does not list.\n"), "{said}");
+    assert!(!said.contains('\x1b'), "{said}");
+}
+
+#[test]
+fn an_object_of_another_name_is_named() {
+    let (said, stuck) = told(&named("kernel", "n1", "u"));
+    assert!(
+        said.starts_with("node/n1: Requested: nothing has taken it up yet, by the NodeMaintenance kernel\n"),
+        "{said}"
+    );
+    assert!(stuck);
+    assert!(!told(&requested("n1")).0.contains("NodeMaintenance"));
+}

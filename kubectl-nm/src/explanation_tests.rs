@@ -1,0 +1,127 @@
+//! Causes by what an object says.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::maintenance::fixture::{requested, running, stopping, with_status};
+
+fn with_condition(phase: &str, type_: &str, status: &str, reason: &str, message: &str) -> NodeMaintenance {
+    let condition = json!({"type": type_, "status": status, "reason": reason, "message": message,
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    with_status("n1", json!({"phase": phase, "conditions": [condition]}))
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T03:07:25Z".parse().unwrap()
+}
+
+fn only(maintenance: &NodeMaintenance) -> Cause {
+    let mut causes = causes(maintenance, "kubectl", now());
+    assert_eq!(causes.len(), 1, "{causes:?}");
+    causes.remove(0)
+}
+
+#[test]
+fn what_holds_the_whole_node_has_a_command_of_its_own() {
+    let patch =
+        |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");
+    for (phase, reason, command, passes) in [
+        ("Pending", "MaxUnavailable", "kubectl get nm -o wide".to_owned(), true),
+        (
+            "Pending",
+            "QuorumAtRisk",
+            "kubectl annotate nm n1 kubectl-nm.dev/override-quorum=true".to_owned(),
+            false,
+        ),
+        ("Pending", "LeaseHeld", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
+        ("Failed", "LeaseLost", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
+        ("Failed", "DuplicateMaintenance", "kubectl delete nm n1".to_owned(), false),
+        ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
+        ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),
+        ("Failed", "InvalidDrain", patch("{\"podSelector\":null}"), false),
+        (
+            "Failed",
+            "MissingRights",
+            "kubectl auth can-i --list --as=system:serviceaccount:node-maintenance:nm-reconciler".to_owned(),
+            false,
+        ),
+        ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
+    ] {
+        let cause = only(&with_condition(phase, "Drained", "False", reason, "it is so"));
+        assert_eq!((cause.what, cause.commands), (vec!["it is so.".to_owned()], vec![command]), "{reason}");
+        assert_eq!(
+            (cause.passes, cause.since.map(|at| at.to_string())),
+            (passes, Some("2026-01-02T03:04:05Z".into()))
+        );
+        assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
+    }
+    let degraded = with_condition("Running", "Degraded", "True", "MissingRights", "pods is forbidden");
+    assert_eq!(only(&degraded).what, ["pods is forbidden."]);
+}
+
+#[test]
+fn the_medik8s_operator_tells_by_its_last_error() {
+    let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
+    assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);
+    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["It does not say why."]);
+}
+
+#[test]
+fn what_nobody_takes_up_or_lets_go_is_told_since_when() {
+    let waiting = only(&requested("n1"));
+    assert_eq!(waiting.what, ["No reconciler has taken it up yet."]);
+    assert_eq!(waiting.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
+    assert_eq!(only(&stopping(requested("n1"))).what, ["Its reconciler has not given the node back yet."]);
+    assert!(!waiting.passes);
+    let soon = causes(&requested("n1"), "kubectl", "2026-01-02T03:04:19Z".parse().unwrap());
+    assert!(soon[0].passes, "a moment is no obstacle");
+    let mut held = stopping(requested("n1"));
+    held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    let cause = only(&held);
+    assert_eq!(cause.what, ["The node is given back, but finalizers keep the object: example.com/audit."]);
+    assert_eq!(cause.commands, [r#"kubectl patch nm n1 --type=merge -p '{"metadata":{"finalizers":null}}'"#]);
+}
+
+#[test]
+fn pods_that_the_same_thing_holds_are_one_cause() {
+    let budget =
+        |name: &str| format!("The disruption budget {name} needs 3 healthy pods and has 3 currently");
+    let (cart, web) = (budget("cart"), budget("web"));
+    let mut status = running(40, &[("cart-0", &cart), ("web-0", &web), ("cart-1", &cart), ("cart-2", &cart)]);
+    status["blockedPods"][2]["since"] = json!("2026-01-01T00:00:00Z");
+    let found = causes(&with_status("n1", status), "kubectl", now());
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert_eq!(found[0].what, ["PDB shop/cart needs 3, has 3."]);
+    assert_eq!(found[0].pods, ["shop/cart-0", "shop/cart-1", "shop/cart-2"]);
+    assert_eq!(
+        (found[0].since.map(|at| at.to_string()), found[0].refusals),
+        (Some("2026-01-01T00:00:00Z".into()), 9)
+    );
+    assert_eq!(found[0].commands, ["kubectl -n shop edit pdb cart"]);
+    assert_eq!(found[1].pods, ["shop/web-0"]);
+}
+
+#[test]
+fn pods_held_by_the_like_have_a_few_commands() {
+    let names: Vec<String> = (0..5).map(|at| format!("p{at}")).collect();
+    let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "nothing replaces it")).collect();
+    let mut status = running(0, &pods);
+    for pod in status["blockedPods"].as_array_mut().into_iter().flatten() {
+        pod["reason"] = json!("Unmanaged");
+    }
+    let cause = only(&with_status("n1", status));
+    assert_eq!(cause.what, ["nothing replaces it."]);
+    let delete = |pod: &str| format!("kubectl -n shop delete pod {pod}");
+    assert_eq!(cause.commands, [delete("p0"), delete("p1"), delete("p2")]);
+}
+
+#[test]
+fn what_goes_on_has_no_cause_and_what_is_not_listed_is_counted() {
+    for status in [running(40, &[]), json!({"phase": "Succeeded"})] {
+        assert_eq!(causes(&with_status("n1", status), "kubectl", now()), []);
+    }
+    let mut status: Value = running(40, &[("a", "m")]);
+    status["podCounts"]["blocked"] = json!(7);
+    assert_eq!(unlisted(&with_status("n1", status)), 6);
+    assert_eq!(unlisted(&requested("n1")), 0);
+}

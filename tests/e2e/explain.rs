@@ -1,0 +1,145 @@
+//! `kubectl nm explain` to the letter: why a node is stuck, and what would free it.
+
+use kube::ResourceExt;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, Reconciler, plugin, plugin_of};
+use nm_tests::workload::{Workload, node_of};
+
+use crate::start_stop::{Rights, account};
+use crate::{drained, once, start, stop};
+
+#[track_caller]
+fn check(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (Some(code), stdout, stderr)
+    );
+}
+
+/// What was said, with a placeholder for how long and how often, which no two runs agree on.
+fn timeless(said: &str) -> String {
+    let line = |line: &str| match line.split_once(" for ") {
+        Some((held, _)) if line.contains("since ") => format!("{held} for LONG"),
+        _ => line.to_owned(),
+    };
+    said.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "explain").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let pod = workload.until_running("cart", 1).await.remove(0);
+    let (node, namespace) = (node_of(&pod), workload.namespace());
+
+    check(
+        &plugin(&cluster, &["explain", node]).await,
+        0,
+        &format!("node/{node} is not in maintenance\n"),
+        "",
+    );
+
+    let reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    let is_held = |status: &nm_shared::NodeMaintenanceStatus| status.pod_counts.blocked == 1;
+    once(&cluster, node, "blocked", is_held).await;
+    let others = once(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
+    let moved = match others {
+        0 => String::new(),
+        1 => ", 1 pod moved".to_owned(),
+        others => format!(", {others} pods moved"),
+    };
+    let stuck = plugin(&cluster, &["explain", node]).await;
+    assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
+    let said = timeless(&stuck.stdout);
+    let (first, rest) = said.split_once('\n').unwrap();
+    assert!(
+        first.starts_with(&format!("node/{node}: Running "))
+            && first.ends_with(&format!("1 pod to go (1 blocked){moved}")),
+        "{said}"
+    );
+    let pod = pod.name_any();
+    assert_eq!(
+        rest,
+        format!(
+            "\nPDB {namespace}/cart needs 1, has 1.\n  Holds {namespace}/{pod} for LONG\n  \
+             Scale what owns it up, or relax its budget:\n    kubectl -n {namespace} edit pdb cart"
+        )
+    );
+
+    // Whoever may read maintenances and nothing else is told the same.
+    let account = account("default", namespace);
+    let rights = Rights::grant(&cluster, &account).await;
+    let keeper = plugin_of(&cluster.kubeconfig_of(&account).await, &["explain", node]).await;
+    assert_eq!(
+        (keeper.code, timeless(&keeper.stdout).split_once('\n').unwrap().1),
+        (Some(3), rest),
+        "{keeper:?}"
+    );
+    rights.revoke(&cluster).await;
+
+    workload.free("cart").await;
+    drained(&cluster, node).await;
+    let free = plugin(&cluster, &["explain", node]).await;
+    assert_eq!(free.code, Some(0), "{free:?}");
+    assert!(free.stdout.ends_with("\nNothing is stuck.\n"), "{free:?}");
+
+    stop(&cluster, node).await;
+    drop(reconciler);
+    start(&cluster, "e2e-explain", node).await;
+    let new = plugin(&cluster, &["explain", node]).await;
+    let expected = format!(
+        "node/{node}: Requested: nothing has taken it up yet, by the NodeMaintenance e2e-explain\n\n\
+         No reconciler has taken it up yet.\n  So for LONG\n  \
+         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
+    );
+    assert_eq!(timeless(&new.stdout), expected);
+    // Whether that is stuck depends on how long ago it was.
+    assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_in_line_is_not_stuck() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
+    start(&cluster, &nodes[0], &nodes[0]).await;
+    drained(&cluster, &nodes[0]).await;
+    start(&cluster, &nodes[1], &nodes[1]).await;
+    once(&cluster, &nodes[1], "waits", |status| status.phase == Some(nm_shared::Phase::Pending)).await;
+    let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
+    assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
+    let expected = format!(
+        "node/{}: Pending\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  So for LONG\n  \
+         It only waits in line, and begins when others are given back or Ready again; these have the places:\n    \
+         kubectl get nm -o wide",
+        nodes[1],
+        nodes.len()
+    );
+    assert_eq!(timeless(&waits.stdout), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_look_or_mistypes_is_told_so() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let wrong = plugin(&cluster, &["explain", &format!("{node}x")]).await;
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
+    let said = format!("Error from server (NotFound): nodes \"{node}x\" not found; did you mean {node}?\n");
+    assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+
+    let workload = Workload::new(&cluster, "explain").await;
+    let nobody = cluster.kubeconfig_of(&account("default", workload.namespace())).await;
+    let refused = plugin_of(&nobody, &["explain", node]).await;
+    let resource = "nodemaintenances.nodemaintenance.medik8s.io";
+    let expected = format!(
+        "Error from server (Forbidden): {resource} is forbidden: User \"system:serviceaccount:{}:default\" cannot list \
+         resource \"nodemaintenances\" in API group \"nodemaintenance.medik8s.io\" at the cluster scope\n\
+         hint: you need the right to list {resource}; `kubectl auth can-i list {resource}` tells whether you have it\n",
+        workload.namespace()
+    );
+    check(&refused, 1, "", &expected);
+}
