@@ -1,61 +1,12 @@
 //! Completion of `kubectl nm`, as a shell gets it: from kubectl, which asks the link beside the plugin, or from a script.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, has_kubectl, program, skipped};
-use nm_tests::until::PATIENCE;
-use tempfile::TempDir;
+use nm_tests::installed::Installed;
+use nm_tests::programs::{has_kubectl, skipped};
 
 use crate::start;
-
-/// The plugin as kubectl finds it: in a folder of the search path, under its name.
-struct Installed(TempDir);
-
-impl Installed {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(program("kubectl-nm"), folder.path().join("kubectl-nm")).unwrap();
-        Self(folder)
-    }
-
-    fn folder(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Runs a program with the plugin on its search path.
-    async fn run(&self, program: &str, kubeconfig: &Path, args: &[&str]) -> Outcome {
-        let others = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::iter::once(self.folder().to_owned()).chain(std::env::split_paths(&others));
-        let path = std::env::join_paths(path).unwrap();
-        // The system looks for a program on our search path, not on that which it will have.
-        let own = self.folder().join(program);
-        let program = if own.exists() { own.as_os_str() } else { program.as_ref() };
-        let output = tokio::process::Command::new(program)
-            .args(args)
-            .env("PATH", path)
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(PATIENCE, output).await.expect("the command ends").unwrap();
-        Outcome {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    /// What kubectl offers for the last of these words, without what it says about it.
-    async fn offered(&self, kubeconfig: &Path, words: &[&str]) -> Vec<String> {
-        let words = [&["__completeNoDesc", "nm"], words].concat();
-        let answer = self.run("kubectl", kubeconfig, &words).await.ok();
-        let mut lines: Vec<String> = answer.stdout.lines().map(str::to_owned).collect();
-        assert_eq!(lines.pop().as_deref(), Some(":4"), "no files instead: {answer:?}");
-        lines
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_offers_the_nodes_that_a_command_is_for() {
@@ -66,7 +17,7 @@ async fn kubectl_offers_the_nodes_that_a_command_is_for() {
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
     start(&cluster, "another-name", a).await;
-    let (plugin, kubeconfig) = (Installed::new(), cluster.kubeconfig());
+    let (plugin, kubeconfig) = (Installed::built(), cluster.kubeconfig());
     let link = plugin.folder().join("kubectl_complete-nm");
     for said in ["linked", "is linked already"] {
         let outcome = plugin.run("kubectl", kubeconfig, &["nm", "completion", "install"]).await.ok();
@@ -87,7 +38,7 @@ async fn kubectl_offers_the_nodes_that_a_command_is_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_cluster_nothing_is_offered_and_nothing_said() {
-    let plugin = Installed::new();
+    let plugin = Installed::built();
     std::os::unix::fs::symlink("kubectl-nm", plugin.folder().join("kubectl_complete-nm")).unwrap();
     // The system takes connections to it, and nobody ever speaks.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -97,7 +48,7 @@ async fn without_a_cluster_nothing_is_offered_and_nothing_said() {
     for (server, users) in
         [("https://127.0.0.1:1", ""), (&format!("https://{silent}"), ""), ("https://127.0.0.1:1", noisy)]
     {
-        let kubeconfig = plugin.folder().join("kubeconfig");
+        let kubeconfig = plugin.files().join("kubeconfig");
         let text = format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
              clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n{users}\n"
@@ -112,7 +63,7 @@ async fn without_a_cluster_nothing_is_offered_and_nothing_said() {
 
 #[tokio::test]
 async fn what_is_not_ours_is_not_replaced() {
-    let plugin = Installed::new();
+    let plugin = Installed::built();
     let link = plugin.folder().join("kubectl_complete-nm");
     std::fs::write(&link, "somebody's").unwrap();
     let refused = plugin.run("kubectl-nm", Path::new(""), &["completion", "install"]).await;
@@ -129,7 +80,7 @@ async fn what_is_not_ours_is_not_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bash_with_our_script_completes_the_plugin_by_its_own_name() {
-    let plugin = Installed::new();
+    let plugin = Installed::built();
     let script = "source <(kubectl-nm completion bash)\nCOMP_WORDS=(kubectl-nm sta) COMP_CWORD=1 COMP_TYPE=9\n\
         _clap_complete_kubectl_nm kubectl-nm sta kubectl-nm\necho \"${COMPREPLY[*]}\"";
     if std::process::Command::new("bash").arg("--version").output().is_err() {
@@ -142,8 +93,8 @@ async fn a_bash_with_our_script_completes_the_plugin_by_its_own_name() {
 
 #[tokio::test]
 async fn every_command_has_a_man_page() {
-    let plugin = Installed::new();
-    let folder = plugin.folder().join("man1");
+    let plugin = Installed::built();
+    let folder = plugin.files().join("man1");
     let written = plugin.run("kubectl-nm", Path::new(""), &["man", folder.to_str().unwrap()]).await.ok();
     assert_eq!(written.stdout, format!("man pages written to {}\n", folder.display()));
     for command in ["kubectl-nm", "kubectl-nm-start", "kubectl-nm-stop", "kubectl-nm-completion"] {

@@ -17,7 +17,8 @@ use crate::{drained, start, stop};
 /// All of it, unpacked.
 const LIMIT: u64 = 15 << 20;
 
-fn root() -> PathBuf {
+/// The folder of the sources.
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -67,13 +68,15 @@ impl Image {
     }
 }
 
-fn untar(archive: &Path, to: &Path) {
+/// Unpacks an archive into a new folder.
+pub(crate) fn untar(archive: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(to).status().unwrap();
     assert!(status.success(), "{}", archive.display());
 }
 
-fn sha256(file: &Path) -> String {
+/// The digest of a file.
+pub(crate) fn sha256(file: &Path) -> String {
     let output = Command::new("sha256sum").arg(file).output().unwrap();
     String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }

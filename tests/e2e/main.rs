@@ -21,6 +21,8 @@ mod image;
 mod independence;
 mod inheritance;
 mod kept_up;
+mod krew;
+mod krew_rules;
 mod kubectl;
 mod layout;
 mod lease;
@@ -52,6 +54,7 @@ mod virtual_machines;
 mod webhook;
 mod webhook_certificates;
 mod webhook_quorum;
+mod workflows;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};

@@ -16,6 +16,7 @@ pub mod bundle;
 pub mod cluster;
 pub mod elf;
 pub mod events;
+pub mod installed;
 pub mod manifests;
 pub mod programs;
 pub mod terminal;

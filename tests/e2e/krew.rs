@@ -1,0 +1,195 @@
+//! The plugin as krew takes it: packed by `krew/package.sh`, unpacked and linked as krew does, and run by kubectl.
+//!
+//! What is packed is the program that the other tests run, so that nothing is built for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nm_tests::installed::Installed;
+use nm_tests::programs::{has_kubectl, program};
+use serde_json::Value;
+
+use crate::image::{root, sha256, untar};
+use crate::krew_rules::{is_for, violations};
+
+const PLATFORMS: [(&str, &str); 6] = [
+    ("linux", "amd64"),
+    ("linux", "arm64"),
+    ("darwin", "amd64"),
+    ("darwin", "arm64"),
+    ("windows", "amd64"),
+    ("windows", "arm64"),
+];
+
+/// Names that krew's index takes for a licence's.
+const LICENSES: [&str; 8] = [
+    "license",
+    "license.txt",
+    "license.md",
+    "licenses",
+    "licenses.txt",
+    "licenses.md",
+    "copying",
+    "copying.txt",
+];
+
+/// Runs the script with a folder for what it makes.
+fn package(out: &Path, args: &[&str]) -> Output {
+    let script = root().join("krew/package.sh");
+    Command::new(script).arg("--out").arg(out).args(args).env("SOURCE_DATE_EPOCH", "0").output().unwrap()
+}
+
+/// Packs a program for these platforms.
+fn pack(out: &Path, program: &Path, platforms: &[String]) {
+    let mut args = vec!["--binary", program.to_str().unwrap()];
+    args.extend(platforms.iter().map(String::as_str));
+    let output = package(out, &args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn every_platform() -> Vec<String> {
+    PLATFORMS.iter().map(|(os, arch)| format!("{os}-{arch}")).collect()
+}
+
+fn manifest(out: &Path) -> Value {
+    serde_saphyr::from_str(&fs::read_to_string(out.join("nm.yaml")).unwrap()).unwrap()
+}
+
+/// The archive that a platform of the manifest names.
+fn archive(out: &Path, platform: &Value) -> PathBuf {
+    out.join(platform["uri"].as_str().unwrap().rsplit('/').next().unwrap())
+}
+
+/// This machine, in krew's words.
+fn this_machine() -> (&'static str, &'static str) {
+    let os = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
+    (os, if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" })
+}
+
+#[test]
+fn the_manifest_keeps_krews_rules_and_has_each_platform_once() {
+    let files = tempfile::tempdir().unwrap();
+    let (out, small) = (files.path().join("out"), files.path().join("program"));
+    fs::write(&small, "small").unwrap();
+    pack(&out, &small, &every_platform());
+    let manifest = manifest(&out);
+    assert_eq!(violations("nm", &manifest), Vec::<String>::new());
+    let spec = &manifest["spec"];
+    assert_eq!(spec["version"], format!("v{}", env!("CARGO_PKG_VERSION")));
+    assert!(spec["caveats"].as_str().unwrap().contains("kubectl nm install"), "{spec}");
+    let platforms = spec["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), PLATFORMS.len());
+    for (os, arch) in PLATFORMS {
+        let platform = platforms.iter().find(|platform| is_for(platform, os, arch)).expect(arch);
+        let archive = archive(&out, platform);
+        assert_eq!(platform["sha256"], sha256(&archive), "{os} {arch}");
+        assert!(
+            archive.to_str().unwrap().ends_with(&format!("-{os}-{arch}.tar.gz")),
+            "{}",
+            archive.display()
+        );
+        let suffix = if os == "windows" { ".exe" } else { "" };
+        assert_eq!(platform["bin"], format!("kubectl-nm{suffix}"));
+        let contents = files.path().join(format!("{os}-{arch}"));
+        untar(&archive, &contents);
+        assert!(contents.join(platform["bin"].as_str().unwrap()).exists(), "{os} {arch}");
+    }
+    let complete = package(&out, &["--manifest"]);
+    assert!(complete.status.success(), "{}", String::from_utf8_lossy(&complete.stderr));
+}
+
+#[test]
+fn the_same_program_makes_the_same_archive() {
+    let files = tempfile::tempdir().unwrap();
+    let small = files.path().join("program");
+    let linux = ["linux-amd64".to_owned()];
+    let digests = ["a", "b"].map(|run| {
+        fs::write(&small, "small").unwrap();
+        let out = files.path().join(run);
+        pack(&out, &small, &linux);
+        manifest(&out)["spec"]["platforms"][0]["sha256"].clone()
+    });
+    assert_eq!(digests[0], digests[1]);
+    // Within one second two runs would agree by chance: nothing of the time and of who packed may be in it at all.
+    let archive =
+        archive(&files.path().join("a"), &manifest(&files.path().join("a"))["spec"]["platforms"][0]);
+    assert_eq!(fs::read(&archive).unwrap()[4..8], [0; 4], "gzip's time");
+    for entry in listing(&archive) {
+        assert!(entry.contains(" 0/0 ") && entry.contains(" 1970-01-01 "), "{entry}");
+    }
+    fs::write(&small, "other").unwrap();
+    let out = files.path().join("c");
+    pack(&out, &small, &linux);
+    assert_ne!(manifest(&out)["spec"]["platforms"][0]["sha256"], digests[0]);
+}
+
+#[test]
+fn a_platform_without_an_archive_is_left_out_and_a_release_refused() {
+    let files = tempfile::tempdir().unwrap();
+    let (out, small) = (files.path().join("out"), files.path().join("program"));
+    fs::write(&small, "small").unwrap();
+    pack(&out, &small, &every_platform()[..5]);
+    let partial = manifest(&out);
+    assert_eq!(violations("nm", &partial), Vec::<String>::new());
+    assert_eq!(partial["spec"]["platforms"].as_array().unwrap().len(), 5);
+    let refused = package(&out, &["--manifest"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("windows-arm64.tar.gz") && !said.contains("linux"), "{said}");
+    assert_eq!(package(&out, &["linux-riscv64"]).status.code(), Some(2));
+}
+
+/// The entries of an archive, with their owners and times.
+fn listing(archive: &Path) -> Vec<String> {
+    let listing = Command::new("tar")
+        .args(["--numeric-owner", "-tvzf"])
+        .arg(archive)
+        .env("TZ", "UTC")
+        .output()
+        .unwrap();
+    let entries: Vec<String> =
+        String::from_utf8(listing.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(entries.len(), 2, "{entries:?}");
+    entries
+}
+
+/// Installs as krew does: every file of the archive moves to a folder of the version, to whose program a link leads.
+fn install(platform: &Value, archive: &Path) -> Installed {
+    let krew = tempfile::tempdir().unwrap();
+    assert_eq!(fs::read(archive).unwrap()[..2], [0x1f, 0x8b], "gzip, which krew tells by the first bytes");
+    for entry in listing(archive) {
+        assert!(entry.starts_with('-'), "krew takes files and folders only: {entry}");
+        assert!(!entry.contains("..") && !entry.contains(" /"), "krew refuses {entry}");
+    }
+    let (store, bin) = (krew.path().join("store"), krew.path().join("bin"));
+    untar(archive, &store);
+    assert!(platform["files"].is_null(), "without a list every file is installed");
+    let is_license = |name: &str| LICENSES.contains(&name.to_lowercase().as_str());
+    let names = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().any(|name| is_license(&name)), "the index wants a licence");
+    fs::create_dir(&bin).unwrap();
+    let program = store.join(platform["bin"].as_str().unwrap());
+    std::os::unix::fs::symlink(program, bin.join("kubectl-nm")).unwrap();
+    Installed::at(krew, bin)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_krew_installs_runs_and_completes() {
+    if !has_kubectl() {
+        return;
+    }
+    let (os, arch) = this_machine();
+    let out = tempfile::tempdir().unwrap();
+    pack(out.path(), &program("kubectl-nm"), &[format!("{os}-{arch}")]);
+    let platform = manifest(out.path())["spec"]["platforms"][0].clone();
+    assert!(is_for(&platform, os, arch));
+    let plugin = install(&platform, &archive(out.path(), &platform));
+
+    let nowhere = Path::new("/nowhere/kubeconfig");
+    let version = plugin.run("kubectl", nowhere, &["nm", "--version"]).await.ok();
+    assert_eq!(version.stdout, format!("kubectl-nm {}\n", env!("CARGO_PKG_VERSION")));
+    let linked = plugin.run("kubectl", nowhere, &["nm", "completion", "install"]).await.ok();
+    assert_eq!(linked.stdout, format!("{} linked\n", plugin.folder().join("kubectl_complete-nm").display()));
+    assert_eq!(plugin.offered(nowhere, &["sta"]).await, ["start", "status"]);
+}
