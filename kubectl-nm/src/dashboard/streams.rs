@@ -65,7 +65,7 @@ mod unix {
 
     /// The last two lines with something in them, as long as a line on a screen may be. The last may be unfinished, as
     /// questions are.
-    fn last_lines(heard: &str) -> String {
+    pub(super) fn last_lines(heard: &str) -> String {
         const LONGEST: usize = 500;
         let end = if heard.ends_with('\n') { "\n" } else { "" };
         let lines: Vec<&str> = heard.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -74,24 +74,6 @@ mod unix {
             .map(|line| line.chars().take(LONGEST).collect())
             .collect();
         last.join("\n") + end
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::last_lines;
-
-        #[test]
-        fn a_question_is_told_with_the_line_before_it() {
-            for (heard, last) in [
-                ("", ""),
-                ("\n\n", "\n"),
-                ("a\nb\n\nc\n", "b\nc\n"),
-                ("visit https://login\nCode: ", "visit https://login\nCode: "),
-            ] {
-                assert_eq!(last_lines(heard), last);
-            }
-            assert_eq!(last_lines(&"x".repeat(10_000)).len(), 500);
-        }
     }
 }
 
@@ -119,3 +101,22 @@ mod elsewhere {
 
 #[cfg(not(unix))]
 pub(super) use elsewhere::{divert, restore};
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::unix::last_lines;
+
+    #[test]
+    fn a_question_is_told_with_the_line_before_it() {
+        for (heard, last) in [
+            ("", ""),
+            ("\n\n", "\n"),
+            ("a\nb\n\nc\n", "b\nc\n"),
+            ("visit https://login\nCode: ", "visit https://login\nCode: "),
+        ] {
+            assert_eq!(last_lines(heard), last);
+        }
+        assert_eq!(last_lines(&"x".repeat(10_000)).len(), 500);
+    }
+}
