@@ -24,7 +24,7 @@ async fn kubectl_offers_the_nodes_that_a_command_is_for() {
         assert_eq!(outcome.stdout, format!("{} {said}\n", link.display()));
     }
 
-    for verb in ["stop", "status", "watch"] {
+    for verb in ["stop", "status", "watch", "explain"] {
         assert_eq!(plugin.offered(kubeconfig, &[verb, ""]).await, [a], "{verb}");
     }
     assert_eq!(plugin.offered(kubeconfig, &["start", ""]).await, nodes[1..]);

@@ -113,12 +113,18 @@ fn command(before: &[OsString]) -> clap::Command {
     let command = flags
         .into_iter()
         .fold(Cli::command(), |command, (flag, kind)| command.mut_arg(flag, |arg| arg.add(offer(kind))));
-    let about_nodes = |verb: &&clap::Command| verb.get_positionals().any(|arg| arg.get_id() == "nodes");
-    let verbs: Vec<String> =
-        command.get_subcommands().filter(about_nodes).map(|verb| verb.get_name().to_owned()).collect();
-    verbs.iter().fold(command, |command, verb| {
+    let of_nodes =
+        |arg: &&clap::Arg| arg.get_value_names().is_some_and(|names| names.contains(&"NODE".into()));
+    let verbs: Vec<(String, clap::Id)> = command
+        .get_subcommands()
+        .filter_map(|verb| {
+            let nodes = verb.get_positionals().find(of_nodes)?;
+            Some((verb.get_name().to_owned(), nodes.get_id().clone()))
+        })
+        .collect();
+    verbs.into_iter().fold(command, |command, (verb, nodes)| {
         let kind = if BEFORE.contains(&verb.as_str()) { Kind::NodeAtWork } else { Kind::NodeInMaintenance };
-        command.mut_subcommand(verb, |verb| verb.mut_arg("nodes", |arg| arg.add(offer(kind))))
+        command.mut_subcommand(verb, |verb| verb.mut_arg(nodes, |arg| arg.add(offer(kind))))
     })
 }
 
