@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::commands::completion::CompletionArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::{
-    explain::ExplainArgs, start::StartArgs, status::StatusArgs, stop::StopArgs, watch::WatchArgs,
+    explain::ExplainArgs, plan::PlanArgs, start::StartArgs, status::StatusArgs, stop::StopArgs,
+    watch::WatchArgs,
 };
 use crate::connection::ConnectionFlags;
 use crate::output::Colour;
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Start(StartArgs),
     Stop(StopArgs),
     Status(StatusArgs),
+    Plan(PlanArgs),
     Explain(ExplainArgs),
     Watch(WatchArgs),
     Completion(CompletionArgs),
@@ -60,7 +62,7 @@ impl Command {
     pub(crate) fn has_goal(&self) -> bool {
         match self {
             Self::Start(_) | Self::Stop(_) => true,
-            Self::Status(_) | Self::Explain(_) | Self::Completion(_) | Self::Man(_) => false,
+            Self::Status(_) | Self::Plan(_) | Self::Explain(_) | Self::Completion(_) | Self::Man(_) => false,
             Self::Watch(args) => args.has_goal(),
         }
     }

@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Precon
 use kube::core::{ApiResource, Status};
 use kube::runtime::watcher;
 use nm_shared::NodeMaintenance;
+use serde_json::Value;
 
 use crate::connection::Connected;
 use crate::error::{Error, RESOURCE};
@@ -209,8 +210,29 @@ impl Cluster {
             .map(move |event| event.map_err(|error| watch_error(error, &server)))
     }
 
-    /// Makes a request until the server has time for it.
-    async fn ask<T>(
+    /// What the server says of a request that it is to judge only: every answer counts, and none is asked for again.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked.
+    pub(crate) async fn judge(&self, asked: &str, path: &str, body: &Value) -> Result<Status, Error> {
+        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request
+            .body(body.to_string().into_bytes())
+            .map_err(|error| Error::Unreachable { server: self.server.clone(), cause: error.to_string() })?;
+        match self.within_timeout(self.client.request::<Status>(request)).await? {
+            Ok(status) => Ok(Status { code: 201, ..status }),
+            Err(kube::Error::Api(status)) => Ok(*status),
+            Err(error) => Err(Error::from_client(error, asked, &self.server)),
+        }
+    }
+
+    /// Makes a request until the server has time for it. `what` is what it asks for, as RBAC words it.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn ask<T>(
         &self,
         what: &str,
         request: impl AsyncFn() -> Result<T, kube::Error>,

@@ -138,6 +138,10 @@ pub(crate) enum Error {
     #[error("error: {}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
+    /// A maintenance selects pods by something that is no selector.
+    #[error("error: cannot tell which pods would go: {0}")]
+    Unplannable(String),
+
     /// An object cannot be written as JSON or YAML.
     #[error("error: cannot show the objects: {0}")]
     Unshowable(String),
@@ -225,6 +229,7 @@ impl Error {
             | Self::NodeFile { .. }
             | Self::Unconfirmed(_)
             | Self::Declined
+            | Self::Unplannable(_)
             | Self::Unshowable(_)
             | Self::Template { .. }
             | Self::Runtime(_)

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Error,
     /// The command line makes no sense.
     Usage,
-    /// A maintenance failed.
+    /// A maintenance failed or is stuck, or something would block one.
     Failed,
     /// A maintenance was deleted or replaced while it was waited for.
     Lost,

@@ -33,6 +33,7 @@ mod outlook;
 mod output;
 mod parting;
 mod picture;
+mod plan;
 mod progress;
 mod remedy;
 mod report;
@@ -110,6 +111,7 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
+        Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,
         Command::Watch(args) => commands::watch::run(args, &cluster().await?, out).await,
         Command::Completion(args) => commands::completion::run(&args, out),

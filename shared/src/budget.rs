@@ -123,6 +123,13 @@ impl Budgets {
         sentences
     }
 
+    /// How many disruptions the budget allows at once when all pods that it expects are healthy.
+    pub fn at_most(&self, budget: &BudgetKey) -> usize {
+        let found = self.budgets.iter().find(|known| key(&known.object) == *budget).map(Budget::status);
+        let spare = found.map_or(0, |status| status.expected_pods - status.desired_healthy);
+        usize::try_from(spare).unwrap_or(0)
+    }
+
     /// What the budgets say of `pod`; where they let it go, that is one disruption less for the next.
     ///
     /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.

@@ -38,6 +38,7 @@ mod object;
 mod observability;
 mod order;
 mod output_forms;
+mod plan;
 mod plugin;
 mod program;
 mod report;

@@ -205,13 +205,21 @@ pub(crate) struct Rights(String);
 
 impl Rights {
     pub(crate) async fn grant(cluster: &Cluster, account: &ServiceAccount) -> Self {
+        Self::grant_with(cluster, account, &[]).await
+    }
+
+    /// The same with the right to list these resources, as `RESOURCE.GROUP`, of all namespaces.
+    pub(crate) async fn grant_with(cluster: &Cluster, account: &ServiceAccount, lists: &[&str]) -> Self {
         let (name, namespace) = (account.name_any(), account.namespace().unwrap());
         let role_name = format!("{namespace}-maintainer");
-        let role: ClusterRole = serde_json::from_value(json!({
-            "metadata": {"name": role_name},
-            "rules": [{"apiGroups": ["nodemaintenance.medik8s.io"], "resources": ["nodemaintenances"], "verbs": ["*"]}],
-        }))
-        .unwrap();
+        let own = json!({"apiGroups": ["nodemaintenance.medik8s.io"], "resources": ["nodemaintenances"], "verbs": ["*"]});
+        let list = |name: &&str| {
+            let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+            json!({"apiGroups": [group], "resources": [resource], "verbs": ["get", "list"]})
+        };
+        let rules: Vec<Value> = std::iter::once(own).chain(lists.iter().map(list)).collect();
+        let role: ClusterRole =
+            serde_json::from_value(json!({"metadata": {"name": role_name}, "rules": rules})).unwrap();
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": role_name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role_name},

@@ -3,6 +3,7 @@
 pub(crate) mod completion;
 pub(crate) mod explain;
 pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;

@@ -1,0 +1,112 @@
+//! `kubectl nm plan`: what putting nodes into maintenance would come to. Nothing is changed.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use clap::{ArgGroup, Args};
+use jiff::Timestamp;
+
+use crate::cluster::Cluster;
+use crate::drain_flags::DrainFlags;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::format::{self, Form, Format};
+use crate::nodes::{Selection, check_exist};
+use crate::output::Output;
+use crate::plan::asking::answers;
+use crate::plan::document::document;
+use crate::plan::outlook::{Outlook, draft};
+use crate::plan::readings::Readings;
+use crate::plan::text;
+use crate::progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  # What would become of each pod, and what would block
+  kubectl nm plan node-1
+
+  # All nodes of a pool together: they share budgets, and room elsewhere
+  kubectl nm plan -l pool=blue
+
+  # As it would be with other drain settings
+  kubectl nm plan node-1 --force=false --delete-emptydir-data=false
+
+  # The pods that would block, by jq
+  kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.would == \"block\") | .name'
+
+It asks the API server to evict each pod without doing so, so that webhooks are heard as well. What you
+may not read is named and left out.
+
+Exit codes: 0 nothing blocks, 1 nobody knows, 2 usage, 3 something blocks.";
+
+/// Say what putting nodes into maintenance would come to, pod by pod
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    nodes: Selection,
+
+    /// How to show it: table, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format)]
+    output: Format,
+
+    // Last, because what follows it would stand under its heading.
+    #[command(flatten)]
+    drain: DrainFlags,
+}
+
+/// A plan is no object: it has no name, and its table is as wide as it is.
+fn parse_format(text: &str) -> Result<Format, String> {
+    match format::parse(text)? {
+        Format::Wide | Format::Form(Form::Name) => Err(String::from(
+            "allowed formats are: table, json, yaml, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...",
+        )),
+        format => Ok(format),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When a node does not exist, or the server cannot be asked.
+pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+    let looking = || format!("asking {} about nodes and pods", cluster.server());
+    let look = async {
+        let nodes = args.nodes.resolve(cluster).await?;
+        if !args.nodes.are_known() {
+            check_exist(cluster, &nodes).await?;
+        }
+        let readings = Box::pin(Readings::of(&nodes, cluster)).await?;
+        Ok::<_, Error>((nodes, readings))
+    };
+    let (nodes, readings) = progress::during(out, looking, look).await?;
+    let (spec, now) = (args.drain.spec(), Timestamp::now());
+    let draft = draft(&nodes, spec.as_ref(), &readings, now)
+        .map_err(|error| Error::Unplannable(error.to_string()))?;
+
+    let asked = match &draft {
+        None => HashMap::new(),
+        Some(draft) => {
+            let (all, done) = (draft.to_ask().count(), Cell::new(0));
+            let asking = || format!("{} of {all} evictions judged by the server", done.get());
+            let grace = spec.map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
+            progress::during(out, asking, answers(cluster, draft.to_ask(), grace, &done)).await?
+        }
+    };
+    let outlook = Outlook::of(&nodes, draft.as_ref(), readings, &asked, now);
+    match &args.output {
+        Format::Form(form) => form.print(&document(&outlook), out)?,
+        Format::Table | Format::Wide => {
+            for line in text::lines(&outlook) {
+                out.data(&line)?;
+            }
+        }
+    }
+    Ok(match (outlook.is_blocked(), &outlook.forecast) {
+        (true, _) => Exit::Failed,
+        (false, None) => Exit::Error,
+        (false, Some(_)) => Exit::Done,
+    })
+}

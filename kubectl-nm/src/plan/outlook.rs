@@ -1,0 +1,169 @@
+//! All that is known of a plan, put together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use nm_shared::budget::{Budgets, Charges};
+use nm_shared::drain_plan::InvalidSelector;
+use nm_shared::eviction_outcome::EvictionOutcome;
+use nm_shared::forecast::{Draft, Fate, Forecast, Station};
+use nm_shared::room::{self, Estimate, Mover};
+use nm_shared::turn::{Gate, overrides_quorum};
+use nm_shared::{DrainSpec, NodeMaintenance, node, prospect};
+
+use super::limit::Limit;
+use super::readings::Readings;
+use crate::request::Step;
+
+/// What would happen.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    /// The nodes, in the order given.
+    pub(crate) nodes: Vec<Prospect>,
+    /// What would become of the pods; none if they may not be listed.
+    pub(crate) forecast: Option<Forecast>,
+    /// The names of the local volumes of pods that go, by the pods' uids.
+    pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// Whether those fit elsewhere that stand in for pods; none if nodes or pods may not be listed.
+    pub(crate) room: Option<Estimate>,
+    /// How many nodes may be unavailable at once.
+    pub(crate) limit: Limit,
+    /// What is not known, and why.
+    pub(crate) missing: Vec<String>,
+}
+
+/// What would become of a node's maintenance.
+#[derive(Debug, Default)]
+pub(crate) struct Prospect {
+    /// The node.
+    pub(crate) node: String,
+    /// Whether it is in maintenance already.
+    pub(crate) begun: bool,
+    /// Why it cannot be put into maintenance.
+    pub(crate) refusal: Option<String>,
+    /// Its place in line.
+    pub(crate) line: Option<String>,
+}
+
+/// Judges the pods of each node, as it would be drained. A maintenance that exists drains as it says itself, unless
+/// something else is asked for.
+///
+/// # Errors
+///
+/// If a pod selector is none.
+pub(crate) fn draft(
+    planned: &[String],
+    asked: Option<&DrainSpec>,
+    readings: &Readings,
+    now: Timestamp,
+) -> Result<Option<Draft>, InvalidSelector> {
+    let Some(pods) = &readings.pods else { return Ok(None) };
+    let station = |name: &String| {
+        let existing = readings.maintenances.iter().find(|other| other.spec.node_name == *name);
+        let own = existing.and_then(|existing| existing.spec.drain.as_ref());
+        let known = readings.nodes.iter().flatten().find(|known| node::name(known) == name);
+        Station {
+            node: name.clone(),
+            drain: asked.or(own).cloned().unwrap_or_default(),
+            pods: pods.planned.get(name).cloned().unwrap_or_default(),
+            ready: known.is_none_or(node::is_ready),
+        }
+    };
+    Draft::new(planned.iter().map(station).collect(), &readings.daemon_sets, now).map(Some)
+}
+
+impl Outlook {
+    /// What the plan comes to with these answers to evictions, by uid.
+    pub(crate) fn of(
+        planned: &[String],
+        draft: Option<&Draft>,
+        readings: Readings,
+        answers: &HashMap<String, EvictionOutcome>,
+        now: Timestamp,
+    ) -> Self {
+        let budgets = Budgets::new(readings.budgets.iter().cloned(), &Charges::new());
+        let forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
+        let room = forecast.as_ref().and_then(|forecast| room(planned, forecast, &readings));
+        let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
+        let local_volumes =
+            leaving().filter_map(|expected| local_volumes(&expected.pod, &readings)).collect();
+        let mut missing = readings.missing.clone();
+        let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
+        missing.extend(unanswered.map(|(why, pods)| {
+            format!("what the API server and its webhooks would say of {}: {why}", counted(*pods, "pod"))
+        }));
+        Self {
+            nodes: prospects(planned, &readings, now),
+            room,
+            local_volumes,
+            limit: readings.limit,
+            missing,
+            forecast,
+        }
+    }
+
+    /// Whether something stands in the way that does not pass by itself: a pod that is blocked, or a node that cannot be
+    /// put into maintenance. A place in line is none.
+    pub(crate) fn is_blocked(&self) -> bool {
+        let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
+        self.nodes.iter().any(|node| node.refusal.is_some())
+            || pods.any(|expected| matches!(expected.fate, Fate::Blocked(_)))
+    }
+}
+
+/// `1 pod`, `2 pods`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Prospect> {
+    let existing = &readings.maintenances;
+    let guard = readings.guard();
+    let nodes = readings.nodes.as_deref().unwrap_or_default();
+    let limit = readings.limit.value();
+    let mut gates: HashMap<String, Gate> =
+        prospect::gates(planned, nodes, existing, guard.as_ref(), limit, now).into_iter().collect();
+    let prospect = |name: &String| {
+        let step = Step::towards(name, existing);
+        let (quorum, line) = match (&step, gates.remove(name)) {
+            (Step::Present(object), _) => waiting(object),
+            (_, Some(gate)) => (gate.quorum, gate.line),
+            (_, None) => (None, None),
+        };
+        let refusal = step.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
+        Prospect { node: name.clone(), begun: matches!(step, Step::Present(_)), refusal, line }
+    };
+    planned.iter().map(prospect).collect()
+}
+
+/// What a maintenance that exists waits for, as its status has it.
+fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
+    use nm_shared::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
+    let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
+    let message = |wanted: &str| (drained.reason == wanted).then(|| drained.message.clone());
+    let quorum = message(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
+    (quorum, message(MaxUnavailable.as_str()))
+}
+
+fn room(planned: &[String], forecast: &Forecast, readings: &Readings) -> Option<Estimate> {
+    let (nodes, pods) = (readings.nodes.as_ref()?, readings.pods.as_ref()?);
+    let replaced = forecast.pods.iter().filter(|expected| expected.is_replaced());
+    let movers: Vec<Mover<'_>> = replaced
+        .map(|expected| Mover { pod: &expected.pod, volumes: readings.volumes.reach(&expected.pod) })
+        .collect();
+    let others = nodes.iter().filter(|known| !planned.iter().any(|name| name == node::name(known)));
+    Some(room::estimate(&movers, others, &pods.used))
+}
+
+fn local_volumes(pod: &Arc<Pod>, readings: &Readings) -> Option<(String, Vec<String>)> {
+    let local = readings.volumes.local(pod);
+    let names = local.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    (!names.is_empty()).then(|| (pod.uid().unwrap_or_default(), names))
+}
+
+#[cfg(test)]
+#[path = "outlook_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+//! A plan for a person: the pods line by line, those that need attention last, and then what it all comes to.
+
+use nm_shared::drain_plan::{SkipReason, Warning};
+use nm_shared::forecast::{Expected, Fate, Forecast, Guard};
+use nm_shared::pod;
+use nm_shared::room::{Estimate, Misfits};
+
+use super::limit::Limit;
+use super::outlook::{Outlook, Prospect, counted};
+use crate::table;
+use crate::text::{Line, Style};
+
+/// How many pods a sentence names before it says "and N more".
+const NAMED: usize = 3;
+
+/// All lines of it.
+pub(crate) fn lines(outlook: &Outlook) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(forecast) = outlook.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
+        lines.extend(pods(forecast, outlook));
+        lines.push(Line::default());
+    }
+    lines.extend(summary(outlook));
+    lines
+}
+
+fn pods(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
+    let mut pods: Vec<&Expected> = forecast.pods.iter().collect();
+    pods.sort_by_key(|expected| rank(&expected.fate));
+    let rows: Vec<Vec<(Style, String)>> = pods
+        .into_iter()
+        .map(|expected| {
+            let (word, style) = word(&expected.fate);
+            vec![
+                (Style::Plain, expected.node.clone()),
+                (Style::Plain, pod::reference(&expected.pod).to_string()),
+                (style, word.to_owned()),
+                (Style::Plain, detail(expected, outlook)),
+            ]
+        })
+        .collect();
+    table::lines(&["NODE", "POD", "WOULD", "BECAUSE"], &rows)
+}
+
+/// What needs more attention comes later, next to the summary.
+fn rank(fate: &Fate) -> u8 {
+    match fate {
+        Fate::Stays(_) => 0,
+        Fate::Ends => 1,
+        Fate::Goes => 2,
+        Fate::Migrates => 3,
+        Fate::Later(_) => 4,
+        Fate::Blocked(_) => 5,
+    }
+}
+
+/// What the pod would do, in a word.
+pub(crate) fn word(fate: &Fate) -> (&'static str, Style) {
+    match fate {
+        Fate::Stays(_) => ("stay", Style::Dim),
+        Fate::Ends => ("end", Style::Plain),
+        Fate::Goes => ("go", Style::Good),
+        Fate::Migrates => ("migrate", Style::Good),
+        Fate::Later(_) => ("go later", Style::Busy),
+        Fate::Blocked(_) => ("block", Style::Bad),
+    }
+}
+
+/// Why, and what goes with it.
+pub(crate) fn detail(expected: &Expected, outlook: &Outlook) -> String {
+    let mut parts: Vec<String> = match &expected.fate {
+        Fate::Stays(reason) => vec![stays(*reason).to_owned()],
+        Fate::Ends => vec![String::from("it is ending already")],
+        Fate::Goes => Vec::new(),
+        Fate::Migrates => vec![String::from("KubeVirt moves its virtual machine")],
+        Fate::Later(budget) => vec![format!("budget {budget} lets others go first")],
+        Fate::Blocked(obstacle) => vec![obstacle.message.trim_end_matches('.').to_owned()],
+    };
+    if expected.leaves {
+        parts.extend(expected.warnings.iter().filter_map(|warning| cost(*warning)).map(str::to_owned));
+        let volumes = outlook.local_volumes.get(pod::uid(&expected.pod)).into_iter().flatten();
+        parts.extend(volumes.map(|volume| format!("its local volume {volume} stays behind")));
+    }
+    parts.join("; ")
+}
+
+fn stays(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::TerminatingTooLong => "it has been ending for too long to be waited for",
+        SkipReason::DaemonSet => "its DaemonSet would bring it back",
+        SkipReason::Mirror => "its kubelet runs it from a file",
+        SkipReason::NotSelected => "the pod selector leaves it out",
+    }
+}
+
+fn cost(warning: Warning) -> Option<&'static str> {
+    match warning {
+        Warning::IgnoringDaemonSetPods => None,
+        Warning::OrphanedFromDaemonSet => Some("its DaemonSet is gone, and nothing replaces it"),
+        Warning::LocalStorage => Some("its emptyDir data is lost"),
+        Warning::Unmanaged => Some("nothing replaces it"),
+    }
+}
+
+/// What it all comes to.
+fn summary(outlook: &Outlook) -> Vec<Line> {
+    let mut lines = vec![totals(outlook)];
+    lines.extend(outlook.nodes.iter().filter_map(prospect));
+    if let Some(forecast) = &outlook.forecast {
+        lines.extend(forecast.budgets.iter().map(guard));
+        lines.extend(losses(forecast, outlook));
+    }
+    lines.extend(outlook.room.iter().flat_map(room));
+    lines.extend(limit(outlook));
+    lines.extend(
+        outlook.missing.iter().map(|missing| Line::default().with(Style::Busy, "not known: ").and(missing)),
+    );
+    let ending = if outlook.is_blocked() {
+        Line::default().with(Style::Bad, "Something blocks this plan.")
+    } else if outlook.forecast.is_none() {
+        Line::default().with(Style::Busy, "Nobody knows whether something blocks this plan.")
+    } else if outlook.missing.is_empty() {
+        Line::default().with(Style::Good, "Nothing blocks this plan.")
+    } else {
+        Line::default().with(Style::Busy, "As far as it is known, nothing blocks this plan.")
+    };
+    lines.push(ending.and(" Nothing was changed."));
+    lines
+}
+
+fn totals(outlook: &Outlook) -> Line {
+    let nodes = counted(outlook.nodes.len(), "node");
+    let Some(forecast) = &outlook.forecast else { return Line::new(nodes) };
+    let mut counts: Vec<(u8, &str, usize)> = Vec::new();
+    for expected in &forecast.pods {
+        let (rank, (word, _)) = (rank(&expected.fate), word(&expected.fate));
+        match counts.iter_mut().find(|(known, ..)| *known == rank) {
+            Some((_, _, count)) => *count += 1,
+            None => counts.push((rank, word, 1)),
+        }
+    }
+    counts.sort_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
+    let counts: Vec<String> = counts.iter().map(|(_, word, count)| format!("{count} {word}")).collect();
+    let pods = counted(forecast.pods.len(), "pod");
+    Line::new(if counts.is_empty() {
+        format!("{nodes}, {pods}")
+    } else {
+        format!("{nodes}, {pods}: {}", counts.join(", "))
+    })
+}
+
+fn prospect(prospect: &Prospect) -> Option<Line> {
+    let line = Line::new(format!("node/{}: ", prospect.node));
+    let begun = if prospect.begun { "is in maintenance already" } else { "" };
+    match (&prospect.refusal, &prospect.line) {
+        (Some(refusal), _) => Some(line.with(Style::Bad, refusal.strip_prefix("error: ").unwrap_or(refusal))),
+        (None, Some(place)) => Some(line.with(Style::Busy, "waits in line: ").and(place)),
+        (None, None) => prospect.begun.then(|| line.and(begun)),
+    }
+}
+
+fn guard(guard: &Guard) -> Line {
+    let Guard { budget, pods, now, at_most, rounds } = guard;
+    let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
+    match rounds {
+        None if *now == 0 => line.with(Style::Bad, "none go, now or later, while it is as it is"),
+        None => line.and(format!("{now} go now and ")).with(Style::Bad, "none later, while it is as it is"),
+        Some(rounds) if now < pods => line
+            .and(format!("{now} go now and {at_most} at once when all its pods are healthy: "))
+            .with(Style::Busy, format!("needs at least {}", counted(*rounds, "round"))),
+        Some(_) => line.and(format!("{now} go now")),
+    }
+}
+
+fn losses(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
+    let told = |warned: &dyn Fn(&Expected) -> bool, what: &str| {
+        let pods: Vec<&Expected> = forecast.pods.iter().filter(|pod| pod.leaves && warned(pod)).collect();
+        let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
+        (!pods.is_empty())
+            .then(|| Line::new(format!("{what} of {}: {}", counted(pods.len(), "pod"), few(&names))))
+    };
+    let warns = |wanted: Warning| move |expected: &Expected| expected.warnings.contains(&wanted);
+    let is_unmanaged = |expected: &Expected| {
+        warns(Warning::Unmanaged)(expected) || warns(Warning::OrphanedFromDaemonSet)(expected)
+    };
+    let has_local = |expected: &Expected| outlook.local_volumes.contains_key(pod::uid(&expected.pod));
+    [
+        told(&warns(Warning::LocalStorage), "data lost: emptyDir volumes"),
+        told(&has_local, "data left behind: local volumes"),
+        told(&is_unmanaged, "not replaced: the work"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn room(estimate: &Estimate) -> Vec<Line> {
+    let Estimate { fit, nodes, misfits, left_out } = estimate;
+    let lost: usize = misfits.iter().map(|misfits| misfits.pods.len()).sum();
+    if fit + lost == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![Line::new(format!(
+        "room for {fit} of {} on {}: an estimate by requests, taints, selectors and volumes",
+        counted(fit + lost, "pod"),
+        counted(*nodes, "other node")
+    ))];
+    for Misfits { pods, reasons } in misfits {
+        let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
+        let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
+        let reasons = if reasons.is_empty() { String::from("there is none") } else { reasons.join(", ") };
+        let line = Line::default().with(Style::Busy, "no room: ").and(few(&names));
+        lines.push(line.and(format!(" (of {}: {reasons})", counted(*nodes, "other node"))));
+    }
+    if !left_out.is_empty() {
+        let aspects: Vec<String> =
+            left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();
+        lines.push(Line::new(format!("not in that estimate: {}", aspects.join(", "))));
+    }
+    lines
+}
+
+fn limit(outlook: &Outlook) -> Option<Line> {
+    match &outlook.limit {
+        Limit::Set(limit, from) => Some(Line::new(format!("--max-unavailable is {limit}, by {from}"))),
+        Limit::None(_) => None,
+        Limit::Unknown(why) => {
+            Some(Line::default().with(Style::Busy, "not known: ").and(format!("--max-unavailable: {why}")))
+        }
+    }
+}
+
+fn few(names: &[String]) -> String {
+    let first = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}

@@ -1,0 +1,292 @@
+//! `kubectl nm plan` to the letter: what it says of each pod, what it may not look at, and that it changes nothing.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use nm_sandbox::admission::Reviewer;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::workload::{Workload, node_of, parse, pods_on};
+use serde_json::{Value, json};
+
+use crate::start_stop::{Rights, account};
+use crate::{configuration, only_sandbox};
+
+const UNKNOWN_LIMIT: &str = "not known: --max-unavailable: no deployment has the labels of nm-reconciler";
+
+/// Why a sandbox: elsewhere a node has pods that are not the test's.
+const WHY: &str = "all pods of a node are told";
+
+/// Holds what was said to these lines, columns aside, and the exit code.
+#[track_caller]
+fn check(outcome: &Outcome, code: i32, lines: &[&str]) {
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: Vec<String> = outcome.stdout.lines().map(squeezed).collect();
+    assert_eq!(
+        (said.as_slice(), outcome.code),
+        (lines.iter().map(ToString::to_string).collect::<Vec<_>>().as_slice(), Some(code)),
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.stderr, "");
+}
+
+/// The pods on the nodes that are of a test's own.
+async fn own(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
+    let mut count = 0;
+    for node in nodes {
+        let pods = pods_on(&cluster.client, node).await;
+        count += pods.iter().filter(|pod| pod.namespace().as_deref() == Some(workload.namespace())).count();
+    }
+    count
+}
+
+/// The line of the pod that a sandbox has on each node.
+async fn agent(cluster: &Cluster, node: &str) -> String {
+    let pods = pods_on(&cluster.client, node).await;
+    let agent = pods.iter().find(|pod| pod.namespace().as_deref() == Some("kube-system")).unwrap();
+    format!("{node} kube-system/{} stay its DaemonSet would bring it back", agent.name_any())
+}
+
+/// What is on the node, to compare it before and after.
+async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bool)>, usize) {
+    let pods = pods_on(&cluster.client, node).await;
+    let pods = pods.iter().map(|pod| (pod.uid(), pod.metadata.deletion_timestamp.is_some())).collect();
+    let maintenances =
+        cluster.maintenances().list(&kube::api::ListParams::default()).await.unwrap().items.len();
+    (configuration(&cluster.node(node).await), pods, maintenances)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pod_is_told_and_nothing_is_changed() {
+    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "plan").await;
+    workload.deployment("cart", 1).await;
+    workload.budget("cart", 1).await;
+    let cart = workload.until_running("cart", 1).await.remove(0);
+    let (node, space) = (node_of(&cart).to_owned(), workload.namespace());
+    let cart = cart.name_any();
+    let volumes = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
+    workload.pod_on(&node, "bare", volumes).await;
+    let before = state(&cluster, &node).await;
+    let agent = agent(&cluster, &node).await;
+
+    let blocked = plugin(&cluster, &["plan", &node]).await;
+    check(
+        &blocked,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent,
+            &format!("{node} {space}/bare go its emptyDir data is lost; nothing replaces it"),
+            &format!(
+                "{node} {space}/{cart} block The disruption budget cart needs 1 healthy pods and has 1 currently"
+            ),
+            "",
+            "1 node, 3 pods: 1 block, 1 go, 1 stay",
+            &format!("budget {space}/cart: guards 1 pod, lets none go, now or later, while it is as it is"),
+            &format!("data lost: emptyDir volumes of 1 pod: {space}/bare"),
+            &format!("not replaced: the work of 1 pod: {space}/bare"),
+            "room for 1 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes",
+            UNKNOWN_LIMIT,
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+
+    let careful = plugin(&cluster, &["plan", &node, "--force=false", "--pod-selector", "app=bare"]).await;
+    check(
+        &careful,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &format!("{node} {space}/{cart} stay the pod selector leaves it out"),
+            &agent.replace("its DaemonSet would bring it back", "the pod selector leaves it out"),
+            &format!(
+                "{node} {space}/bare block no controller would replace it and spec.drain.force is false"
+            ),
+            "",
+            "1 node, 3 pods: 1 block, 2 stay",
+            UNKNOWN_LIMIT,
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+
+    workload.free("cart").await;
+    let free = plugin(&cluster, &["plan", &node, "-o", "json"]).await;
+    assert_eq!((free.code, free.stderr.as_str()), (Some(0), ""), "{free:?}");
+    let document: Value = serde_json::from_str(&free.stdout).unwrap();
+    assert_eq!(
+        (&document["kind"], &document["version"], &document["blocked"]),
+        (&json!("Plan"), &json!(1), &json!(false))
+    );
+    let bare = document["pods"].as_array().unwrap().iter().find(|pod| pod["name"] == "bare").unwrap();
+    assert_eq!(
+        *bare,
+        json!({"node": node, "namespace": space, "name": "bare", "would": "go",
+            "because": "its emptyDir data is lost; nothing replaces it", "reason": null, "behind": null,
+            "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
+    );
+    let template = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.pods[*].would}"]).await;
+    assert_eq!((template.code, template.stdout.as_str()), (Some(0), "go go stay"), "{template:?}");
+
+    assert_eq!(state(&cluster, &node).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
+    let Some(cluster) = only_sandbox(3, WHY).await else { return };
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "rounds").await;
+    let spec = json!({"terminationGracePeriodSeconds": 5, "containers": [
+        {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "3"}}}]});
+    workload.deployment_of("cart", 6, &spec).await;
+    workload.budget("cart", 5).await;
+    let reconciler: Deployment = parse(json!({
+        "metadata": {"name": "nm-reconciler", "labels": {
+            "app.kubernetes.io/name": "kubectl-nm", "app.kubernetes.io/component": "reconciler"}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "args": ["--max-unavailable=1"]}]}}},
+    }));
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    deployments.create(&PostParams::default(), &reconciler).await.unwrap();
+
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    let count = own(&cluster, &[a, b], &workload).await;
+    let planned = plugin(&cluster, &["plan", a, b]).await;
+    assert_eq!((planned.code, planned.stderr.as_str()), (Some(0), ""), "{planned:?}");
+    let space = workload.namespace();
+    // A node has 8 processors: two of these pods fit, and the third node has its own.
+    let room = 2_usize.saturating_sub(own(&cluster, &[&nodes[2]], &workload).await);
+    for line in [
+        format!("2 nodes, {} pods: {} go later, 1 go, 2 stay", count + 2, count - 1),
+        format!("node/{b}: waits in line: 1 of 3 nodes are unavailable and 1 may be: place 1 in line"),
+        format!(
+            "budget {space}/cart: guards {count} pods, lets 1 go now and 1 at once when all its pods are healthy: needs at least {count} rounds"
+        ),
+        format!(
+            "room for {room} of {count} pods on 1 other node: an estimate by requests, taints, selectors and volumes"
+        ),
+        format!("--max-unavailable is 1, by deployment {space}/nm-reconciler"),
+        "Nothing blocks this plan. Nothing was changed.".to_owned(),
+    ] {
+        assert!(planned.stdout.lines().any(|said| said == line), "{line}\n{}", planned.stdout);
+    }
+    assert!(planned.stdout.contains("(of 1 other node: 1 short of cpu)"), "{planned:?}");
+    deployments.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
+}
+
+/// Refuses every eviction.
+#[derive(Debug)]
+struct Refusing;
+
+impl Reviewer for Refusing {
+    fn review(&self, request: &Value) -> Value {
+        assert_eq!(request["dryRun"], true, "it is only asked");
+        json!({"allowed": false, "status": {"code": 403, "message": "not before noon"}})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_would_refuse_is_heard() {
+    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "heard").await;
+    let (node, space) = (&cluster.nodes().await[0], workload.namespace());
+    workload.pod_on(node, "cart", json!({})).await;
+    let services = &cluster.sandbox().unwrap().cluster().admission.services;
+    services.answer(space, "guard", Arc::new(Refusing));
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
+    let webhook = parse(json!({"metadata": {"name": "guard"}, "webhooks": [{
+        "name": "guard.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"service": {"namespace": space, "name": "guard"}},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"]}],
+    }]}));
+    webhooks.create(&PostParams::default(), &webhook).await.unwrap();
+    let refused = plugin(&cluster, &["plan", node]).await;
+    let said = "admission webhook \"guard.example.com\" denied the request: not before noon";
+    check(
+        &refused,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent(&cluster, node).await,
+            &format!("{node} {space}/cart block {said}; nothing replaces it"),
+            "",
+            "1 node, 2 pods: 1 block, 1 stay",
+            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            UNKNOWN_LIMIT,
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+    webhooks.delete("guard", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_may_not_read_is_named_and_left_out() {
+    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "rights").await;
+    let (node, space) = (&cluster.nodes().await[0], workload.namespace());
+    workload.pod_on(node, "cart", json!({})).await;
+    let account = account("default", space);
+    let kubeconfig = cluster.kubeconfig_of(&account).await;
+    let rights = Rights::grant(&cluster, &account).await;
+    check(
+        &plugin_of(&kubeconfig, &["plan", node]).await,
+        1,
+        &[
+            "1 node",
+            "not known: --max-unavailable: you may not list deployments.apps",
+            "not known: room elsewhere, the control plane and who waits in line: you may not list nodes",
+            "not known: what becomes of the pods: you may not list pods",
+            "not known: whose DaemonSet is gone: you may not list daemonsets.apps",
+            "not known: what disruption budgets make of all evictions together: you may not list poddisruptionbudgets.policy",
+            "Nobody knows whether something blocks this plan. Nothing was changed.",
+        ],
+    );
+    rights.revoke(&cluster).await;
+
+    let lists = ["nodes", "pods", "daemonsets.apps", "poddisruptionbudgets.policy", "deployments.apps"];
+    let rights = Rights::grant_with(&cluster, &account, &lists).await;
+    let user = format!("system:serviceaccount:{space}:default");
+    check(
+        &plugin_of(&kubeconfig, &["plan", node]).await,
+        0,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent(&cluster, node).await,
+            &format!("{node} {space}/cart go nothing replaces it"),
+            "",
+            "1 node, 2 pods: 1 go, 1 stay",
+            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            UNKNOWN_LIMIT,
+            &format!(
+                "not known: what the API server and its webhooks would say of 1 pod: User \"{user}\" cannot create \
+                 resource \"pods/eviction\" in API group \"\" in the namespace \"{space}\""
+            ),
+            "As far as it is known, nothing blocks this plan. Nothing was changed.",
+        ],
+    );
+    rights.revoke(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_exist_or_cannot_be_had_is_told() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let wrong = plugin(&cluster, &["plan", &format!("{node}x")]).await;
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
+    let said = format!("Error from server (NotFound): nodes \"{node}x\" not found; did you mean {node}?\n");
+    assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+    let name = plugin(&cluster, &["plan", node, "-o", "name"]).await;
+    assert_eq!((name.code, name.stdout.as_str()), (Some(2), ""), "{name:?}");
+
+    crate::start(&cluster, node, "e2e-elsewhere").await;
+    let taken = plugin(&cluster, &["plan", node]).await;
+    assert_eq!(taken.code, Some(3), "{taken:?}");
+    let line = format!(
+        "node/{node}: there is a NodeMaintenance \"{node}\" already, and it is for node \"e2e-elsewhere\"\n"
+    );
+    assert!(taken.stdout.contains(&line), "{taken:?}");
+}
