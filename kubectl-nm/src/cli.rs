@@ -5,7 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::commands::completion::CompletionArgs;
 use crate::commands::man::ManArgs;
 use crate::commands::{
-    explain::ExplainArgs, plan::PlanArgs, start::StartArgs, status::StatusArgs, stop::StopArgs,
+    doctor::DoctorArgs, explain::ExplainArgs, gather::GatherArgs, install::InstallArgs, plan::PlanArgs,
+    start::StartArgs, status::StatusArgs, stop::StopArgs, uninstall::UninstallArgs, version::VersionArgs,
     watch::WatchArgs,
 };
 use crate::connection::ConnectionFlags;
@@ -52,6 +53,11 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     Explain(ExplainArgs),
     Watch(WatchArgs),
+    Install(InstallArgs),
+    Uninstall(UninstallArgs),
+    Doctor(DoctorArgs),
+    Gather(GatherArgs),
+    Version(VersionArgs),
     Completion(CompletionArgs),
     #[command(hide = true)]
     Man(ManArgs),
@@ -61,9 +67,16 @@ impl Command {
     /// Whether its exit code speaks of a goal, which a reader who goes away leaves unreached.
     pub(crate) fn has_goal(&self) -> bool {
         match self {
-            Self::Start(_) | Self::Stop(_) => true,
-            Self::Status(_) | Self::Plan(_) | Self::Explain(_) | Self::Completion(_) | Self::Man(_) => false,
+            Self::Start(_) | Self::Stop(_) | Self::Install(_) | Self::Uninstall(_) => true,
             Self::Watch(args) => args.has_goal(),
+            Self::Status(_)
+            | Self::Plan(_)
+            | Self::Explain(_)
+            | Self::Doctor(_)
+            | Self::Gather(_)
+            | Self::Version(_)
+            | Self::Completion(_)
+            | Self::Man(_) => false,
         }
     }
 }

@@ -127,7 +127,7 @@ fn only_what_concerns_the_drain_stands_under_that_heading() {
 #[test]
 fn a_misspelt_command_is_told_the_right_one() {
     let said = parse("wacth n1").unwrap_err().to_string();
-    assert!(said.contains("a similar subcommand exists: 'watch'"), "{said}");
+    assert!(said.contains("similar subcommand") && said.contains("'watch'"), "{said}");
 }
 
 #[test]

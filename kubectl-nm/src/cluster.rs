@@ -1,5 +1,5 @@
-//! Every request that the plugin makes, but for the dashboard's watches: `NodeMaintenance` objects, and whether a node
-//! exists.
+//! The way to a cluster, and the requests about `NodeMaintenance` objects and whether a node exists. `objects` makes those
+//! about any other object in the same way, and the dashboard its watches.
 //!
 //! Requests are tried again for a few seconds while the server says that it is busy, are bounded by
 //! `--request-timeout`, and fail as [`Error`]s that a person can read.

@@ -1,9 +1,10 @@
-//! Asking before something happens to more than one node.
+//! Asking before something happens to more than one node, or to the installation.
 
 use std::io::BufRead;
 
 use crate::error::Error;
 use crate::output::Output;
+use crate::setup_error::SetupError;
 use crate::text::Line;
 
 /// Whether these nodes are to be touched: what was asked for by name alone is meant, and so is what was confirmed by
@@ -22,11 +23,30 @@ pub(crate) fn confirm(what: &str, nodes: &[String], yes: bool, out: &mut Output)
     ask(what, nodes, out, &mut std::io::stdin().lock())
 }
 
+/// The same for what is asked about whomever it concerns.
+///
+/// # Errors
+///
+/// When there is nobody to ask, and when the answer is no.
+pub(crate) fn confirm_this(question: &str, yes: bool, out: &mut Output) -> Result<(), Error> {
+    if yes {
+        return Ok(());
+    }
+    if !out.can_ask() {
+        return Err(SetupError::Unconfirmed.into());
+    }
+    put(question, out, &mut std::io::stdin().lock())
+}
+
 fn ask(what: &str, nodes: &[String], out: &mut Output, answers: &mut impl BufRead) -> Result<(), Error> {
     for node in nodes {
         out.talk(&Line::new(format!("node/{node}")));
     }
-    out.question(&format!("{}? [y/N]", what.replace("{}", &format!("these {} nodes", nodes.len()))));
+    put(&what.replace("{}", &format!("these {} nodes", nodes.len())), out, answers)
+}
+
+fn put(question: &str, out: &mut Output, answers: &mut impl BufRead) -> Result<(), Error> {
+    out.question(&format!("{question}? [y/N]"));
     let mut answer = String::new();
     // An answer that cannot be read is none.
     let _ = answers.read_line(&mut answer);
@@ -70,5 +90,7 @@ mod tests {
             refused.to_string(),
             "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms"
         );
+        confirm_this("x", true, &mut out).unwrap();
+        assert_eq!(confirm_this("x", false, &mut out).unwrap_err().exit(), Exit::Usage);
     }
 }

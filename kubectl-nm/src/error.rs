@@ -14,6 +14,7 @@ use crate::connection::ConnectionError;
 use crate::duration;
 use crate::exit::Exit;
 use crate::output::{Closed, Output};
+use crate::setup_error::SetupError;
 use crate::text::Line;
 
 /// The resource by the name that RBAC and `kubectl get` know it by.
@@ -38,6 +39,9 @@ pub(crate) enum Error {
         /// Why.
         source: io::Error,
     },
+    /// nm-reconciler cannot be installed, removed or looked at.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
 
     /// The API server refuses.
     #[error("{}", server_says(.status))]
@@ -189,6 +193,7 @@ impl Error {
         Some(match self {
             Self::Connection(error) => return error.hint(),
             Self::Link(error) => error.hint(),
+            Self::Setup(error) => return error.hint(),
             Self::Server { asked, status } if status.is_forbidden() && !is_from_webhook(status) => {
                 format!(
                     "you need the right to {asked}; `kubectl auth can-i {asked}` tells whether you have it"
@@ -197,10 +202,9 @@ impl Error {
             Self::Server { status, .. } if status.code == 401 => String::from(
                 "the credentials are missing, wrong or have expired; log in again, or choose others with --context",
             ),
-            Self::NotInstalled { .. } => String::from(
-                "install it with `kubectl apply -k manifests/` in kubectl-nm's sources, or choose another cluster \
-                 with --context",
-            ),
+            Self::NotInstalled { .. } => {
+                String::from("`kubectl nm install` installs it; --context chooses another cluster")
+            }
             Self::Refused { .. } | Self::NoAnswer { .. } => String::from(
                 "is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, --context chooses",
             ),
@@ -241,7 +245,8 @@ impl Error {
     /// How a command ends that came to nothing by it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed(_) => Exit::Usage,
+            Self::Unconfirmed(_) | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
+            Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }
     }

@@ -24,7 +24,7 @@ fn answers_of_the_server_read_as_in_kubectl() {
         (
             serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
             "error: the cluster at https://c:6443 does not know NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
-            "-k manifests/`",
+            "`kubectl nm install`",
         ),
     ] {
         let error = answered(&body);

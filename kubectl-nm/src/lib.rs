@@ -5,9 +5,12 @@
 //! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
 //! `vigil`, and print through `output` alone. Shells that complete a line that is being typed ask `completion`.
 
+mod archive;
 mod boolean;
 mod caller;
+mod certificate;
 mod changes;
+mod checkup;
 mod cli;
 mod cluster;
 mod commands;
@@ -16,6 +19,7 @@ mod completion_link;
 mod confirm;
 mod connection;
 mod dashboard;
+mod difference;
 mod drain_flags;
 mod duration;
 mod error;
@@ -23,12 +27,16 @@ mod exit;
 mod explanation;
 mod follow;
 mod format;
+mod installed;
 mod interrupt;
 mod live;
 mod maintenance;
+mod manifests;
+mod needs;
 mod news;
 mod node_name;
 mod nodes;
+mod objects;
 mod outlook;
 mod output;
 mod parting;
@@ -38,11 +46,16 @@ mod progress;
 mod remedy;
 mod report;
 mod request;
+mod rollout;
+mod scrub;
+mod setup_error;
 mod suggestion;
 mod table;
 mod text;
+mod versions;
 mod vigil;
 mod wait;
+mod webhook;
 
 /// What the benchmark in `benches/` measures.
 #[doc(hidden)]
@@ -106,6 +119,7 @@ fn execute(cli: Cli) -> Exit {
 }
 
 async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
+    let namespace = cli.connection.namespace.as_deref();
     let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection).await?));
     match cli.command {
         Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
@@ -114,6 +128,25 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,
         Command::Watch(args) => commands::watch::run(args, &cluster().await?, out).await,
+        Command::Install(args) if !args.needs_cluster() => commands::install::rehearse(&args, namespace, out),
+        Command::Install(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::install::run(args, namespace, &cluster, out)).await
+        }
+        Command::Uninstall(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::uninstall::run(args, namespace, &cluster, out)).await
+        }
+        Command::Doctor(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::doctor::run(args, namespace, &cluster, out)).await
+        }
+        Command::Gather(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::gather::run(args, namespace, &cluster, out)).await
+        }
+        Command::Version(args) if !args.needs_cluster() => commands::version::own(&args, out),
+        Command::Version(args) => commands::version::run(args, &cluster().await?, out).await,
         Command::Completion(args) => commands::completion::run(&args, out),
         Command::Man(args) => commands::man::run(&args, Cli::command(), out),
     }

@@ -1,4 +1,4 @@
-//! Signs of life while something takes longer than a person likes to look at nothing.
+//! Signs of life while something takes longer than a person likes to look at nothing, and an end to that.
 
 use std::time::Duration;
 
@@ -30,12 +30,24 @@ pub(crate) async fn during<T>(
     }
 }
 
+/// Waits for `work`, but no longer than `limit`, after which there is nothing; a limit of zero is none.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    if limit.is_zero() { Some(work.await) } else { tokio::time::timeout(limit, work).await.ok() }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
     use super::*;
     use crate::output::captured::output;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_of_zero_is_none() {
+        let work = || tokio::time::sleep(Duration::from_secs(60));
+        assert_eq!(within(Duration::from_secs(59), work()).await, None);
+        assert_eq!(within(Duration::ZERO, work()).await, Some(()));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn only_what_takes_long_is_told() {

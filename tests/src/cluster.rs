@@ -67,6 +67,13 @@ impl Cluster {
 
     /// A sandbox whatever cluster there is beside it, for what only a sandbox plays: `prepare` makes it what it is to be.
     pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
+        let cluster = Self::bare_sandbox(nodes, pods, prepare).await;
+        cluster.install().await;
+        cluster
+    }
+
+    /// The same with nothing installed, not even the definition.
+    pub async fn bare_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
         let files = tempfile::tempdir().unwrap();
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
         let sandbox = Sandbox::start(Options { nodes, pods, start_delay, stop_delay }).await.unwrap();
@@ -75,9 +82,7 @@ impl Cluster {
         std::fs::write(&kubeconfig, sandbox.kubeconfig()).unwrap();
         let client = client(&kubeconfig).await;
         let since = Timestamp::now();
-        let cluster = Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None };
-        cluster.install().await;
-        cluster
+        Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None }
     }
 
     /// The file by which programs find the cluster.
@@ -135,6 +140,11 @@ impl Cluster {
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
         })
         .await;
+        self.admit_reconciler().await;
+    }
+
+    /// Lets the reconciler in as its service account, which must exist.
+    pub async fn admit_reconciler(&self) {
         let token = self.token(&manifests::service_account()).await;
         std::fs::write(self.reconciler_kubeconfig(), with_token(&self.kubeconfig, &token)).unwrap();
     }

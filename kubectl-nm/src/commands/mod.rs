@@ -1,10 +1,15 @@
 //! The commands, one file each: what it takes on the command line, what it decides, and the few requests it makes.
 
 pub(crate) mod completion;
+pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod gather;
+pub(crate) mod install;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod uninstall;
+pub(crate) mod version;
 pub(crate) mod watch;

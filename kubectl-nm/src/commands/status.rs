@@ -124,7 +124,12 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
 }
 
 /// Prints the one object that was asked for, or a List.
-fn in_form(objects: &[impl Serialize], alone: bool, form: &Form, out: &mut Output) -> Result<(), Error> {
+pub(super) fn in_form(
+    objects: &[impl Serialize],
+    alone: bool,
+    form: &Form,
+    out: &mut Output,
+) -> Result<(), Error> {
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
     let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
     match items.pop() {

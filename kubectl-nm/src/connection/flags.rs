@@ -90,9 +90,9 @@ pub(crate) struct ConnectionFlags {
         value_parser = duration::parse_or_seconds)]
     request_timeout: Option<Duration>,
 
-    /// Accepted without effect: maintenances are not in namespaces
+    /// Where nm-reconciler is, for commands about it; maintenances are in no namespace
     #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true)]
-    namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 
     /// Accepted without effect: nothing is cached
     #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]

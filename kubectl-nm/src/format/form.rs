@@ -59,9 +59,50 @@ pub(crate) fn parse(text: &str) -> Result<Format, String> {
     Ok(Format::Form(form))
 }
 
+/// Reads what stands behind the `-o` of a command that shows objects of several kinds, for which there is no table.
+///
+/// # Errors
+///
+/// Says what is wrong with it.
+pub(crate) fn parse_objects(text: &str) -> Result<Form, String> {
+    match parse(text)? {
+        Format::Form(form) => Ok(form),
+        Format::Table | Format::Wide => Err(String::from(
+            "allowed formats are: json, yaml, name, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...",
+        )),
+    }
+}
+
+/// Reads what stands behind the `-o` of a command whose data is no object: a table and names are nothing for it.
+///
+/// # Errors
+///
+/// Says what is wrong with it.
+pub(crate) fn parse_data(text: &str) -> Result<Form, String> {
+    match parse(text) {
+        Ok(Format::Form(form @ (Form::Json | Form::Yaml | Form::JsonPath(_)))) => Ok(form),
+        Err(said) if text.starts_with("jsonpath") => Err(said),
+        _ => Err(String::from("allowed formats are: json, yaml, jsonpath=TEMPLATE")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_object_has_no_name_and_no_columns() {
+        assert_eq!(parse_data("json"), Ok(Form::Json));
+        assert!(matches!(parse_data("jsonpath={.a}"), Ok(Form::JsonPath(_))));
+        for (text, complaint) in [
+            ("table", "allowed formats are: json, yaml,"),
+            ("name", "allowed formats are: json, yaml,"),
+            ("custom-columns=A:.b", "allowed formats are: json, yaml,"),
+            ("jsonpath=", "no template given"),
+        ] {
+            assert!(parse_data(text).is_err_and(|said| said.contains(complaint)), "{text}");
+        }
+    }
 
     #[test]
     fn formats_are_those_of_kubectl() {

@@ -73,7 +73,7 @@ fn shown(object: &Value) -> Value {
 }
 
 /// `kind.group/name`.
-fn name(object: &Value) -> String {
+pub(crate) fn name(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/'));
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,0 +1,230 @@
+use kube::core::ObjectMeta;
+use nm_shared::NodeMaintenanceSpec;
+
+use super::*;
+
+const NOW: &str = "2026-01-02T03:04:05Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn deployment(available: u64) -> Value {
+    json!({"metadata": {"name": "nm-reconciler", "namespace": "node-maintenance"},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": format!("x:{OWN}")}]}}},
+        "status": {"updatedReplicas": 2, "availableReplicas": available}})
+}
+
+fn lease(renewed: &str) -> Lease {
+    let spec = json!({"holderIdentity": "pod-a", "renewTime": renewed, "leaseDurationSeconds": 15});
+    serde_json::from_value(json!({"metadata": {"name": "nm-reconciler"}, "spec": spec})).unwrap()
+}
+
+fn definition() -> Value {
+    let mut found = manifests::definition();
+    found["spec"]["conversion"] = json!({"strategy": "None"});
+    found["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+    found
+}
+
+/// A cluster in which all is well.
+fn healthy() -> Facts {
+    let installed = Installed {
+        namespace: "node-maintenance".into(),
+        deployment: Some(deployment(2)),
+        other_operator: None,
+    };
+    Facts {
+        server: "v1.36.0".into(),
+        kubectl: "kubectl".into(),
+        installed: Ok(installed),
+        pods: Ok(Vec::new()),
+        definition: Ok(Some(definition())),
+        lease: Ok(Some(lease("2026-01-02T03:04:01.000000Z"))),
+        configuration: Ok(Some(json!({"webhooks": []}))),
+        answer: Ok(Answer::Given),
+        nodes: Ok(vec![json!({"metadata": {"name": "n1"}})]),
+        maintenances: Ok(Vec::new()),
+        missing: vec![("start", Ok(Vec::new()))],
+    }
+}
+
+/// The one finding about something, with something else than usual.
+#[track_caller]
+fn finding(check: &str, change: impl FnOnce(&mut Facts)) -> (Grade, String) {
+    let mut facts = healthy();
+    change(&mut facts);
+    let found = findings(&facts, now());
+    let about: Vec<&Finding> = found.iter().filter(|finding| finding.check == check).collect();
+    assert_eq!(about.len(), 1, "{found:?}");
+    let needs_remedy = about[0].result != Grade::Ok && !about[0].message.starts_with("nobody can tell: ");
+    assert_eq!(about[0].remedy.is_some(), needs_remedy, "{:?}", about[0]);
+    (about[0].result, about[0].message.clone())
+}
+
+#[track_caller]
+fn check(check: &str, result: Grade, said: &str, change: impl FnOnce(&mut Facts)) {
+    let (found, message) = finding(check, change);
+    assert_eq!(found, result, "{message}");
+    assert!(message.contains(said), "{message}");
+}
+
+#[test]
+fn where_all_is_well_nothing_else_is_said() {
+    let found = findings(&healthy(), now());
+    assert!(found.iter().all(|finding| finding.result == Grade::Ok), "{found:#?}");
+    check("leader", Grade::Ok, "pod-a leads and renewed its lease 4s ago", |_| {});
+}
+
+#[test]
+fn a_definition_of_another_version_is_told_by_its_field() {
+    check("definition", Grade::Fail, "not defined", |facts| facts.definition = Ok(None));
+    check("definition", Grade::Fail, "not served", |facts| {
+        let mut found = definition();
+        found["status"] = Value::Null;
+        facts.definition = Ok(Some(found));
+    });
+    check("definition", Grade::Warn, "spec.versions[0].", |facts| {
+        let mut found = definition();
+        found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["drain"] =
+            Value::Null;
+        facts.definition = Ok(Some(found));
+    });
+}
+
+#[test]
+fn a_reconciler_that_does_not_run_or_is_not_alone_is_told() {
+    let installed = |deployment: Option<Value>, other: Option<&str>| {
+        Ok(Installed { namespace: "ns".into(), deployment, other_operator: other.map(str::to_owned) })
+    };
+    check("reconciler", Grade::Fail, "not installed", |facts| facts.installed = installed(None, None));
+    check("reconciler", Grade::Warn, "x/nmo", |facts| facts.installed = installed(None, Some("x/nmo")));
+    check("reconciler", Grade::Fail, "x/nmo", |facts| {
+        facts.installed = installed(Some(deployment(2)), Some("x/nmo"));
+    });
+    check("reconciler", Grade::Warn, "1 of 2", |facts| {
+        facts.installed = installed(Some(deployment(1)), None);
+    });
+    check("reconciler", Grade::Fail, "0 of 2", |facts| {
+        facts.installed = installed(Some(deployment(0)), None);
+    });
+    check("leader", Grade::Fail, "nobody leads", |facts| facts.lease = Ok(None));
+    check("leader", Grade::Fail, "nobody leads", |facts| {
+        facts.lease = Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
+    });
+}
+
+#[test]
+fn a_webhook_that_does_not_answer_is_told_from_one_that_nobody_asks() {
+    let failed = || Ok(Answer::Failed("x509: unknown authority".into()));
+    check("webhook", Grade::Fail, "x509: unknown authority", |facts| facts.answer = failed());
+    check("webhook", Grade::Fail, "nothing against", |facts| facts.answer = Ok(Answer::NotAsked));
+    check("webhook", Grade::Warn, "no webhook", |facts| facts.configuration = Ok(None));
+    check("webhook", Grade::Warn, "kb.io", |facts| facts.answer = Ok(Answer::Anothers("vnm.kb.io".into())));
+    check("webhook", Grade::Ok, "it answers", |facts| facts.configuration = Err("forbidden".into()));
+}
+
+#[test]
+fn a_certificate_is_told_before_it_expires() {
+    for (until, result, said) in [
+        ("2026-01-02T03:04:05Z", Grade::Fail, "has expired at 2026-01-02"),
+        ("2026-01-08T00:00:00Z", Grade::Warn, "expires at 2026-01-08"),
+        ("2026-03-01T00:00:00Z", Grade::Ok, "good until 2026-03-01"),
+    ] {
+        let bundle = certificate::tests::bundle(until.parse().unwrap());
+        check("webhook", result, said, |facts| {
+            facts.configuration = Ok(Some(json!({"webhooks": [{"clientConfig": {"caBundle": bundle}}]})));
+        });
+    }
+}
+
+#[test]
+fn a_missing_right_is_named_with_the_command_that_needs_it() {
+    let lacking = |count: usize| {
+        let right = crate::objects::right("create", &json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
+        vec![right; count]
+    };
+    let missing = |rights| vec![("install", Ok(rights))];
+    check(
+        "rights",
+        Grade::Warn,
+        "you may not install: the right to create deployments.apps is missing",
+        |facts| {
+            facts.missing = missing(lacking(1));
+        },
+    );
+    check("rights", Grade::Warn, "create deployments.apps (and 2 more) is missing", |facts| {
+        facts.missing = missing(lacking(3));
+    });
+}
+
+#[test]
+fn what_a_maintenance_left_behind_is_told_with_its_way_back() {
+    let node = |name: &str, taints: Value| json!({"metadata": {"name": name, "annotations": {UNDO_ANNOTATION: "{}"}}, "spec": {"taints": taints}});
+    let drained = || node("n1", json!([{"key": DRAIN_TAINT, "effect": "NoSchedule"}]));
+    check("nodes", Grade::Warn, "1 cordoned by a maintenance that is gone: n1", |facts| {
+        facts.nodes = Ok(vec![drained()]);
+    });
+    check("nodes", Grade::Warn, "a note of a maintenance that is gone: n2", |facts| {
+        facts.nodes = Ok(vec![node("n2", json!([]))]);
+    });
+    check("nodes", Grade::Ok, "none", |facts| {
+        facts.nodes = Ok(vec![drained()]);
+        facts.maintenances = Ok(vec![ending(&[], NOW)]);
+    });
+}
+
+/// A maintenance of n1 that is being deleted.
+fn ending(finalizers: &[&str], since: &str) -> NodeMaintenance {
+    let spec = NodeMaintenanceSpec { node_name: "n1".into(), ..NodeMaintenanceSpec::default() };
+    let mut object = NodeMaintenance::new("n1", spec);
+    object.metadata = ObjectMeta {
+        deletion_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            since.parse().unwrap(),
+        )),
+        finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
+        ..object.metadata
+    };
+    object
+}
+
+#[test]
+fn a_maintenance_that_nobody_ends_is_told_at_once_and_a_slow_one_in_time() {
+    check("maintenances", Grade::Fail, "nobody leads: n1", |facts| {
+        facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
+        facts.lease = Ok(None);
+    });
+    check("maintenances", Grade::Ok, "1 there", |facts| {
+        facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
+    });
+    let long_ago = "2026-01-02T02:58:00Z";
+    check("maintenances", Grade::Warn, "more than 5 minutes: n1", |facts| {
+        facts.maintenances = Ok(vec![ending(&["others.example.com/hold"], long_ago)]);
+    });
+}
+
+#[test]
+fn a_version_that_does_not_fit_or_tell_is_told() {
+    let image = |image: &str| {
+        let mut found = deployment(2);
+        found["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+        Ok(Installed { namespace: "ns".into(), deployment: Some(found), other_operator: None })
+    };
+    check("versions", Grade::Warn, "9.0.0", |facts| facts.installed = image("x:9.0.0"));
+    check("versions", Grade::Warn, "x:mine", |facts| facts.installed = image("x:mine"));
+}
+
+#[test]
+fn what_cannot_be_learnt_is_never_fine() {
+    let no = || String::from("forbidden");
+    let mut facts = healthy();
+    (facts.installed, facts.definition, facts.lease) = (Err(no()), Err(no()), Err(no()));
+    (facts.answer, facts.nodes, facts.maintenances) = (Err(no()), Err(no()), Err(no()));
+    facts.missing = vec![("start", Err(no()))];
+    let fine: Vec<&str> = findings(&facts, now())
+        .iter()
+        .filter(|finding| finding.result == Grade::Ok)
+        .map(|finding| finding.check)
+        .collect();
+    assert_eq!(fine, ["cluster"]);
+}

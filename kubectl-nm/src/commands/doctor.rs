@@ -1,0 +1,155 @@
+//! `kubectl nm doctor`: what is in order with the installation, and what to do about the rest.
+
+use clap::Args;
+use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use nm_shared::leader_lease;
+use nm_shared::names::WEBHOOK_CONFIGURATION;
+use serde_json::{Value, json};
+
+use crate::checkup::{Facts, Finding, Grade, Known, findings};
+use crate::cluster::{AT_ONCE, Cluster};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::format::{self, Form};
+use crate::installed::Installed;
+use crate::needs::needs;
+use crate::objects::{self, Right};
+use crate::output::Output;
+use crate::text::{Line, Style};
+use crate::{manifests, progress, webhook};
+
+const EXAMPLES: &str = "\
+Examples:
+  # Look at everything
+  kubectl nm doctor
+
+  # What does not work, for a script
+  kubectl nm doctor -o json
+
+Exit codes: 0 nothing fails, 1 something does, or the cluster cannot be asked.";
+
+/// Check the installation and say what to do about it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DoctorArgs {
+    /// Print the findings as json, yaml or jsonpath=TEMPLATE
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data)]
+    output: Option<Form>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the server cannot be asked at all. What it refuses to tell is a finding.
+pub(crate) async fn run(
+    args: DoctorArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let looking = || format!("looking at {}", cluster.server());
+    let facts = progress::during(out, looking, Box::pin(facts(namespace, cluster))).await?;
+    let findings = findings(&facts, Timestamp::now());
+    let fails = findings.iter().any(|finding| finding.result == Grade::Fail);
+    match &args.output {
+        Some(form) => form.print(&json!({"healthy": !fails, "findings": findings}), out)?,
+        None => {
+            for line in findings.iter().flat_map(lines) {
+                out.data(&line)?;
+            }
+        }
+    }
+    Ok(if fails { Exit::Error } else { Exit::Done })
+}
+
+fn lines(finding: &Finding) -> Vec<Line> {
+    let (style, word) = match finding.result {
+        Grade::Ok => (Style::Good, "ok"),
+        Grade::Warn => (Style::Busy, "warn"),
+        Grade::Fail => (Style::Bad, "fail"),
+    };
+    let gap = " ".repeat(6 - word.len());
+    let first =
+        Line::default().with(style, word).and(format!("{gap}{:<14}{}", finding.check, finding.message));
+    let remedy = finding.remedy.iter().map(|remedy| Line::new(format!("{:20}{remedy}", "")));
+    std::iter::once(first).chain(remedy).collect()
+}
+
+/// Learns all that can be learnt, at once.
+async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Error> {
+    let server = objects::server_version(cluster).await?;
+    let installed = Installed::find(cluster, namespace).await;
+    let place =
+        installed.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
+    let lease = object("coordination.k8s.io/v1", "Lease", leader_lease::NAME, Some(place));
+    let configuration = object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        WEBHOOK_CONFIGURATION,
+        None,
+    );
+    let (definition, ours, all) = (manifests::definition(), manifests::selector(), ListParams::default());
+    let ours = ListParams::default().labels(&ours);
+    let (pods, definition, lease, configuration, answer, nodes, maintenances, missing) = futures::join!(
+        objects::list(cluster, ("v1", "Pod"), Some(place), &ours),
+        objects::get(cluster, &definition),
+        objects::get(cluster, &lease),
+        objects::get(cluster, &configuration),
+        webhook::ask(cluster),
+        objects::list(cluster, ("v1", "Node"), None, &all),
+        cluster.maintenances(),
+        missing_rights(cluster),
+    );
+    let lease = known(lease).and_then(|found| {
+        let parse = |found| serde_json::from_value::<Lease>(found).map_err(|error| error.to_string());
+        found.map(parse).transpose()
+    });
+    Ok(Facts {
+        server,
+        kubectl: cluster.kubectl().to_owned(),
+        installed: known(installed),
+        pods: known(pods),
+        definition: known(definition),
+        lease,
+        configuration: known(configuration),
+        answer: known(answer),
+        nodes: known(nodes),
+        maintenances: match maintenances {
+            Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
+            other => known(other),
+        },
+        missing,
+    })
+}
+
+async fn missing_rights(cluster: &Cluster) -> Vec<(&'static str, Known<Vec<Right>>)> {
+    stream::iter(needs())
+        .map(async |(command, rights)| {
+            let asked: Vec<(Right, Result<bool, Error>)> = stream::iter(rights)
+                .map(async |right| (right.clone(), objects::may(cluster, &right).await))
+                .buffered(AT_ONCE)
+                .collect()
+                .await;
+            let missing = asked.into_iter().filter_map(|(right, may)| match known(may) {
+                Ok(true) => None,
+                Ok(false) => Some(Ok(right)),
+                Err(why) => Some(Err(why)),
+            });
+            (command, missing.collect())
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await
+}
+
+fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+}
+
+fn known<T>(answer: Result<T, Error>) -> Known<T> {
+    answer.map_err(|error| error.to_string())
+}

@@ -1,0 +1,302 @@
+//! `kubectl nm gather`: what a bug report needs, in one file, with a list of what is in it and what could not be read.
+//!
+//! What is asked for is written here, and what of it is kept in `scrub`. Secrets are never asked for.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::api::{ListParams, LogParams};
+use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
+use serde_json::{Value, json};
+
+use crate::archive::Archive;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::installed::Installed;
+use crate::objects::{self, Kind};
+use crate::output::Output;
+use crate::text::Line;
+use crate::versions::{OWN, Versions};
+use crate::{format, manifests, progress, scrub};
+
+const EXAMPLES: &str = "\
+Examples:
+  # Gather everything in kubectl-nm-TIME.tar.gz
+  kubectl nm gather
+
+  # In a file of your choice
+  kubectl nm gather -o /tmp/report.tar.gz
+
+Never in it: Secrets, ConfigMaps, what pods run and with which arguments and variables, annotations' values, addresses.
+In it: names and labels of all nodes, of the pods on nodes in maintenance, and of budgets; events; the reconciler's log.
+
+Exit codes: 0 gathered, even if something could not be read; 1 nothing could.";
+
+/// How much of a container's log is taken.
+const LOG_BYTES: i64 = 10 * 1024 * 1024;
+
+/// Gather what a bug report needs in one file, without secrets
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GatherArgs {
+    /// The file to write, which must not exist
+    #[arg(long, short = 'o', value_name = "FILE.tar.gz")]
+    output: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the server cannot be asked at all, or the file cannot be written. What it refuses to show is listed in the file.
+pub(crate) async fn run(
+    args: GatherArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let begun = Timestamp::now();
+    let folder = format!("kubectl-nm-{}", begun.strftime("%Y%m%dT%H%M%SZ"));
+    let path = args.output.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
+    let unwritable = |source| Error::Unwritable { path: path.display().to_string(), source };
+    let asking = || format!("asking {} for everything", cluster.server());
+    let report = progress::during(out, asking, Box::pin(gather(namespace, cluster))).await?;
+    let seconds = u64::try_from(begun.as_second()).unwrap_or_default();
+    let mut archive = Archive::new(folder, seconds);
+    archive.add("MANIFEST.txt", report.manifest(begun).as_bytes()).map_err(unwritable)?;
+    for (name, content) in &report.files {
+        archive.add(name, content.as_bytes()).map_err(unwritable)?;
+    }
+    archive.write(&path).map_err(unwritable)?;
+    for missing in &report.missing {
+        out.talk(&Line::new(format!("left out: {missing}")));
+    }
+    out.data(&Line::new(path.display().to_string()))?;
+    out.talk(&Line::new("Look at it before you pass it on: it names nodes, pods, namespaces and labels."));
+    Ok(Exit::Done)
+}
+
+/// What was gathered.
+#[derive(Default)]
+struct Report {
+    files: Vec<(String, String)>,
+    missing: Vec<String>,
+}
+
+impl Report {
+    /// Keeps what of these objects may leave, as one List; or why there is none.
+    fn keep(
+        &mut self,
+        name: &str,
+        found: Result<Vec<Value>, Error>,
+        scrub: fn(&Value) -> Value,
+    ) -> Vec<Value> {
+        match found {
+            Ok(objects) => {
+                let kept: Vec<Value> = objects.iter().map(scrub).collect();
+                self.file(name, &format::list(&kept));
+                objects
+            }
+            Err(error) => {
+                self.missing.push(format!("{name}: {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn file(&mut self, name: &str, content: &Value) {
+        // An object of strings as keys can always be written.
+        let text = serde_json::to_string_pretty(content).unwrap_or_default();
+        self.files.push((name.to_owned(), text + "\n"));
+    }
+
+    /// What is inside and what is not.
+    fn manifest(&self, at: Timestamp) -> String {
+        let inside = self.files.iter().map(|(name, content)| format!("{name} ({} bytes)", content.len()));
+        let missing = self.missing.iter().map(|missing| Line::new(missing).to_string());
+        let listed = |lines: Vec<String>| match lines.as_slice() {
+            [] => String::from("  nothing\n"),
+            lines => lines.iter().fold(String::new(), |all, line| all + "  " + line + "\n"),
+        };
+        let (inside, missing) = (listed(inside.collect()), listed(missing.collect()));
+        format!(
+            "Gathered by kubectl-nm {OWN} at {at}.\n\nInside:\n{inside}\nCould not be read:\n{missing}\nNever asked for: \
+             Secrets, ConfigMaps. Left out: managed fields, values of annotations, addresses; of pods what they run, \
+             arguments, variables and what they wrote at their end.\n"
+        )
+    }
+}
+
+async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Error> {
+    let server = objects::server_version(cluster).await?;
+    let mut report = Report::default();
+    let installed = Installed::find(cluster, namespace).await;
+    let place =
+        installed.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
+    let place = place.to_owned();
+    let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server), ..Versions::default() };
+    match installed {
+        Ok(installed) => {
+            versions.reconciler = installed.version();
+            versions.reconciler_image = installed.image().map(str::to_owned);
+            report.keep("deployments.json", Ok(installed.deployment.into_iter().collect()), scrub::ours);
+        }
+        Err(error) => report.missing.push(format!("deployments.json: {error}")),
+    }
+    report.file("versions.json", &json!(versions));
+    let everywhere = |kind: Kind| list(cluster, kind, None);
+    let maintenances = everywhere((MAINTENANCE, "NodeMaintenance")).await;
+    let maintenances = report.keep("nodemaintenances.json", maintenances, scrub::plain);
+    let nodes = report.keep("nodes.json", everywhere(("v1", "Node")).await, scrub::node);
+    let nodes = in_maintenance(&maintenances, &nodes);
+    report.keep("pods.json", pods_on(cluster, &nodes).await, scrub::pod);
+    let budgets = everywhere(("policy/v1", "PodDisruptionBudget")).await;
+    report.keep("poddisruptionbudgets.json", budgets, scrub::plain);
+    let definition = objects::get(cluster, &manifests::definition()).await;
+    report.keep(
+        "customresourcedefinitions.json",
+        definition.map(|found| found.into_iter().collect()),
+        scrub::whole,
+    );
+    let configurations =
+        everywhere(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")).await;
+    report.keep("validatingwebhookconfigurations.json", configurations.map(about_us), scrub::whole);
+    for namespace in [LEASE_NAMESPACE, &place] {
+        let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;
+        report.keep(&format!("leases-{namespace}.json"), leases, scrub::plain);
+    }
+    let events = everywhere(("events.k8s.io/v1", "Event")).await;
+    let concerned =
+        |events: Vec<Value>| events.into_iter().filter(|event| concerns(event, &nodes, &place)).collect();
+    report.keep("events.json", events.map(concerned), scrub::event);
+    let ours = ListParams::default().labels(&manifests::selector());
+    let pods = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
+    for pod in report.keep("reconciler-pods.json", pods, scrub::ours) {
+        logs(&mut report, &pod, cluster).await;
+    }
+    Ok(report)
+}
+
+const MAINTENANCE: &str = "nodemaintenance.medik8s.io/v1beta1";
+
+async fn list(cluster: &Cluster, kind: Kind, namespace: Option<&str>) -> Result<Vec<Value>, Error> {
+    objects::list(cluster, kind, namespace, &ListParams::default()).await
+}
+
+async fn pods_on(cluster: &Cluster, nodes: &[String]) -> Result<Vec<Value>, Error> {
+    let mut pods = Vec::new();
+    for node in nodes {
+        let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        pods.extend(objects::list(cluster, ("v1", "Pod"), None, &there).await?);
+    }
+    Ok(pods)
+}
+
+async fn logs(report: &mut Report, pod: &Value, cluster: &Cluster) {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let restarted = pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or_default() > 0;
+    for previous in [false, true] {
+        if previous && !restarted {
+            continue;
+        }
+        let params = LogParams {
+            previous,
+            limit_bytes: Some(LOG_BYTES),
+            tail_lines: Some(100_000),
+            ..LogParams::default()
+        };
+        let file = format!("logs/{name}{}.log", if previous { "-previous" } else { "" });
+        match objects::log(cluster, pod, &params).await {
+            Ok(text) => report.files.push((file, text)),
+            Err(error) => report.missing.push(format!("{file}: {error}")),
+        }
+    }
+}
+
+/// The nodes that are in maintenance, or say so.
+fn in_maintenance(maintenances: &[Value], nodes: &[Value]) -> Vec<String> {
+    let wanted = maintenances.iter().filter_map(|object| object["spec"]["nodeName"].as_str());
+    let marked = nodes
+        .iter()
+        .filter(|node| node["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some())
+        .filter_map(|node| node["metadata"]["name"].as_str());
+    let mut names: Vec<String> = wanted.chain(marked).map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The configurations of webhooks that are asked about maintenances or evictions.
+fn about_us(configurations: Vec<Value>) -> Vec<Value> {
+    const ASKED: [&str; 5] = ["nodemaintenances", "pods/eviction", "pods/*", "*", "*/*"];
+    let is_asked = |configuration: &Value| {
+        let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+        let rules = webhooks.flat_map(|webhook| webhook["rules"].as_array().into_iter().flatten());
+        let mut resources = rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten());
+        resources.any(|resource| resource.as_str().is_some_and(|name| ASKED.contains(&name)))
+    };
+    configurations.into_iter().filter(is_asked).collect()
+}
+
+/// Whether an event is about a maintenance, a node in maintenance, or something in the reconciler's namespace.
+fn concerns(event: &Value, nodes: &[String], namespace: &str) -> bool {
+    let about = &event["regarding"];
+    match about["kind"].as_str() {
+        Some("NodeMaintenance") => true,
+        Some("Node") => about["name"].as_str().is_some_and(|name| nodes.iter().any(|node| node == name)),
+        _ => about["namespace"] == namespace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_in_maintenance_by_object_or_by_record() {
+        let maintenance = |node: &str| json!({"spec": {"nodeName": node}});
+        let node =
+            |name: &str, annotations: Value| json!({"metadata": {"name": name, "annotations": annotations}});
+        let nodes =
+            [node("a", json!({UNDO_ANNOTATION: "{}"})), node("b", Value::Null), node("c", json!({"x": "y"}))];
+        assert_eq!(in_maintenance(&[maintenance("c"), maintenance("a")], &nodes), ["a", "c"]);
+    }
+
+    #[test]
+    fn only_events_and_webhooks_that_concern_us_are_kept() {
+        let event = |kind: &str, name: &str, namespace: Value| json!({"regarding": {"kind": kind, "name": name, "namespace": namespace}});
+        for (event, kept) in [
+            (event("NodeMaintenance", "x", Value::Null), true),
+            (event("Node", "n1", Value::Null), true),
+            (event("Node", "n2", Value::Null), false),
+            (event("Pod", "p", json!("ns")), true),
+            (event("Pod", "p", json!("shop")), false),
+        ] {
+            assert_eq!(concerns(&event, &["n1".into()], "ns"), kept, "{event}");
+        }
+        let configuration = |resource: &str| json!({"webhooks": [{"rules": [{"resources": [resource]}]}]});
+        let kept = about_us(vec![
+            configuration("nodemaintenances"),
+            configuration("pods/eviction"),
+            configuration("secrets"),
+        ]);
+        assert_eq!(kept.len(), 2);
+    }
+
+    #[test]
+    fn the_manifest_says_what_is_inside_and_what_is_not() {
+        let mut report = Report::default();
+        report.keep("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), scrub::plain);
+        report.keep("b.json", Err(Error::NotInstalled { server: "s".into() }), scrub::plain);
+        let text = report.manifest(Timestamp::UNIX_EPOCH);
+        assert!(
+            text.contains("\n  a.json (") && text.contains("Could not be read:\n  b.json: error: "),
+            "{text}"
+        );
+        assert!(
+            Report::default().manifest(Timestamp::UNIX_EPOCH).contains("Could not be read:\n  nothing\n")
+        );
+    }
+}

@@ -1,0 +1,360 @@
+//! `kubectl nm install`: installs nm-reconciler, or brings an installation up to date.
+//!
+//! First everything is looked at and applied for show, so that a field which somebody else has set stops it before anything
+//! has changed. Then the objects are applied one after another, the definition first, and it is waited until the program
+//! runs and its webhook answers.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use clap::Args;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::Status;
+use nm_shared::line::MaxUnavailable;
+use nm_shared::names::LEASE_NAMESPACE;
+use serde_json::Value;
+
+use super::status;
+use crate::cluster::{AT_ONCE, Cluster};
+use crate::difference::changes;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::format::{self, Form};
+use crate::installed::Installed;
+use crate::manifests::{self, Settings};
+use crate::objects::{self, Manner};
+use crate::output::Output;
+use crate::setup_error::SetupError;
+use crate::text::{Line, Style};
+use crate::webhook::{self, Answer};
+use crate::{boolean, duration, progress, rollout};
+
+const EXAMPLES: &str = "\
+Examples:
+  # Install nm-reconciler with your image, and wait until it is ready
+  kubectl nm install --image registry.example.com/you/nm-reconciler:0.1.0
+
+  # Change one thing; what is not named stays as it is
+  kubectl nm install --max-unavailable 10%
+
+  # See what would be installed, to keep it in git or to apply it otherwise
+  kubectl nm install --dry-run client -o yaml
+
+Exit codes: 0 installed and ready, 1 refused, 2 usage, 124 applied, but not ready in time.";
+
+/// How long a definition takes at most until the API server serves it.
+const DEFINED: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether it is ready.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Install nm-reconciler, or bring it up to date
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InstallArgs {
+    /// The image to run; by default the one that runs already, and at first localhost/nm-reconciler, which your nodes
+    /// must have: none is published
+    #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    image: Option<String>,
+
+    /// How many of it run, of which one leads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+
+    /// How many nodes may be unavailable at once, as a number or a share such as 10%
+    #[arg(long, value_name = "N|N%")]
+    max_unavailable: Option<MaxUnavailable>,
+
+    /// client: change nothing and ask nobody, only say what would be installed
+    #[arg(long, value_name = "HOW", default_value = "none", value_parser = ["none", "client"])]
+    dry_run: String,
+
+    /// Take over fields that others have set
+    #[arg(long)]
+    force_conflicts: bool,
+
+    /// Wait until it is ready
+    #[arg(long, value_name = "BOOL", default_value = "true", value_parser = boolean::parse,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    wait: bool,
+
+    /// How long to wait for that, such as 30s or 5m; 0: as long as it takes
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
+    timeout: Duration,
+
+    /// Print the objects: json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_objects)]
+    output: Option<Form>,
+}
+
+impl InstallArgs {
+    /// Whether a cluster is asked.
+    pub(crate) fn needs_cluster(&self) -> bool {
+        self.dry_run == "none"
+    }
+
+    fn settings(&self, namespace: Option<&str>) -> Result<Settings, Error> {
+        if let Some(namespace) = namespace.filter(|namespace| *namespace == LEASE_NAMESPACE) {
+            return Err(SetupError::LeaseNamespace(namespace.to_owned()).into());
+        }
+        Ok(Settings {
+            namespace: namespace.map(str::to_owned),
+            image: self.image.clone(),
+            replicas: self.replicas,
+            max_unavailable: self.max_unavailable,
+        })
+    }
+}
+
+/// Says what would be installed on a cluster without anything of it, for which none is needed.
+///
+/// # Errors
+///
+/// When it cannot be shown in that form, or stdout is closed.
+pub(crate) fn rehearse(args: &InstallArgs, namespace: Option<&str>, out: &mut Output) -> Result<Exit, Error> {
+    let objects = manifests::objects(&args.settings(namespace)?);
+    if let Some(form) = &args.output {
+        status::in_form(&objects, false, form, out)?;
+        return Ok(Exit::Done);
+    }
+    for object in &objects {
+        out.data(&Line::new(format!("{} created (dry run)", format::name(object))))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the server refuses, others have set fields differently, or it is not ready in time.
+pub(crate) async fn run(
+    args: InstallArgs,
+    namespace: Option<&str>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let asked = args.settings(namespace)?;
+    let looking = || format!("asking {} what is installed", cluster.server());
+    let plan = Box::pin(plan(asked, args.force_conflicts, cluster));
+    let plan = progress::during(out, looking, plan).await?;
+    for line in &plan.notes {
+        out.talk(line);
+    }
+    let mut applied = Vec::new();
+    let doing = RefCell::new(String::new());
+    for step in &plan.steps {
+        doing.replace(format!("applying {}", format::name(&step.wanted)));
+        let work = step.take(args.force_conflicts, cluster);
+        let after = progress::during(out, || doing.borrow().clone(), work).await?;
+        let line = step.line(&after);
+        if args.output.is_some() {
+            out.talk(&line);
+        } else {
+            out.data(&line)?;
+        }
+        for change in step.changes(&after) {
+            out.talk(&Line::new(format!("  {change}")));
+        }
+        applied.push(after);
+    }
+    if let Some(form) = &args.output {
+        status::in_form(&applied, false, form, out)?;
+        out.only_talk();
+    }
+    if args.wait {
+        let ready = wait(&plan.namespace, args.timeout, cluster, out).await?;
+        out.data(&Line::default().with(Style::Good, ready))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What is to be done.
+struct Plan {
+    namespace: String,
+    steps: Vec<Step>,
+    notes: Vec<Line>,
+}
+
+/// An object that is applied.
+struct Step {
+    wanted: Value,
+    before: Option<Value>,
+}
+
+impl Step {
+    async fn take(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
+        let after = objects::apply(cluster, &self.wanted, Manner { dry_run: false, force }).await?;
+        if after["kind"] == "CustomResourceDefinition" {
+            // What comes next may be about its objects.
+            let _ = tokio::time::timeout(DEFINED, objects::until(cluster, &after, is_established)).await;
+        }
+        Ok(after)
+    }
+
+    fn line(&self, after: &Value) -> Line {
+        let line = Line::new(format!("{} ", format::name(after)));
+        match &self.before {
+            None => line.with(Style::Good, "created"),
+            Some(before) if changes(before, after).is_empty() => line.and("unchanged"),
+            Some(_) => line.with(Style::Busy, "configured"),
+        }
+    }
+
+    fn changes(&self, after: &Value) -> Vec<String> {
+        self.before.as_ref().map(|before| changes(before, after)).unwrap_or_default()
+    }
+}
+
+/// Looks at what there is, and has the server say what it would make of the objects that exist.
+async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, Error> {
+    let installed = Installed::find(cluster, asked.namespace.as_deref()).await?;
+    check(&installed, asked.namespace.as_deref())?;
+    let deployment = installed.deployment.clone().unwrap_or_default();
+    let settings =
+        Settings { namespace: Some(installed.namespace.clone()), ..asked.clone() }.or_as_in(&deployment);
+    let mut steps: Vec<Step> = stream::iter(manifests::objects(&settings))
+        .map(async |wanted| Ok::<_, Error>(Step { before: objects::get(cluster, &wanted).await?, wanted }))
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let mut notes = notes(&asked, &settings);
+    if steps.iter().any(is_foreign_namespace) {
+        steps.retain(|step| !manifests::is_about_own_namespace(&step.wanted));
+        notes.push(Line::new(format!(
+            "namespace/{} is not ours: it stays as it is, and gets no quota",
+            installed.namespace
+        )));
+    }
+    if !force {
+        rehearsal(&steps, cluster).await?;
+    }
+    Ok(Plan { namespace: installed.namespace, steps, notes })
+}
+
+/// Whether something else is in the way.
+fn check(installed: &Installed, wanted: Option<&str>) -> Result<(), Error> {
+    if let Some(deployment) = installed.by_olm() {
+        return Err(SetupError::ManagedByOlm(deployment).into());
+    }
+    if let Some(deployment) = &installed.other_operator {
+        return Err(SetupError::OtherOperator(deployment.clone()).into());
+    }
+    match wanted.filter(|wanted| *wanted != installed.namespace) {
+        Some(wanted) => {
+            let there = installed.namespace.clone();
+            Err(SetupError::Elsewhere { there, wanted: wanted.to_owned() }.into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a person should know of the image.
+fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
+    let default = manifests::default_image();
+    match &settings.image {
+        None => vec![Line::new(format!(
+            "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull \
+             (docs/image.md)."
+        ))],
+        Some(image) if asked.image.is_none() && *image != default => {
+            vec![Line::new(format!("The image stays {image}; --image names another."))]
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+fn is_foreign_namespace(step: &Step) -> bool {
+    step.wanted["kind"] == "Namespace"
+        && manifests::is_about_own_namespace(&step.wanted)
+        && step.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
+}
+
+/// Has the server say of each object that exists whether it would be applied.
+async fn rehearsal(steps: &[Step], cluster: &Cluster) -> Result<(), Error> {
+    let manner = Manner { dry_run: true, force: false };
+    let existing = steps.iter().filter(|step| step.before.is_some());
+    let answers: Vec<(&Step, Result<Value, Error>)> = stream::iter(existing)
+        .map(async |step| (step, objects::apply(cluster, &step.wanted, manner).await))
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut conflicts = Vec::new();
+    for (step, answer) in answers {
+        let Err(error) = answer else { continue };
+        match error.status().filter(|status| status.is_conflict()) {
+            Some(status) => conflicts.extend(described(&step.wanted, status)),
+            None => return Err(error),
+        }
+    }
+    if conflicts.is_empty() { Ok(()) } else { Err(SetupError::Conflicts(conflicts).into()) }
+}
+
+/// A few words for each field that somebody else has set.
+fn described(object: &Value, status: &Status) -> Vec<String> {
+    let name = format::name(object);
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let lines: Vec<String> =
+        causes.map(|cause| format!("{name}: {} {}", cause.field, cause.message)).collect();
+    if lines.is_empty() { vec![format!("{name}: {}", status.message)] } else { lines }
+}
+
+fn is_established(definition: Option<&DynamicObject>) -> bool {
+    let conditions = definition.and_then(|definition| definition.data["status"]["conditions"].as_array());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+}
+
+/// Waits until it runs and its webhook answers, and says so.
+async fn wait(
+    namespace: &str,
+    timeout: Duration,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<String, Error> {
+    let why = RefCell::new(String::from("nothing is known of it yet"));
+    let look = async {
+        loop {
+            match readiness(namespace, cluster).await {
+                Ok(Ok(ready)) => return Ok(ready),
+                Ok(Err(missing)) => drop(why.replace(missing)),
+                // What was applied a moment ago can be seen; a server that is busy will be less so.
+                Err(error) if error.is_passing() => drop(why.replace(error.to_string())),
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let waiting = || format!("waiting until nm-reconciler is ready: {}", why.borrow());
+    let bounded = Box::pin(progress::within(timeout, look));
+    if let Some(ended) = progress::during(out, waiting, bounded).await {
+        return ended;
+    }
+    let (namespace, why) = (namespace.to_owned(), why.take());
+    Err(SetupError::NotReady { after: timeout, why, namespace }.into())
+}
+
+/// That it is ready, or what is missing.
+async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Result<String, String>, Error> {
+    let installed = Installed::find(cluster, Some(namespace)).await?;
+    let selector = ListParams::default().labels(&manifests::selector());
+    let pods = objects::list(cluster, ("v1", "Pod"), Some(namespace), &selector).await?;
+    let replicas = match rollout::ready(&installed.deployment.unwrap_or_default(), &pods) {
+        Ok(replicas) => replicas,
+        Err(missing) => return Ok(Err(format!("deployment.apps/nm-reconciler: {missing}"))),
+    };
+    let ready = format!("nm-reconciler is ready in namespace {namespace}: {replicas} replicas");
+    Ok(match webhook::ask(cluster).await? {
+        Answer::Given => Ok(format!("{ready}, and the webhook answers")),
+        Answer::Failed(why) => Err(format!("the webhook does not answer: {why}")),
+        Answer::NotAsked => Err(String::from("the API server does not ask the webhook yet")),
+        Answer::Anothers(said) => Ok(format!("{ready}; another webhook refuses maintenances: {said}")),
+    })
+}
+
+#[cfg(test)]
+#[path = "install_tests.rs"]
+mod tests;

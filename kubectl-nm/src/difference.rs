@@ -1,0 +1,138 @@
+//! What differs between two objects, field by field.
+
+use serde_json::Value;
+
+/// What the API server keeps about an object, which nobody changes.
+const BOOKKEEPING: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+
+/// The fields in which an object differs after a change, as `path: before -> after`. Its status does not count. Items of lists
+/// are told apart by their names where they have some.
+pub(crate) fn changes(before: &Value, after: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(&slim(before), &slim(after), "", &mut found);
+    found
+}
+
+/// The first field in which `actual` is not as `wanted` says, if there is one. Fields that `wanted` does not have are not
+/// looked at: an API server fills in defaults.
+pub(crate) fn first_deviation(wanted: &Value, actual: &Value) -> Option<String> {
+    deviation(wanted, actual, "")
+}
+
+fn slim(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| !BOOKKEEPING.contains(&field.as_str()));
+    }
+    object
+}
+
+fn compare(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(old), Value::Object(new)) => {
+            let removed = old.keys().filter(|key| !new.contains_key(*key));
+            for key in new.keys().chain(removed) {
+                compare(&before[key.as_str()], &after[key.as_str()], &below(path, key), found);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if [old, new].iter().all(|list| are_named(list)) => {
+            let removed = old.iter().filter(|item| named(new, item) == &Value::Null);
+            for item in new.iter().chain(removed) {
+                let path = format!("{path}[{}]", item["name"].as_str().unwrap_or_default());
+                compare(named(old, item), named(new, item), &path, found);
+            }
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            for (at, (old, new)) in old.iter().zip(new).enumerate() {
+                compare(old, new, &format!("{path}[{at}]"), found);
+            }
+        }
+        (old, new) if old == new => {}
+        (old, new) => found.push(format!("{path}: {} -> {}", short(old), short(new))),
+    }
+}
+
+/// Whether each item of a list is known by its name.
+fn are_named(list: &[Value]) -> bool {
+    list.iter().all(|item| item["name"].is_string())
+}
+
+/// The item of the same name as another.
+fn named<'a>(list: &'a [Value], item: &Value) -> &'a Value {
+    list.iter().find(|candidate| candidate["name"] == item["name"]).unwrap_or(&Value::Null)
+}
+
+fn deviation(wanted: &Value, actual: &Value, path: &str) -> Option<String> {
+    match (wanted, actual) {
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().find_map(|(key, value)| deviation(value, &actual[key.as_str()], &below(path, key)))
+        }
+        (Value::Array(wanted), Value::Array(actual)) if wanted.len() == actual.len() => {
+            let mut pairs = wanted.iter().zip(actual).enumerate();
+            pairs.find_map(|(at, (wanted, actual))| deviation(wanted, actual, &format!("{path}[{at}]")))
+        }
+        (wanted, actual) => (wanted != actual).then(|| path.to_owned()),
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// A value in a few words.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => String::from("none"),
+        Value::String(text) if text.len() <= 120 => text.clone(),
+        Value::Object(_) => String::from("(object)"),
+        Value::Array(_) => String::from("(list)"),
+        Value::String(_) => String::from("(text)"),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_told_by_field_and_bookkeeping_is_none() {
+        let before = json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}, "status": {"x": 1},
+            "spec": {"replicas": 2, "env": [{"name": "a", "value": "1"}, {"name": "b"}], "old": true, "list": [1]}});
+        let after = json!({"metadata": {"resourceVersion": "2", "labels": {"a": "b"}}, "status": {"x": 2},
+            "spec": {"replicas": 3, "env": [{"name": "c"}, {"name": "a", "value": "2"}], "list": [1, 2]}});
+        assert_eq!(
+            changes(&before, &after),
+            [
+                "spec.env[c]: none -> (object)",
+                "spec.env[a].value: 1 -> 2",
+                "spec.env[b]: (object) -> none",
+                "spec.list: (list) -> (list)",
+                "spec.replicas: 2 -> 3",
+                "spec.old: true -> none"
+            ]
+        );
+        assert_eq!(changes(&before, &before), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_server_fills_in_is_no_deviation() {
+        let wanted = json!({"spec": {"versions": [{"name": "v1", "served": true}]}});
+        let filled =
+            json!({"spec": {"conversion": {}, "versions": [{"name": "v1", "served": true, "x": 1}]}});
+        assert_eq!(first_deviation(&wanted, &filled), None);
+        for (actual, path) in [
+            (json!({"spec": {"versions": [{"name": "v2", "served": true}]}}), "spec.versions[0].name"),
+            (json!({"spec": {"versions": [{"name": "v1"}]}}), "spec.versions[0].served"),
+            (json!({"spec": {"versions": []}}), "spec.versions"),
+            (json!({}), "spec"),
+        ] {
+            assert_eq!(first_deviation(&wanted, &actual).as_deref(), Some(path));
+        }
+    }
+}

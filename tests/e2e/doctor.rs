@@ -1,0 +1,192 @@
+//! `kubectl nm doctor` and `gather`: what is found in a cluster, and what of it leaves.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_shared::NodeMaintenance;
+use nm_shared::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::webhook;
+use nm_tests::workload::Workload;
+use serde_json::{Value, json};
+
+/// What the doctor says of a check: result and message.
+fn said(outcome: &Outcome, check: &str) -> (String, String) {
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let about: Vec<&Value> = findings.iter().filter(|finding| finding["check"] == check).collect();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (text(&about[0]["result"]), text(&about[0]["message"]))
+}
+
+fn default_account(workload: &Workload) -> ServiceAccount {
+    let metadata = json!({"name": "default", "namespace": workload.namespace()});
+    serde_json::from_value(json!({"metadata": metadata})).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
+    let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
+    let nothing = plugin(&cluster, &["doctor"]).await;
+    assert_eq!(nothing.code, Some(1), "{nothing:?}");
+    for line in [
+        "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
+        "fail  reconciler    nm-reconciler is not installed\n",
+        "fail  leader        nobody leads",
+        "ok    rights        you may install\n",
+    ] {
+        assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
+    }
+
+    let _ = plugin(&cluster, &["install", "--wait=false"]).await.ok();
+    cluster.admit_reconciler().await;
+    let reconciler = webhook::start(&cluster, &["--leader-elect"]);
+    let address = webhook::address(&reconciler).await;
+    cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
+    let _ = plugin(&cluster, &["install", "--timeout", "60s"]).await.ok();
+    // It leads once it has said so; a maintenance that it drains is the proof.
+    let node = cluster.nodes().await[0].clone();
+    let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
+    let _ = plugin(&cluster, &["stop", &node, "--wait"]).await.ok();
+    let whole = plugin(&cluster, &["doctor"]).await;
+    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""), "{whole:?}");
+    assert!(whole.stdout.lines().all(|line| line.starts_with("ok ")), "{}", whole.stdout);
+    assert!(
+        whole.stdout.contains("ok    webhook       it answers; its certificate is good until 20"),
+        "{}",
+        whole.stdout
+    );
+    let json = plugin(&cluster, &["doctor", "-o", "json"]).await.ok();
+    assert_eq!(serde_json::from_str::<Value>(&json.stdout).unwrap()["healthy"], true);
+
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let mark = Patch::Merge(json!({"metadata": {"annotations": {UNDO_ANNOTATION: "{}"}},
+        "spec": {"taints": [{"key": DRAIN_TAINT, "effect": "NoSchedule"}]}}));
+    nodes.patch(&node, &PatchParams::default(), &mark).await.unwrap();
+    reconciler.crash().await;
+    let broken = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    let (result, message) = said(&broken, "webhook");
+    assert!(result == "fail" && message.contains("\"validate.nodemaintenance.medik8s.io\""), "{message}");
+    let leftover = format!("1 cordoned by a maintenance that is gone: {node}");
+    assert_eq!(said(&broken, "nodes"), ("warn".into(), leftover));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintenance_whose_finalizer_nobody_serves_fails() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let held: NodeMaintenance = serde_json::from_value(
+        json!({"metadata": {"name": "held", "finalizers": [FINALIZER]}, "spec": {"nodeName": "n"}}),
+    )
+    .unwrap();
+    cluster.maintenances().create(&PostParams::default(), &held).await.unwrap();
+    cluster.maintenances().delete("held", &DeleteParams::default()).await.unwrap();
+    let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    assert_eq!(found.code, Some(1));
+    let message = "1 wait to be ended, and nobody leads: held";
+    assert_eq!(said(&found, "maintenances"), ("fail".into(), message.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_what_cannot_be_told_is_a_warning_and_the_rights_are_named() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let workload = Workload::new(&cluster, "nobody").await;
+    let nobody = cluster.kubeconfig_of(&default_account(&workload)).await;
+    let found = plugin_of(&nobody, &["doctor", "-o", "json"]).await.ok();
+    for check in ["definition", "reconciler", "leader", "webhook", "nodes", "maintenances", "versions"] {
+        let (result, message) = said(&found, check);
+        assert!(result == "warn" && message.starts_with("nobody can tell: "), "{check}: {message}");
+    }
+    let lacking = "you may not start: the right to list nodemaintenances.nodemaintenance.medik8s.io (and 1 more) is missing";
+    assert_eq!(said(&found, "rights"), ("warn".into(), lacking.into()));
+}
+
+/// The files of an archive by their names below its folder.
+fn unpacked(path: &Path) -> BTreeMap<String, String> {
+    let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(path).unwrap()));
+    let file = |entry: std::io::Result<tar::Entry<_>>| {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_str().unwrap().split_once('/').unwrap().1.to_owned();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        (name, text)
+    };
+    archive.entries().unwrap().map(file).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_has_what_is_needed_and_no_secret() {
+    let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
+    let workload = Workload::new(&cluster, "shop").await;
+    let node = cluster.nodes().await[0].clone();
+    let pods: Api<k8s_openapi::api::core::v1::Pod> =
+        Api::namespaced(cluster.client.clone(), workload.namespace());
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "cart", "annotations": {"vault.example.com/token": "hunter2"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "cart:1", "args": ["--password=hunter2"],
+            "env": [{"name": "PASSWORD", "value": "hunter2"}]}]}}))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(cluster.client.clone(), workload.namespace());
+    let secret =
+        serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "hunter2"}}));
+    secrets.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
+    let _ = plugin(&cluster, &["start", &node, "--reason", "disk"]).await.ok();
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.tar.gz");
+    let gathered = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await.ok();
+    assert_eq!(gathered.stdout, format!("{}\n", path.display()));
+    let files = unpacked(&path);
+    for (name, text) in &files {
+        assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "{name}: {text}");
+        assert!(!text.contains("managedFields"), "{name}");
+    }
+    let list = |name: &str| -> Vec<Value> {
+        serde_json::from_str::<Value>(&files[name]).unwrap()["items"].as_array().unwrap().clone()
+    };
+    assert_eq!(list("nodemaintenances.json")[0]["spec"]["reason"], "disk");
+    assert_eq!(list("nodes.json").len(), 2);
+    let pod = list("pods.json").into_iter().find(|pod| pod["metadata"]["name"] == "cart").unwrap();
+    assert_eq!(
+        pod["spec"]["containers"],
+        json!([{"name": "main", "image": "cart:1", "imagePullPolicy": "IfNotPresent",
+        "resources": {}}])
+    );
+    let manifest = &files["MANIFEST.txt"];
+    for name in files.keys().filter(|name| *name != "MANIFEST.txt") {
+        assert!(manifest.contains(&format!("  {name} (")), "{name} in {manifest}");
+    }
+    assert!(manifest.contains("Could not be read:\n  nothing\n"), "{manifest}");
+    let log = cluster.sandbox().unwrap().requests();
+    assert_eq!(log.count(|entry| entry.resource == "secrets" && entry.verb != "create"), 0);
+
+    let again = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await;
+    let complaint = format!("error: cannot write {}: ", path.display());
+    assert!(again.code == Some(1) && again.stderr.contains(&complaint), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_says_what_could_not_be_read() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let workload = Workload::new(&cluster, "nobody").await;
+    let nobody = cluster.kubeconfig_of(&default_account(&workload)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.tar.gz");
+    let gathered = plugin_of(&nobody, &["gather", "-o", path.to_str().unwrap()]).await.ok();
+    let files = unpacked(&path);
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["MANIFEST.txt", "pods.json", "versions.json"]);
+    for missing in
+        ["nodes.json: Error from server (Forbidden): nodes is forbidden", "nodemaintenances.json: "]
+    {
+        assert!(files["MANIFEST.txt"].contains(missing), "{}", files["MANIFEST.txt"]);
+        assert!(gathered.stderr.contains(&format!("left out: {missing}")), "{gathered:?}");
+    }
+}

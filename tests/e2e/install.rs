@@ -1,0 +1,275 @@
+//! `kubectl nm install`, `uninstall` and `version`: what they print, what is in the cluster then, and what is not.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use nm_shared::names::WEBHOOK;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, Reconciler, plugin, plugin_of};
+use nm_tests::workload::Workload;
+use nm_tests::{manifests, webhook};
+use serde_json::{Value, json};
+
+const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
+
+/// A cluster in which everything is installed by the plugin, and a reconciler that runs beside it, because no sandbox runs
+/// an image.
+async fn installed() -> (Cluster, Reconciler) {
+    let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
+    let _ = plugin(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await.ok();
+    cluster.admit_reconciler().await;
+    let reconciler = webhook::start(&cluster, &[]);
+    let address = webhook::address(&reconciler).await;
+    cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
+    webhook::believed(&cluster).await;
+    (cluster, reconciler)
+}
+
+/// How kubectl names what the manifests hold.
+fn names() -> Vec<String> {
+    let name = |object: kube::api::DynamicObject| {
+        let types = object.types.clone().unwrap();
+        let group = types.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
+        format!("{}{}/{}", types.kind.to_lowercase(), group.unwrap_or_default(), object.name_any())
+    };
+    manifests::all().into_iter().map(name).collect()
+}
+
+fn lines(suffix: &str) -> String {
+    names().iter().fold(String::new(), |all, name| format!("{all}{name} {suffix}\n"))
+}
+
+#[track_caller]
+fn check(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (Some(code), stdout, stderr)
+    );
+}
+
+/// Without the signs of life of what took over a second.
+fn without_progress(stderr: &str) -> String {
+    stderr.lines().filter(|line| !line.ends_with(" ...")).fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_installs_everything_and_waits_until_it_is_ready() {
+    let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
+    let first = plugin(&cluster, &["install", "--wait=false"]).await;
+    let warning = "The image localhost/nm-reconciler:0.1.0 is published nowhere: your nodes must have it, or --image \
+                   names one that they can pull (docs/image.md).\n";
+    assert_eq!((first.code, without_progress(&first.stderr)), (Some(0), warning.into()));
+    assert_eq!(first.stdout, lines("created"));
+
+    // Its pods are ready, but the webhook is not.
+    let late = plugin(&cluster, &["install", "--timeout", "2s"]).await;
+    assert_eq!(late.code, Some(124), "{late:?}");
+    assert_eq!(late.stdout, lines("unchanged"));
+    let said = without_progress(&late.stderr);
+    assert!(said.starts_with("error: not ready after 2s: the webhook does not answer: "), "{said}");
+    assert!(said.contains("\"validate.nodemaintenance.medik8s.io\""), "{said}");
+    assert!(said.contains("\nhint: all objects are applied"), "{said}");
+
+    cluster.admit_reconciler().await;
+    let reconciler = webhook::start(&cluster, &[]);
+    let address = webhook::address(&reconciler).await;
+    cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
+    let ready = plugin(&cluster, &["install", "--timeout", "60s"]).await;
+    let said = "nm-reconciler is ready in namespace node-maintenance: 2 replicas, and the webhook answers\n";
+    assert_eq!((ready.code, ready.stdout), (Some(0), lines("unchanged") + said), "{}", ready.stderr);
+    assert_eq!(without_progress(&ready.stderr), "");
+    assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installing_again_changes_what_is_named_and_says_so() {
+    let (cluster, _reconciler) = installed().await;
+    let upgraded =
+        plugin(&cluster, &["install", "--max-unavailable", "10%", "--replicas", "1", "--wait=false"]).await;
+    assert_eq!(upgraded.code, Some(0), "{upgraded:?}");
+    let configured: Vec<&str> =
+        upgraded.stdout.lines().filter(|line| !line.ends_with(" unchanged")).collect();
+    assert_eq!(configured, ["deployment.apps/nm-reconciler configured"]);
+    assert_eq!(
+        without_progress(&upgraded.stderr),
+        format!(
+            "The image stays {IMAGE}; --image names another.\n  spec.replicas: 2 -> 1\n  \
+             spec.template.spec.containers[reconciler].env[NM_MAX_UNAVAILABLE]: none -> (object)\n"
+        )
+    );
+    let again = plugin(&cluster, &["install", "--image", "r.example.com/nm:0.1.1", "--wait=false"]).await;
+    let change = "  spec.template.spec.containers[reconciler].image: registry.example.com/you/nm-reconciler:0.1.0 -> \
+                  r.example.com/nm:0.1.1\n";
+    assert_eq!((again.code, without_progress(&again.stderr)), (Some(0), change.into()));
+    let deployment = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap();
+    assert_eq!(deployment.replicas, Some(1));
+    let env = deployment.template.spec.unwrap().containers[0].env.clone().unwrap();
+    let limit = env.iter().find(|variable| variable.name == "NM_MAX_UNAVAILABLE").unwrap();
+    assert_eq!(limit.value.as_deref(), Some("10%"));
+
+    let version = plugin(&cluster, &["version"]).await.ok();
+    let server = cluster.client.apiserver_version().await.unwrap().git_version;
+    let own = env!("CARGO_PKG_VERSION");
+    let expected =
+        format!("Plugin: {own}\nReconciler: 0.1.1 (r.example.com/nm:0.1.1)\nAPI server: {server}\n");
+    check(&version, 0, &expected, "");
+    let _ = plugin(&cluster, &["install", "--image", "r.example.com/nm:9.0.0", "--wait=false"]).await.ok();
+    let skewed = plugin(&cluster, &["version", "-o", "jsonpath={.reconciler}"]).await;
+    check(&skewed, 0, "9.0.0", "");
+    let skewed = plugin(&cluster, &["version"]).await.ok().stderr;
+    assert!(
+        skewed.starts_with(&format!("warning: plugin {own} and reconciler 9.0.0 are of different")),
+        "{skewed}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_set_is_named_and_taken_only_when_told() {
+    let (cluster, _reconciler) = installed().await;
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "nm-reconciler"},
+        "spec": {"replicas": 5}});
+    let by_helm = PatchParams::apply("helm").force();
+    deployment(&cluster).patch("nm-reconciler", &by_helm, &Patch::Apply(&scaled)).await.unwrap();
+    let refused =
+        plugin(&cluster, &["install", "--replicas", "3", "--image", "r.example.com/nm:2", "--wait=false"])
+            .await;
+    check(
+        &refused,
+        1,
+        "",
+        "error: others have set fields to other values: deployment.apps/nm-reconciler: .spec.replicas conflict with \
+         \"helm\"\nhint: nothing was changed; have them agree, or take the fields with --force-conflicts\n",
+    );
+    let untouched = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap();
+    let image = untouched.template.spec.unwrap().containers[0].image.clone();
+    assert_eq!((untouched.replicas, image.as_deref()), (Some(5), Some(IMAGE)));
+    let kept = plugin(&cluster, &["install", "--wait=false"]).await.ok();
+    assert_eq!(kept.stdout, lines("unchanged"));
+    let _ = plugin(&cluster, &["install", "--replicas", "3", "--force-conflicts", "--wait=false"]).await.ok();
+    assert_eq!(deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap().replicas, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
+    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let theirs: Namespace = serde_json::from_value(json!({"metadata": {"name": "operators"}})).unwrap();
+    namespaces.create(&PostParams::default(), &theirs).await.unwrap();
+    let there =
+        plugin(&cluster, &["install", "-n", "operators", "--image", IMAGE, "--wait=false"]).await.ok();
+    assert!(!there.stdout.contains("namespace/operators") && !there.stdout.contains("quota"), "{there:?}");
+    assert!(there.stderr.contains("namespace/operators is not ours"), "{there:?}");
+    let elsewhere = plugin(&cluster, &["install", "-n", "other", "--image", IMAGE]).await;
+    let complaint = "error: nm-reconciler is installed in namespace \"operators\", and moving it to \"other\" is no upgrade\n";
+    assert!(elsewhere.code == Some(1) && elsewhere.stderr.starts_with(complaint), "{elsewhere:?}");
+    let removed = plugin(&cluster, &["uninstall", "-y"]).await.ok();
+    assert!(removed.stdout.contains("deployment.apps/nm-reconciler deleted\n"), "{removed:?}");
+    let labels = namespaces.get("operators").await.unwrap().metadata.labels.unwrap_or_default();
+    assert!(!labels.keys().any(|label| label.contains("pod-security")), "{labels:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_namespace() {
+    let (cluster, _reconciler) = installed().await;
+    let node = cluster.nodes().await[0].clone();
+    let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
+    let refused = plugin(&cluster, &["uninstall", "-y"]).await;
+    let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
+    check(&refused, 1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
+    let unasked = plugin(&cluster, &["uninstall", "--stop-all"]).await;
+    assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
+    assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 1);
+
+    let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
+    let gone: Vec<&str> = removed.stdout.lines().collect();
+    let kept = "namespace/medik8s-leases";
+    assert_eq!(gone.len(), names().len() - 1, "{removed:?}");
+    let definition =
+        "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted";
+    assert_eq!(gone[gone.len() - 2..], ["namespace/node-maintenance deleted", definition]);
+    assert!(removed.stderr.ends_with(&format!("{kept} stays: other operators use it\n")), "{removed:?}");
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    check(&plugin(&cluster, &["uninstall"]).await, 0, "", "nm-reconciler is not installed.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenances_that_do_not_end_keep_everything_where_it_is() {
+    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
+    let _ = plugin(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await.ok();
+    // Nobody answers for the webhook here.
+    let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
+        Api::all(cluster.client.clone());
+    configurations.delete("nm-reconciler", &kube::api::DeleteParams::default()).await.unwrap();
+    let node = cluster.nodes().await[0].clone();
+    let held: nm_shared::NodeMaintenance = serde_json::from_value(json!({
+        "metadata": {"name": node, "finalizers": [nm_shared::names::FINALIZER]}, "spec": {"nodeName": node}}))
+    .unwrap();
+    cluster.maintenances().create(&PostParams::default(), &held).await.unwrap();
+    let stuck = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "1s"]).await;
+    assert_eq!((stuck.code, stuck.stdout.as_str()), (Some(124), ""), "{stuck:?}");
+    assert!(stuck.stderr.contains(&format!("error: not gone after 1s: node/{node}\nhint: ")), "{stuck:?}");
+    assert!(deployment(&cluster).get("nm-reconciler").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_the_one_that_is_missing_is_named() {
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "nobody").await;
+    let account = json!({"metadata": {"name": "default", "namespace": workload.namespace()}});
+    let nobody = cluster.kubeconfig_of(&serde_json::from_value(account).unwrap()).await;
+    let user = format!("system:serviceaccount:{}:default", workload.namespace());
+    for args in [&["install"][..], &["uninstall", "-y"]] {
+        check(
+            &plugin_of(&nobody, args).await,
+            1,
+            "",
+            &format!(
+                "Error from server (Forbidden): deployments.apps is forbidden: User \"{user}\" cannot list resource \
+                 \"deployments\" in API group \"apps\" at the cluster scope\n\
+                 hint: you need the right to list deployments.apps; `kubectl auth can-i list deployments.apps` tells \
+                 whether you have it\n"
+            ),
+        );
+    }
+    let version = plugin_of(&nobody, &["version", "-o", "json"]).await.ok();
+    let told: Value = serde_json::from_str(&version.stdout).unwrap();
+    assert!(told["server"].is_string() && told.get("reconciler").is_none(), "{told}");
+    assert!(version.stderr.contains("cannot list resource \"deployments\""), "{version:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cluster_the_error_is_clear_and_comes_at_once() {
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    // A port that was free a moment ago.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}")}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+    std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
+    for args in [&["install"][..], &["uninstall"], &["doctor"], &["gather"], &["version"]] {
+        let begun = Instant::now();
+        let failed = plugin_of(kubeconfig.path(), args).await;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{args:?}");
+        assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{args:?}");
+        let complaint = format!("The connection to the server https://{address} was refused - ");
+        assert!(failed.stderr.starts_with(&complaint), "{failed:?}");
+    }
+    let nowhere = Path::new("/nowhere/kubeconfig");
+    let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
+    check(&plugin_of(nowhere, &["version", "--client"]).await, 0, &own, "");
+    let rehearsed = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
+    check(&rehearsed, 0, &(names().join("\n") + "\n"), "");
+}
+
+fn deployment(cluster: &Cluster) -> Api<Deployment> {
+    Api::namespaced(cluster.client.clone(), &webhook::namespace())
+}
