@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
 use crate::node;
+use crate::pod_requests::PODS;
 
 /// Why a pod may not run on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +39,7 @@ impl fmt::Display for Unfit {
             Self::Taint(taint) => write!(f, "tainted {taint}"),
             Self::NotSelected => f.write_str("not selected"),
             Self::Volume => f.write_str("out of reach of its volume"),
+            Self::Short(resource) if resource == PODS => f.write_str("full"),
             Self::Short(resource) => write!(f, "short of {resource}"),
         }
     }

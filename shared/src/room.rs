@@ -235,6 +235,6 @@ mod tests {
         let pods: Vec<Pod> = (0..6).map(|at| pod(&format!("p{at}"), "0", &json!({}))).collect();
         let found = tried(&pods, &[node("n1", "4", &json!([]))], &[]);
         assert_eq!(found.fit, 4);
-        assert_eq!(misfits(&found)[0].1, ["1 short of pods"]);
+        assert_eq!(misfits(&found)[0].1, ["1 full"]);
     }
 }

@@ -85,12 +85,12 @@ async fn each_pod_is_told_and_nothing_is_changed() {
                 "{node} {space}/{cart} block The disruption budget cart needs 1 healthy pods and has 1 currently"
             ),
             "",
-            "1 node, 3 pods: 1 block, 1 go, 1 stay",
             &format!("budget {space}/cart: guards 1 pod, lets none go, now or later, while it is as it is"),
             &format!("data lost: emptyDir volumes of 1 pod: {space}/bare"),
             &format!("not replaced: the work of 1 pod: {space}/bare"),
             "room for 1 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes",
             UNKNOWN_LIMIT,
+            "1 node, 3 pods: 1 block, 1 go, 1 stay",
             "Something blocks this plan. Nothing was changed.",
         ],
     );
@@ -107,8 +107,8 @@ async fn each_pod_is_told_and_nothing_is_changed() {
                 "{node} {space}/bare block no controller would replace it and spec.drain.force is false"
             ),
             "",
-            "1 node, 3 pods: 1 block, 2 stay",
             UNKNOWN_LIMIT,
+            "1 node, 3 pods: 1 block, 2 stay",
             "Something blocks this plan. Nothing was changed.",
         ],
     );
@@ -214,9 +214,9 @@ async fn a_webhook_that_would_refuse_is_heard() {
             &agent(&cluster, node).await,
             &format!("{node} {space}/cart block {said}; nothing replaces it"),
             "",
-            "1 node, 2 pods: 1 block, 1 stay",
             &format!("not replaced: the work of 1 pod: {space}/cart"),
             UNKNOWN_LIMIT,
+            "1 node, 2 pods: 1 block, 1 stay",
             "Something blocks this plan. Nothing was changed.",
         ],
     );
@@ -236,12 +236,12 @@ async fn what_one_may_not_read_is_named_and_left_out() {
         &plugin_of(&kubeconfig, &["plan", node]).await,
         1,
         &[
-            "1 node",
             "not known: --max-unavailable: you may not list deployments.apps",
             "not known: room elsewhere, the control plane and who waits in line: you may not list nodes",
             "not known: what becomes of the pods: you may not list pods",
             "not known: whose DaemonSet is gone: you may not list daemonsets.apps",
             "not known: what disruption budgets make of all evictions together: you may not list poddisruptionbudgets.policy",
+            "1 node",
             "Nobody knows whether something blocks this plan. Nothing was changed.",
         ],
     );
@@ -258,13 +258,13 @@ async fn what_one_may_not_read_is_named_and_left_out() {
             &agent(&cluster, node).await,
             &format!("{node} {space}/cart go nothing replaces it"),
             "",
-            "1 node, 2 pods: 1 go, 1 stay",
             &format!("not replaced: the work of 1 pod: {space}/cart"),
             UNKNOWN_LIMIT,
             &format!(
                 "not known: what the API server and its webhooks would say of 1 pod: User \"{user}\" cannot create \
                  resource \"pods/eviction\" in API group \"\" in the namespace \"{space}\""
             ),
+            "1 node, 2 pods: 1 go, 1 stay",
             "As far as it is known, nothing blocks this plan. Nothing was changed.",
         ],
     );

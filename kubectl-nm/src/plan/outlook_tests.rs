@@ -121,10 +121,10 @@ fn a_local_volume_stays_behind_and_ties_its_pod_to_the_node() {
 NODE   POD         WOULD   BECAUSE
 n1     shop/db-0   go      its local volume pv-1 stays behind
 
-1 node, 1 pod: 1 go
 data left behind: local volumes of 1 pod: shop/db-0
 room for 0 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes
 no room: shop/db-0 (of 1 other node: 1 out of reach of its volume)
+1 node, 1 pod: 1 go
 Nothing blocks this plan. Nothing was changed.
 ";
     assert_eq!(said(&outlook), expected);
@@ -163,7 +163,7 @@ fn without_pods_nobody_knows() {
     assert!(!unknown.is_blocked());
     assert_eq!(
         said(&unknown),
-        "1 node\nnot known: what becomes of the pods: you may not list pods\n\
+        "not known: what becomes of the pods: you may not list pods\n1 node\n\
          Nobody knows whether something blocks this plan. Nothing was changed.\n"
     );
     let document = document::document(&unknown);

@@ -102,12 +102,11 @@ fn cost(warning: Warning) -> Option<&'static str> {
     }
 }
 
-/// What it all comes to.
+/// What it all comes to, the verdict last: a long plan ends on the screen with it.
 fn summary(outlook: &Outlook) -> Vec<Line> {
-    let mut lines = vec![totals(outlook)];
-    lines.extend(outlook.nodes.iter().filter_map(prospect));
+    let mut lines = Vec::new();
     if let Some(forecast) = &outlook.forecast {
-        lines.extend(forecast.budgets.iter().map(guard));
+        lines.extend(guards(forecast));
         lines.extend(losses(forecast, outlook));
     }
     lines.extend(outlook.room.iter().flat_map(room));
@@ -115,6 +114,8 @@ fn summary(outlook: &Outlook) -> Vec<Line> {
     lines.extend(
         outlook.missing.iter().map(|missing| Line::default().with(Style::Busy, "not known: ").and(missing)),
     );
+    lines.extend(outlook.nodes.iter().filter_map(prospect));
+    lines.push(totals(outlook));
     let ending = if outlook.is_blocked() {
         Line::default().with(Style::Bad, "Something blocks this plan.")
     } else if outlook.forecast.is_none() {
@@ -159,16 +160,22 @@ fn prospect(prospect: &Prospect) -> Option<Line> {
     }
 }
 
-fn guard(guard: &Guard) -> Line {
+/// The budgets that let not all of their pods go now, those that take longest last.
+fn guards(forecast: &Forecast) -> Vec<Line> {
+    let mut guards: Vec<&Guard> = forecast.budgets.iter().filter(|guard| guard.now < guard.pods).collect();
+    guards.sort_by_key(|guard| guard.rounds.unwrap_or(usize::MAX));
+    guards.into_iter().map(budget).collect()
+}
+
+fn budget(guard: &Guard) -> Line {
     let Guard { budget, pods, now, at_most, rounds } = guard;
     let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
     match rounds {
         None if *now == 0 => line.with(Style::Bad, "none go, now or later, while it is as it is"),
         None => line.and(format!("{now} go now and ")).with(Style::Bad, "none later, while it is as it is"),
-        Some(rounds) if now < pods => line
+        Some(rounds) => line
             .and(format!("{now} go now and {at_most} at once when all its pods are healthy: "))
             .with(Style::Busy, format!("needs at least {}", counted(*rounds, "round"))),
-        Some(_) => line.and(format!("{now} go now")),
     }
 }
 
