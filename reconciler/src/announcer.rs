@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
-use nm_shared::NodeMaintenance;
 use nm_shared::decision::{Announcement, Subject};
 use nm_shared::names::FIELD_MANAGER;
+use nm_shared::{Grouped, NodeMaintenance};
 use tracing::warn;
 
 /// Publishes events.
@@ -23,7 +23,7 @@ impl Announcer {
     /// Publishes one event. An event that cannot be published is logged: no work waits for it.
     pub(crate) async fn publish(
         &self,
-        maintenance: &NodeMaintenance,
+        maintenance: &Grouped,
         node: Option<&Node>,
         announcement: &Announcement,
     ) {
@@ -37,7 +37,7 @@ impl Announcer {
             announcement.note
         );
         let regarding = match announcement.subject {
-            Subject::Maintenance => maintenance.object_ref(&()),
+            Subject::Maintenance => maintenance.object_ref(&maintenance.group),
             Subject::Node => node_reference(maintenance, node),
         };
         let event = Event {

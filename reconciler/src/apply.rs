@@ -13,7 +13,7 @@ use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
 use nm_shared::names::FIELD_MANAGER;
 use nm_shared::observed::Observed;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -72,7 +72,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Carries out `decision`, which was made at `now`.
 pub(crate) async fn apply(
     context: &Context,
-    maintenance: &NodeMaintenance,
+    maintenance: &Grouped,
     observed: &Observed,
     decision: Decision,
     now: Timestamp,
@@ -84,7 +84,7 @@ pub(crate) async fn apply(
         context.leave(|other| other != node);
     }
     if let Some(patch) = &decision.adopt {
-        let adopted = patch_metadata(context, &name, patch).await;
+        let adopted = patch_metadata(context, maintenance, patch).await;
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
         context.own_maintenances.remember(adopted);
     }
@@ -103,6 +103,7 @@ pub(crate) async fn apply(
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
         context.memories.update(&uid, |memory| memory.status_written = Some(Timestamp::now()));
         tell(context, maintenance, status, now);
+        context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);
     }
     if let Some(patch) = &decision.node_conditions {
@@ -124,7 +125,7 @@ pub(crate) async fn apply(
         dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
     if let Some(patch) = &decision.release {
-        let released = patch_metadata(context, &name, patch).await;
+        let released = patch_metadata(context, maintenance, patch).await;
         let released = released.map_err(|source| ApplyError::Release { name, source })?;
         context.memories.update(&uid, |memory| memory.released = true);
         context.own_maintenances.remember(released);
@@ -137,8 +138,9 @@ pub(crate) async fn apply(
     Ok(())
 }
 
-async fn patch_metadata(context: &Context, name: &str, patch: &Value) -> kube::Result<NodeMaintenance> {
-    bounded(context.maintenance_api().patch(name, &patch_params(), &Patch::Merge(patch))).await
+async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
+    let api = context.maintenance_api(maintenance.group);
+    bounded(api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch))).await
 }
 
 /// Nothing waits for these conditions: a missing right is logged, and a node that is gone has none.
@@ -179,14 +181,15 @@ fn tell(context: &Context, maintenance: &NodeMaintenance, status: &NodeMaintenan
 /// The uid makes sure that the status of an object is not written to another of the same name.
 async fn write_status(
     context: &Context,
-    maintenance: &NodeMaintenance,
+    maintenance: &Grouped,
     status: &NodeMaintenanceStatus,
-) -> kube::Result<NodeMaintenance> {
+) -> kube::Result<Grouped> {
+    let group = maintenance.group;
     let patch = json!({
-        "apiVersion": NodeMaintenance::api_version(&()), "kind": NodeMaintenance::kind(&()),
+        "apiVersion": Grouped::api_version(&group), "kind": Grouped::kind(&group),
         "metadata": {"uid": maintenance.metadata.uid}, "status": status,
     });
-    let api = context.maintenance_api();
+    let api = context.maintenance_api(group);
     bounded(api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch))).await
 }
 

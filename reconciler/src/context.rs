@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::line::MaxUnavailable;
-use nm_shared::{NodeMaintenance, PodReference};
+use nm_shared::{Group, Grouped, PodReference, ownership};
 
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::evictor::Evictor;
 use crate::machine_watches::MachineWatches;
+use crate::maintenances::Maintenances;
 use crate::metrics::Metrics;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
@@ -26,14 +27,14 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) triggers: Triggers,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) maintenances: Store<NodeMaintenance>,
+    pub(crate) maintenances: Arc<Maintenances>,
     pub(crate) cluster: ClusterWatches,
     pub(crate) leases: NodeLeases,
     pub(crate) pods: PodWatches,
     pub(crate) machines: MachineWatches,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) announcer: Announcer,
-    pub(crate) own_maintenances: OwnWrites<NodeMaintenance>,
+    pub(crate) own_maintenances: OwnWrites<Grouped>,
     pub(crate) own_nodes: OwnWrites<Node>,
     pub(crate) memories: Memories,
     /// How many nodes may be unavailable at once.
@@ -47,10 +48,12 @@ pub(crate) struct Context {
 impl Context {
     /// Forgets and stops whatever belongs to maintenances that are gone, however they went.
     pub(crate) fn sweep(&self) {
-        let maintenances = self.maintenances.state();
-        let uids: HashSet<&str> = maintenances.iter().filter_map(|m| m.metadata.uid.as_deref()).collect();
+        let maintenances = self.maintenances.all();
+        let uids: HashSet<&str> =
+            maintenances.iter().filter_map(|m| m.maintenance.metadata.uid.as_deref()).collect();
         let nodes: HashSet<&str> = maintenances.iter().map(|m| m.spec.node_name.as_str()).collect();
         self.memories.retain(|uid| uids.contains(uid));
+        self.maintenances.retain(|uid| uids.contains(uid));
         self.own_maintenances.retain(|m| m.metadata.uid.as_deref().is_some_and(|uid| uids.contains(uid)));
         self.own_nodes.retain(|node| nodes.contains(&*node.name_any()));
         self.leases.retain(|node| nodes.contains(node));
@@ -64,9 +67,24 @@ impl Context {
         self.machines.retain(&in_maintenance);
     }
 
-    /// The API of maintenances.
-    pub(crate) fn maintenance_api(&self) -> Api<NodeMaintenance> {
-        Api::all(self.client.clone())
+    /// The maintenance with all of its status that is known, whatever its definition keeps of it.
+    pub(crate) fn complete(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
+        let maintenance = self.maintenances.complete(maintenance);
+        let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
+        let recovered = node.and_then(|node| ownership::recovered(&maintenance, &node, maintenance.group));
+        match recovered {
+            Some(status) => {
+                let mut complete = Grouped::clone(&maintenance);
+                complete.maintenance.status = Some(status);
+                Arc::new(complete)
+            }
+            None => maintenance,
+        }
+    }
+
+    /// The API of maintenances of a group.
+    pub(crate) fn maintenance_api(&self, group: Group) -> Api<Grouped> {
+        Api::all_with(self.client.clone(), &group)
     }
 
     /// The API of nodes.

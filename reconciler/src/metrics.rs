@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use kube::runtime::reflector::Store;
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::milestones::Milestones;
-use nm_shared::{NodeMaintenance, Phase};
+use nm_shared::{Grouped, Phase};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,6 +18,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::maintenances::Maintenances;
 
 /// The media type of [`Metrics::expose`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -73,7 +74,7 @@ pub(crate) struct Metrics {
     api_requests: Family<RequestLabels, Counter>,
     leader: Gauge,
     certificate_expiry: Family<Unlabelled, Gauge>,
-    watched: Mutex<Weak<Store<NodeMaintenance>>>,
+    watched: Mutex<Weak<Maintenances>>,
 }
 
 impl Metrics {
@@ -159,8 +160,8 @@ impl Metrics {
         it.register("build", "The program's version", build);
     }
 
-    /// Counts the maintenances of this store from now on, for as long as somebody keeps it.
-    pub(crate) fn watch(&self, maintenances: &Arc<Store<NodeMaintenance>>) {
+    /// Counts these maintenances from now on, for as long as somebody keeps it.
+    pub(crate) fn watch(&self, maintenances: &Arc<Maintenances>) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(maintenances);
     }
 
@@ -219,7 +220,7 @@ impl Metrics {
         self.maintenances.clear();
         self.blocked_pods.clear();
         if let Some(maintenances) = watched.upgrade() {
-            self.count(&maintenances.state());
+            self.count(&maintenances.all());
         }
         let mut lines = String::new();
         // Writing to a string cannot fail.
@@ -227,7 +228,7 @@ impl Metrics {
         lines
     }
 
-    fn count(&self, maintenances: &[Arc<NodeMaintenance>]) {
+    fn count(&self, maintenances: &[Arc<Grouped>]) {
         for phase in [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed] {
             self.maintenances.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(0);
         }

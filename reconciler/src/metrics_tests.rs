@@ -1,6 +1,8 @@
 //! The metrics as a scrape sees them.
 
-use kube::runtime::{reflector, watcher};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use nm_shared::Group;
 use nm_shared::milestones::milestones;
 use serde_json::{Value, json};
 
@@ -10,12 +12,22 @@ fn samples(metrics: &Metrics) -> Vec<String> {
     metrics.expose().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-fn maintenance(name: &str, status: &Value) -> NodeMaintenance {
+fn maintenance(name: &str, status: &Value) -> Grouped {
     serde_json::from_value(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name}, "spec": {"nodeName": name}, "status": status,
     }))
     .unwrap()
+}
+
+/// Maintenances as a watch would tell of them.
+fn watched(objects: impl IntoIterator<Item = Grouped>) -> Arc<Maintenances> {
+    let group = Group::Medik8s;
+    let mut writer = Writer::new(group);
+    for object in objects {
+        writer.apply_watcher_event(&watcher::Event::Apply(object));
+    }
+    Arc::new(Maintenances::new([(group, writer.as_reader())]))
 }
 
 fn running() -> Value {
@@ -29,10 +41,8 @@ fn running() -> Value {
 #[test]
 fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
     let metrics = Metrics::new();
-    let (store, mut writer) = reflector::store();
-    writer.apply_watcher_event(&watcher::Event::Apply(maintenance("one", &running())));
-    let store = Arc::new(store);
-    metrics.watch(&store);
+    let watched = watched([maintenance("one", &running())]);
+    metrics.watch(&watched);
     metrics.eviction_answered(&EvictionOutcome::Gone);
     metrics.requested("get", Some(200));
     metrics.certificate_expires(Timestamp::UNIX_EPOCH);
@@ -63,15 +73,13 @@ fn what_is_watched_is_counted_and_forgotten_with_the_watch() {
         samples(&metrics).into_iter().filter(|line| line.starts_with(word)).collect()
     };
     assert!(of("nm_maintenances").is_empty(), "a replica that stands by knows of none");
-    let (store, mut writer) = reflector::store();
     let running = running();
-    for object in
-        [maintenance("one", &running), maintenance("two", &running), maintenance("three", &json!({}))]
-    {
-        writer.apply_watcher_event(&watcher::Event::Apply(object));
-    }
-    let store = Arc::new(store);
-    metrics.watch(&store);
+    let watched = watched([
+        maintenance("one", &running),
+        maintenance("two", &running),
+        maintenance("three", &json!({})),
+    ]);
+    metrics.watch(&watched);
     let mut counted = of("nm_maintenances");
     counted.sort();
     let expected = [("Failed", 0), ("Pending", 1), ("Running", 2), ("Succeeded", 0)];
@@ -86,7 +94,7 @@ fn what_is_watched_is_counted_and_forgotten_with_the_watch() {
         blocked,
         expected.map(|(reason, count)| format!("nm_blocked_pods{{reason=\"{reason}\"}} {count}"))
     );
-    drop(store);
+    drop(watched);
     assert!(of("nm_maintenances").is_empty());
 }
 
@@ -127,8 +135,14 @@ fn drains_and_blocked_pods_are_measured_when_they_end() {
                            "lastTransitionTime": at(100).to_string()});
     let blocked = json!({"namespace": "a", "name": "b", "reason": "DisruptionBudget", "message": "",
                          "since": at(110).to_string(), "attempts": 1});
-    let before = maintenance("one", &json!({"phase": "Running", "blockedPods": [blocked]})).status.unwrap();
-    let after = maintenance("one", &json!({"phase": "Succeeded", "conditions": [condition]})).status.unwrap();
+    let before = maintenance("one", &json!({"phase": "Running", "blockedPods": [blocked]}))
+        .maintenance
+        .status
+        .unwrap();
+    let after = maintenance("one", &json!({"phase": "Succeeded", "conditions": [condition]}))
+        .maintenance
+        .status
+        .unwrap();
     metrics.reached(&milestones(&before, &after, at(150)), at(150));
     let seen = samples(&metrics);
     for line in ["nm_drain_duration_seconds_sum 50.0", "nm_pod_blocked_duration_seconds_sum 40.0"] {

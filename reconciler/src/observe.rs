@@ -13,13 +13,13 @@ use nm_shared::node_patch::{Past, is_cordoned};
 use nm_shared::observed::{Gathering, Observed};
 use nm_shared::quorum::{self, ETCD_NAMESPACE};
 use nm_shared::turn::Gate;
-use nm_shared::{NodeMaintenance, Phase, line, ownership, pod};
+use nm_shared::{Group, Grouped, NodeMaintenance, Phase, line, ownership, pod};
 
 use crate::context::{Context, Memory};
 use crate::pod_watches::Pods;
 
 /// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none.
-pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Observed {
+pub(crate) fn observe(context: &Context, maintenance: &Grouped) -> Observed {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let ending = maintenance.metadata.deletion_timestamp.is_some();
@@ -33,7 +33,7 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
     let mut returned = HashSet::new();
     if let Some(pods) = &pods {
         // Before the node is cordoned pods are welcome.
-        if node.as_deref().is_some_and(is_cordoned) {
+        if node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
             returned = ledger.returned(name, pods);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
@@ -46,6 +46,7 @@ pub(crate) fn observe(context: &Context, maintenance: &NodeMaintenance) -> Obser
     let lease = context.leases.on_node(name);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
     Observed {
+        group: maintenance.group,
         daemon_sets: Arc::new(context.cluster.daemon_sets()),
         forbidden,
         gate: gate(context, maintenance, node.as_deref()),
@@ -99,13 +100,15 @@ fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc
 /// What keeps a maintenance that has not begun from beginning.
 fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -> Gate {
     let at_work = |other: &NodeMaintenance| {
-        let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| is_cordoned(&node));
+        let marked = |node: &Node| Group::ALL.into_iter().any(|group| is_cordoned(node, group));
+        let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| marked(&node));
         ownership::past(other) == Past::Ours
             || other.metadata.uid.as_deref().is_some_and(|uid| context.memories.is_at_work(uid))
             || cordoned()
     };
     let Some(node) = node.filter(|_| !at_work(maintenance)) else { return Gate::default() };
-    let maintenances = context.maintenances.state();
+    let maintenances: Vec<Arc<Grouped>> =
+        context.maintenances.all().into_iter().map(|other| context.complete(other)).collect();
     let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
     // Of two that begin together the younger sees the older.
     let goes_first = |other: &NodeMaintenance| {
@@ -122,17 +125,18 @@ fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -
         Some(_) => None,
         None => quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, None),
     };
-    let all = maintenances.iter().map(AsRef::as_ref);
+    let all = maintenances.iter().map(|other| &other.maintenance);
     let line = context.max_unavailable.and_then(|limit| line::wait(maintenance, all, at_work, &nodes, limit));
     Gate { quorum, line }
 }
 
 fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {
-    context.maintenances.state_filter(|other| {
+    let rivals = context.maintenances.filter(|other| {
         other.spec.node_name == maintenance.spec.node_name
             && other.metadata.deletion_timestamp.is_none()
             && other.metadata.uid != maintenance.metadata.uid
-    })
+    });
+    rivals.into_iter().map(|rival| Arc::new(rival.maintenance.clone())).collect()
 }
 
 fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -> Gathering {
@@ -140,18 +144,18 @@ fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -
     if age >= Gathering::LONGEST {
         return Gathering { age, ..Gathering::default() };
     }
-    let uncordoned = |other: &NodeMaintenance| {
+    let uncordoned = |other: &Grouped| {
         other.metadata.uid != maintenance.metadata.uid
             && other.metadata.deletion_timestamp.is_none()
             && !matches!(
                 other.status.as_ref().and_then(|status| status.phase),
                 Some(Phase::Failed | Phase::Pending)
             )
-            && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node))
+            && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node, other.group))
     };
     Gathering {
         age,
         quiet_for: context.memories.quiet_for(),
-        uncordoned: context.maintenances.find(uncordoned).is_some(),
+        uncordoned: !context.maintenances.filter(uncordoned).is_empty(),
     }
 }

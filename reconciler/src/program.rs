@@ -1,43 +1,27 @@
-//! The program from its first line to its last: flags, client, watches, controller, signals.
+//! The program from its first line to its last: flags, client, servers, election, signals.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use futures::{FutureExt, Stream, StreamExt};
 use kube::client::ClientBuilder;
 use kube::config::Config;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::{Controller, WatchStreamExt, reflector, watcher};
-use kube::{Api, Client};
-use nm_shared::NodeMaintenance;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{debug, error, info};
+use tracing::{error, info};
 
-use crate::announcer::Announcer;
 use crate::api_requests::ApiRequests;
-use crate::cluster_watches::ClusterWatches;
-use crate::context::{Context, Memories};
+use crate::control::control;
 use crate::election::{Candidate, ElectionError};
-use crate::evictor::Evictor;
 use crate::flags::Flags;
-use crate::follow::{Interruption, without_managed_fields};
 use crate::logging;
-use crate::machine_watches::MachineWatches;
 use crate::metrics::Metrics;
-use crate::node_leases::NodeLeases;
-use crate::own_writes::OwnWrites;
-use crate::pod_watches::PodWatches;
 use crate::probes;
-use crate::readiness::{Check, Readiness};
-use crate::reconcile::{after_failure, reconcile};
+use crate::readiness::Readiness;
 use crate::server::{BindError, Server};
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings;
-use crate::triggers::Triggers;
 use crate::webhook::{self, WebhookError};
 
 /// Why the program cannot run.
@@ -149,110 +133,4 @@ async fn connect(replica: &str) -> Result<Config, StartError> {
     let agent = format!("nm-reconciler/{} ({replica})", env!("CARGO_PKG_VERSION"));
     config.headers.extend(agent.parse().map(|agent| (http::header::USER_AGENT, agent)));
     Ok(config)
-}
-
-/// Reconciles until `stop`, then lets the reconciles under way finish.
-async fn control(
-    client: Client,
-    flags: &Flags,
-    readiness: &Readiness,
-    metrics: Arc<Metrics>,
-    stop: watch::Receiver<bool>,
-) {
-    let (maintenances, writer) = reflector::store();
-    let (triggers, wake_ups) = Triggers::new(maintenances.clone());
-    let (departures, departed) = unbounded();
-    let objects = maintenance_watch(&client, writer, departures);
-    // Kept here: what was watched is no more counted once this term is over.
-    let counted = Arc::new(maintenances.clone());
-    metrics.watch(&counted);
-    let limit = flags.max_concurrent_evictions;
-    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
-    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor);
-    let (leases, lease_watch) = NodeLeases::start(&client, &triggers);
-    tokio::spawn(watches);
-    tokio::spawn(lease_watch);
-    let [objects_known, nodes_known, leases_known] =
-        ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
-    let known = async {
-        tokio::join!(
-            cluster.ready().map(|()| nodes_known.pass()),
-            leases.ready().map(|()| leases_known.pass()),
-        )
-    };
-    tokio::select! {
-        _ = known => debug!("nodes and their leases are known"),
-        () = stopped(stop.clone()) => return,
-    }
-    let context = Arc::new(Context {
-        pods: PodWatches::new(client.clone(), triggers.clone()),
-        machines: MachineWatches::new(client.clone(), triggers.clone()),
-        announcer: Announcer::new(client.clone()),
-        own_maintenances: OwnWrites::default(),
-        own_nodes: OwnWrites::default(),
-        memories: Memories::default(),
-        max_unavailable: flags.max_unavailable,
-        node_conditions: flags.node_conditions,
-        own_pod: flags.own_pod.clone(),
-        client,
-        triggers,
-        metrics,
-        maintenances: maintenances.clone(),
-        cluster,
-        leases,
-        evictor,
-    });
-    tokio::spawn(clean_up(context.clone(), departed, objects_known));
-    Controller::for_stream(objects, maintenances)
-        .reconcile_on(wake_ups)
-        .graceful_shutdown_on(stopped(stop))
-        .run(reconcile, after_failure, context)
-        .for_each(|result| async move {
-            if let Err(failure) = result {
-                debug!(%failure, "controller");
-            }
-        })
-        .await;
-}
-
-/// A maintenance that is gone, or, as none, the news that all are known anew and some may have gone meanwhile.
-type Departure = Option<NodeMaintenance>;
-
-/// The watch on maintenances, which also tells of those that are gone.
-fn maintenance_watch(
-    client: &Client,
-    writer: Writer<NodeMaintenance>,
-    departures: UnboundedSender<Departure>,
-) -> impl Stream<Item = watcher::Result<NodeMaintenance>> + Send + use<> {
-    let api = Api::<NodeMaintenance>::all(client.clone());
-    let mut interruption = Interruption::default();
-    watcher(api, watcher::Config::default())
-        .modify(without_managed_fields)
-        .default_backoff()
-        .reflect(writer)
-        .inspect(move |event| {
-            interruption.note("nodemaintenances", event);
-            let departure = match event {
-                Ok(watcher::Event::Delete(maintenance)) => Some(maintenance.clone()),
-                Ok(watcher::Event::InitDone) => None,
-                _ => return,
-            };
-            // The receiver is gone only when the program ends.
-            let _ = departures.unbounded_send(departure);
-        })
-        .applied_objects()
-}
-
-/// Lets go of what belonged to maintenances that are gone, and lets others have their nodes.
-async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>, known: Check) {
-    while let Some(departure) = departed.next().await {
-        context.sweep();
-        if let Some(maintenance) = departure {
-            context.triggers.wake_node(&maintenance.spec.node_name);
-            context.triggers.wake_pending();
-        } else {
-            known.pass();
-            context.triggers.wake_all();
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use nm_shared::NodeMaintenance;
+use nm_shared::Grouped;
 use nm_shared::decide::{decide, lacking};
 use tracing::{debug, warn};
 
@@ -28,10 +28,13 @@ const BREATH: Duration = Duration::from_millis(50);
 
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(
-    maintenance: Arc<NodeMaintenance>,
+    maintenance: Arc<Grouped>,
     context: Arc<Context>,
 ) -> Result<Action, ApplyError> {
-    let maintenance = context.own_maintenances.freshest(maintenance);
+    if let Some(unsettled) = context.maintenances.unsettled_for() {
+        return Ok(Action::requeue(unsettled));
+    }
+    let maintenance = context.complete(context.own_maintenances.freshest(maintenance));
     let uid = maintenance.uid().unwrap_or_default();
     let memory = context.memories.update(&uid, |_| ());
     if memory.released {
@@ -51,7 +54,7 @@ pub(crate) async fn reconcile(
 }
 
 /// Observes, decides, applies, and returns when to look again if nothing happens before.
-async fn look(context: &Context, maintenance: &NodeMaintenance) -> Result<Option<Duration>, ApplyError> {
+async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
     let observed = observe(context, maintenance);
     let now = Timestamp::now();
     let decision = decide(maintenance, &observed, now);
@@ -71,11 +74,7 @@ async fn look(context: &Context, maintenance: &NodeMaintenance) -> Result<Option
 
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]
 /// When to try again after a failure. The first of a row is a warning, the others are not worth a line each.
-pub(crate) fn after_failure(
-    maintenance: Arc<NodeMaintenance>,
-    error: &ApplyError,
-    context: Arc<Context>,
-) -> Action {
+pub(crate) fn after_failure(maintenance: Arc<Grouped>, error: &ApplyError, context: Arc<Context>) -> Action {
     let uid = maintenance.uid().unwrap_or_default();
     let failures = context.memories.update(&uid, |memory| memory.failures += 1).failures;
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();

@@ -110,7 +110,7 @@ fn take_turn(
             false
         }
         Turn::Forfeited { error } => {
-            uncordon(decision, maintenance, node);
+            uncordon(decision, maintenance, observed, node);
             give_up(decision, maintenance, ConditionReason::LeaseLost, error, now);
             false
         }
@@ -118,7 +118,7 @@ fn take_turn(
 }
 
 fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed, node: &Node) {
-    decision.node = node_patch::cordon(node, ownership::past(maintenance));
+    decision.node = node_patch::cordon(node, ownership::past(maintenance), observed.group);
     if decision.node.is_none() {
         return;
     }
@@ -135,8 +135,8 @@ fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Obs
     }
 }
 
-fn uncordon(decision: &mut Decision, maintenance: &NodeMaintenance, node: &Node) {
-    decision.node = node_patch::uncordon(node, ownership::past(maintenance));
+fn uncordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed, node: &Node) {
+    decision.node = node_patch::uncordon(node, ownership::past(maintenance), observed.group);
     if decision.node.is_some() {
         let sentence = format!("Node {} is given back", maintenance.spec.node_name);
         decision.events.push(announce(Subject::Node, EventReason::UncordonNode, sentence));
@@ -217,7 +217,7 @@ fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
     decision.call_off = asked && !inherited;
     if !inherited {
         if let Some(node) = &observed.node {
-            uncordon(&mut decision, maintenance, node);
+            uncordon(&mut decision, maintenance, observed, node);
         }
         decision.drop_lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));
     }

@@ -15,6 +15,7 @@ use crate::attempt::Attempt;
 use crate::budget::{BudgetKey, Budgets, Opinion};
 use crate::drain_plan::{DaemonSets, DrainPlan, InvalidSelector, Judged, SkipReason, Verdict, Warning};
 use crate::eviction_outcome::EvictionOutcome;
+use crate::group::Group;
 use crate::maintenance::DrainSpec;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
@@ -164,6 +165,7 @@ impl Draft {
             let answer = answer.cloned().or_else(|| several_budgets(judged, &budgets));
             let attempt = Attempt { last: answer.map(|answer| (now, answer)), ..Attempt::default() };
             let known = Known {
+                group: Group::Medik8s,
                 attempt: Some(&attempt),
                 held,
                 budgets: &budgets,

@@ -15,6 +15,7 @@ pub mod drain_plan;
 pub mod drain_status;
 pub mod eviction_outcome;
 pub mod forecast;
+pub mod group;
 pub mod leader_lease;
 pub mod line;
 pub mod machine;
@@ -45,6 +46,7 @@ pub mod status;
 pub mod turn;
 pub mod volumes;
 
+pub use group::{Group, Grouped};
 pub use maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 pub use status::{
     BlockReason, BlockedPod, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference,

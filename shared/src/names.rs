@@ -10,10 +10,13 @@ pub const FINALIZER: &str = "foregroundDeleteNodeMaintenance";
 /// Taint of a node in maintenance, with effect `NoSchedule`.
 pub const DRAIN_TAINT: &str = "medik8s.io/drain";
 
+/// The same for maintenances of the groups from before the operator moved to medik8s.
+pub const KUBEVIRT_DRAIN_TAINT: &str = "kubevirt.io/drain";
+
 /// Kubernetes' own taint of a cordoned node, with effect `NoSchedule`.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// The effect of both taints.
+/// The effect of these taints.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 
 /// Label of a node in maintenance: health checkers must not remediate it. Its value is [`EXCLUDE_VALUE`].

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use crate::attempt::Attempt;
 use crate::budget::{BudgetKey, Budgets};
 use crate::drain_plan::DaemonSets;
+use crate::group::Group;
 use crate::machine::Machines;
 use crate::maintenance::NodeMaintenance;
 use crate::status::PodReference;
@@ -19,6 +20,8 @@ use crate::turn::Gate;
 /// The surroundings of one maintenance.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
+    /// The group of the maintenance, by which its node is marked.
+    pub group: Group,
     /// The node; none if there is no node of that name.
     pub node: Option<Arc<Node>>,
     /// What keeps the maintenance from beginning.

@@ -6,10 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use crate::condition::{self, ConditionType};
+use crate::condition::{self, ConditionReason, ConditionType, Finding};
+use crate::group::Group;
 use crate::maintenance::NodeMaintenance;
 use crate::names::FINALIZER;
-use crate::node_patch::Past;
+use crate::node_patch::{self, Past};
+use crate::status::{NodeMaintenanceStatus, Phase};
 
 /// A merge patch that puts our finalizer and an owner reference to the node on the object, where they are missing.
 ///
@@ -56,10 +58,11 @@ pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenanc
     (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Where it stands among others by age; the name breaks a tie.
-pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>) {
+/// Where it stands among others by age; the name breaks a tie, and the uid that of two groups.
+pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
     let metadata = &maintenance.metadata;
-    (metadata.creation_timestamp.as_ref().map(|at| at.0), metadata.name.as_deref())
+    let created = metadata.creation_timestamp.as_ref().map(|at| at.0);
+    (created, metadata.name.as_deref(), metadata.uid.as_deref())
 }
 
 /// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
@@ -73,6 +76,29 @@ pub fn past(maintenance: &NodeMaintenance) -> Past {
         Some(_) => Past::Fresh,
         None => Past::Medik8s,
     }
+}
+
+/// The status with the condition `Cordoned`, for a maintenance of ours that has begun on `node` and lost it: the
+/// definitions of older groups prune conditions, but the record on the node stays. Since when is not known any more; the
+/// node was cordoned no sooner than the maintenance was created.
+pub fn recovered(maintenance: &NodeMaintenance, node: &Node, group: Group) -> Option<NodeMaintenanceStatus> {
+    let status = maintenance.status.as_ref()?;
+    let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
+    let is_known = condition::find(&status.conditions, ConditionType::Cordoned).is_some();
+    if is_known || !has_begun || !node_patch::is_on_record(node, group) {
+        return None;
+    }
+    let mut status = status.clone();
+    let cordoned = Finding {
+        type_: ConditionType::Cordoned,
+        holds: true,
+        reason: ConditionReason::Cordoned,
+        message: String::new(),
+    };
+    let metadata = &maintenance.metadata;
+    let created = metadata.creation_timestamp.as_ref()?.0;
+    condition::record(&mut status.conditions, cordoned, metadata.generation, created);
+    Some(status)
 }
 
 #[cfg(test)]
@@ -119,5 +145,43 @@ mod tests {
         assert_eq!(holder(&at("b", 2), &[at("c", 1)]), Some("c"));
         assert_eq!(holder(&at("b", 2), &[at("a", 2)]), Some("a"));
         assert_eq!(holder(&at("b", 2), &[]), None);
+    }
+
+    #[test]
+    fn of_two_groups_maintenances_of_one_name_and_age_exactly_one_has_the_node() {
+        let of = |uid: &str| {
+            let metadata = json!({"name": "m", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"});
+            Arc::new(maintenance(&metadata))
+        };
+        assert_eq!(holder(&of("a"), &[of("b")]), None);
+        assert_eq!(holder(&of("b"), &[of("a")]), Some("m"));
+    }
+
+    #[test]
+    fn a_pruned_maintenance_is_known_by_the_record_on_its_node() {
+        let group = Group::Kubevirt;
+        let bare = node();
+        let patch = node_patch::cordon(&bare, Past::Fresh, group).unwrap().0;
+        let cordoned: Node = serde_json::from_value(json!({
+            "metadata": {"annotations": patch["metadata"]["annotations"]}, "spec": patch["spec"],
+        }))
+        .unwrap();
+        let pruned = |phase: &str| {
+            let mut pruned = maintenance(&json!({"name": "m", "creationTimestamp": "2026-01-01T00:00:00Z"}));
+            pruned.status = Some(serde_json::from_value(json!({"phase": phase})).unwrap());
+            pruned
+        };
+        for (phase, expected) in
+            [("Running", true), ("Succeeded", true), ("Pending", false), ("Failed", false)]
+        {
+            let found = recovered(&pruned(phase), &cordoned, group);
+            assert_eq!(found.is_some(), expected, "{phase}");
+        }
+        let mut known = pruned("Running");
+        known.status = recovered(&known, &cordoned, group);
+        assert_eq!(past(&known), Past::Ours);
+        assert_eq!(recovered(&known, &cordoned, group), None, "it is known");
+        assert_eq!(recovered(&pruned("Running"), &bare, group), None, "it has not begun");
+        assert_eq!(recovered(&pruned("Running"), &cordoned, Group::Medik8s), None, "another has the node");
     }
 }

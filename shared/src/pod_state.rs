@@ -6,6 +6,7 @@ use crate::attempt::Attempt;
 use crate::budget::Budgets;
 use crate::drain_plan::{Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
+use crate::group::Group;
 use crate::machine::{Evacuation, Failure};
 use crate::pod;
 use crate::returns;
@@ -47,6 +48,8 @@ pub struct Obstacle {
 /// What is known about a pod beside itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
+    /// The group of the maintenance.
+    pub group: Group,
     /// Its evictions so far.
     pub attempt: Option<&'a Attempt>,
     /// The numbers of the budget for which it is not asked.
@@ -63,7 +66,7 @@ pub struct Known<'a> {
 pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     match judged.verdict {
         Verdict::Skip(_) => return PodState::Skipped,
-        Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason)),
+        Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason, known.group)),
         Verdict::Evict => {}
     }
     if let Some(overdue) = pod::overdue(&judged.pod, now) {
@@ -130,9 +133,9 @@ fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> Po
     PodState::Blocked(Obstacle { reason, message, since: pod::deadline(pod), refusals: 0 })
 }
 
-fn stays(judged: &Judged, reason: BlockReason) -> Obstacle {
+fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
     let message = match reason {
-        BlockReason::ComesBack => returns::why(&judged.pod),
+        BlockReason::ComesBack => returns::why(&judged.pod, group.drain_taint()),
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
-        Known { attempt, held: None, budgets, evacuation: None, node_ready }
+        Known { group: Group::Medik8s, attempt, held: None, budgets, evacuation: None, node_ready }
     }
 
     fn word(state: &PodState) -> String {

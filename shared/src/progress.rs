@@ -38,6 +38,7 @@ impl<'a> Survey<'a> {
         let pods = plan.pods.iter().map(|judged| {
             let uid = pod::uid(&judged.pod);
             let known = Known {
+                group: observed.group,
                 attempt: observed.attempts.get(uid),
                 held: held.get(uid).map(String::as_str),
                 budgets: &observed.budgets,

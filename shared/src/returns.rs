@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 
-use crate::names::{DRAIN_TAINT, NO_SCHEDULE, UNSCHEDULABLE_TAINT};
+use crate::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
 use crate::pod;
 
 /// A pod that has come back this often is not moved again.
@@ -56,14 +56,14 @@ impl Returns {
     }
 }
 
-/// Why the pod comes back, for a person.
-pub fn why(pod: &Pod) -> String {
+/// Why the pod comes back to a node with this taint beside that of a cordon, for a person.
+pub fn why(pod: &Pod, drain_taint: &str) -> String {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let cause =
         if tolerations.iter().any(|toleration| is_boundless(toleration) && tolerates_effect(toleration)) {
             "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
-        } else if [DRAIN_TAINT, UNSCHEDULABLE_TAINT].iter().all(|taint| is_tolerated(tolerations, taint)) {
-            format!("it tolerates the taints {DRAIN_TAINT} and {UNSCHEDULABLE_TAINT}")
+        } else if [drain_taint, UNSCHEDULABLE_TAINT].iter().all(|taint| is_tolerated(tolerations, taint)) {
+            format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
         } else {
             "its owner puts it on this node past the scheduler".to_owned()
         };
@@ -94,6 +94,7 @@ fn tolerates_effect(toleration: &Toleration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
     use serde_json::{Value, json};
 
     fn pod(uid: &str, owner: &str) -> Arc<Pod> {
@@ -143,7 +144,8 @@ mod tests {
         let check = |tolerations: Value, part: &str| {
             let pod = serde_json::from_value(json!({"spec": {"containers": [], "tolerations": tolerations}}))
                 .unwrap();
-            assert!(why(&pod).contains(part), "{tolerations}: {}", why(&pod));
+            let why = why(&pod, DRAIN_TAINT);
+            assert!(why.contains(part), "{tolerations}: {why}");
         };
         let both = |operator: Value| -> Value {
             [DRAIN_TAINT, UNSCHEDULABLE_TAINT]
@@ -157,5 +159,11 @@ mod tests {
         check(both(json!("Equal")), "tolerates the taints");
         check(json!([{"key": DRAIN_TAINT, "operator": "Exists"}]), "past the scheduler");
         check(json!([]), "past the scheduler");
+        let pod =
+            serde_json::from_value(json!({"spec": {"containers": [], "tolerations": both(json!("Exists"))}}));
+        assert!(
+            why(&pod.unwrap(), KUBEVIRT_DRAIN_TAINT).contains("past the scheduler"),
+            "the node has another"
+        );
     }
 }

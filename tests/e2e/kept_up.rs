@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use nm_shared::Group;
 use nm_shared::condition::{ConditionType, holds};
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::{NodeMaintenanceStatus, Phase};
@@ -22,7 +23,8 @@ async fn uncordon(nodes: &Api<Node>, node: &str) {
 }
 
 async fn until_cordoned(nodes: &Api<Node>, node: &str) {
-    until(nodes, node, "cordoned again", |node| node.is_some_and(is_cordoned)).await;
+    until(nodes, node, "cordoned again", |node| node.is_some_and(|node| is_cordoned(node, Group::Medik8s)))
+        .await;
 }
 
 fn has_pending(status: &NodeMaintenanceStatus, pod: &str) -> bool {
@@ -71,7 +73,7 @@ async fn a_node_that_was_cordoned_before_is_so_again_even_if_someone_uncordoned_
     stop(&cluster, "e2e-twice").await;
     let after = cluster.node(node).await;
     assert_eq!(after.spec.as_ref().and_then(|spec| spec.unschedulable), Some(true));
-    assert!(!is_cordoned(&after), "nothing of the maintenance is left");
+    assert!(!is_cordoned(&after, Group::Medik8s), "nothing of the maintenance is left");
 }
 
 // Case 29.

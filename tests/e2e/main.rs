@@ -38,6 +38,7 @@ mod manifests_typed;
 mod node_deleted;
 mod object;
 mod observability;
+mod older_groups;
 mod order;
 mod output_forms;
 mod plan;

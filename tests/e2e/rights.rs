@@ -9,15 +9,17 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use nm_sandbox::request_log::{Entry, RequestLog};
 use nm_shared::names::LEASE_NAMESPACE;
-use nm_shared::node_lease;
+use nm_shared::{Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
+use nm_tests::older_groups::{OLDER, install};
 use nm_tests::programs::{Reconciler, skipped};
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::webhook::serving;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
+use crate::older_groups::{in_phase, start_of, stop_of};
 use crate::virtual_machines::{LONG, machine_on, migrating};
 use crate::{drained, start, stop};
 
@@ -63,8 +65,9 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
     (rights, refused)
 }
 
-/// A reconciler that leads and serves the webhook, and a drain that a budget holds up until the pod is deleted past it, a lease that is to be renewed, the same node twice, so
-/// that an event repeats, and a virtual machine that is called back.
+/// A reconciler that leads and serves the webhook, and a drain that a budget holds up until the pod is deleted past it, a
+/// lease that is to be renewed, the same node twice, so that an event repeats, a virtual machine that is called back, and
+/// a maintenance of each older group.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
     workload.deployment("cart", 1).await;
@@ -98,6 +101,12 @@ async fn everything(cluster: &Cluster) -> Reconciler {
     start(cluster, "e2e-machine", &node).await;
     migrating(cluster, "e2e-machine").await;
     stop(cluster, "e2e-machine").await;
+    for group in OLDER {
+        install(&cluster.client, group).await;
+        start_of(cluster, group, "e2e-older", &node).await;
+        in_phase(cluster, group, "e2e-older", Phase::Running).await;
+        stop_of(cluster, group, "e2e-older").await;
+    }
     reconciler
 }
 

@@ -1,6 +1,7 @@
 //! Limits to a drain's patience, set and lifted while it is under way.
 
 use kube::ResourceExt;
+use nm_shared::Group;
 use nm_shared::condition::{ConditionType, find};
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
@@ -38,7 +39,7 @@ async fn a_drain_that_is_out_of_time_fails_with_its_node_cordoned_and_goes_on_wh
     assert!(failed.last_error.contains(&running.blocked_pods[0].message), "{}", failed.last_error);
     assert_eq!(find(&failed.conditions, ConditionType::Drained).unwrap().reason, "TimedOut");
     assert_eq!((counts(&failed), &failed.blocked_pods), (counts(&running), &running.blocked_pods));
-    assert!(is_cordoned(&cluster.node(node).await));
+    assert!(is_cordoned(&cluster.node(node).await, Group::Medik8s));
 
     // Nothing is in its way any more, but it is given up.
     workload.free("guarded").await;

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::manifests;
+use crate::older_groups;
 use crate::until::{until, until_all};
 
 /// Namespaces with this label are the suite's.
@@ -184,6 +185,7 @@ impl Cluster {
             let _ = maintenances.delete(&name, &DeleteParams::default()).await;
             let _ = maintenances.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await;
         }
+        older_groups::tidy(&self.client).await;
         let nodes: Api<Node> = Api::all(self.client.clone());
         for node in nodes.list_metadata(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
             nodes.delete(&node.name_any(), &DeleteParams::default()).await.unwrap();

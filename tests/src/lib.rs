@@ -18,6 +18,7 @@ pub mod elf;
 pub mod events;
 pub mod installed;
 pub mod manifests;
+pub mod older_groups;
 pub mod programs;
 pub mod terminal;
 pub mod until;

@@ -14,7 +14,7 @@ use nm_shared::budget::Budgets;
 use nm_shared::drain_plan::{DaemonSets, DrainPlan, Judged, Verdict};
 use nm_shared::names::MIRROR_ANNOTATION;
 use nm_shared::pod_state::{self, Known, PodState};
-use nm_shared::{DrainSpec, pod};
+use nm_shared::{DrainSpec, Group, pod};
 
 /// What tells a pod from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,8 +105,14 @@ impl Facts {
         let pod = Pod { metadata: self.metadata(), ..Pod::default() };
         let judged = Judged { pod: Arc::new(pod), verdict, warnings: Vec::new() };
         let budgets = Budgets::default();
-        let known =
-            Known { attempt: None, held: None, budgets: &budgets, evacuation: None, node_ready: true };
+        let known = Known {
+            group: Group::Medik8s,
+            attempt: None,
+            held: None,
+            budgets: &budgets,
+            evacuation: None,
+            node_ready: true,
+        };
         pod_state::state(&judged, &known, now)
     }
 
@@ -268,6 +274,7 @@ mod tests {
                 assert_eq!(verdict, plan.pods[0].verdict, "{spec} {}", json!(pod));
                 let budgets = Budgets::default();
                 let known = Known {
+                    group: Group::Medik8s,
                     attempt: None,
                     held: None,
                     budgets: &budgets,

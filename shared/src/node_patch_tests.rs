@@ -1,0 +1,212 @@
+//! Nodes there and back, as merge patches leave them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
+
+fn cordon(node: &Node, past: Past) -> Option<NodePatch> {
+    super::cordon(node, past, Group::Medik8s)
+}
+
+fn uncordon(node: &Node, past: Past) -> Option<NodePatch> {
+    super::uncordon(node, past, Group::Medik8s)
+}
+
+fn apply(node: &Value, patch: Option<NodePatch>) -> Value {
+    let mut node = node.clone();
+    if let Some(NodePatch(patch)) = patch {
+        merge(&mut node, &patch);
+    }
+    node
+}
+
+/// RFC 7386, as the API server applies it.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn parse(node: &Value) -> Node {
+    serde_json::from_value(node.clone()).unwrap()
+}
+
+#[test]
+fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
+    for (spec, was) in [(json!({}), true), (json!({"unschedulable": true}), false)] {
+        let node = json!({"metadata": {"name": "n1"}, "spec": spec});
+        let there = parse(&apply(&node, cordon(&parse(&node), Past::Fresh)));
+        assert_eq!(was_schedulable(&parse(&node).metadata), None);
+        assert_eq!(was_schedulable(&there.metadata), Some(was));
+    }
+    let leftover = parse(&json!({"metadata": {"annotations": {UNDO_ANNOTATION: "{}"}}}));
+    assert_eq!(was_schedulable(&leftover.metadata), None);
+}
+
+fn there_and_back(node: &Value, group: Group) -> Value {
+    let there = apply(node, super::cordon(&parse(node), Past::Fresh, group));
+    assert!(is_cordoned(&parse(&there), group), "{there}");
+    apply(&there, super::uncordon(&parse(&there), Past::Fresh, group))
+}
+
+/// A node without the empty maps and lists that a merge patch leaves behind and the API server drops.
+fn tidy(mut node: Value) -> Value {
+    for (outer, inner) in [("metadata", "labels"), ("metadata", "annotations"), ("spec", "taints")] {
+        let empty = match &node[outer][inner] {
+            Value::Object(map) => map.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            other => other.is_null(),
+        };
+        if let (true, Some(map)) = (empty, node[outer].as_object_mut()) {
+            map.remove(inner);
+        }
+    }
+    node
+}
+
+#[test]
+fn a_cordoned_node_has_all_marks_and_needs_no_second_patch() {
+    let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {}});
+    let patch = cordon(&parse(&node), Past::Fresh).unwrap();
+    assert_eq!(patch.0["metadata"]["resourceVersion"], "7");
+    let cordoned = apply(&node, Some(patch));
+    assert_eq!(cordoned["spec"]["unschedulable"], true);
+    assert_eq!(cordoned["spec"]["taints"][0], json!({"key": DRAIN_TAINT, "effect": "NoSchedule"}));
+    assert_eq!(cordoned["spec"]["taints"][1], json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}));
+    assert_eq!(cordoned["metadata"]["labels"][EXCLUDE_LABEL], "true");
+    assert_eq!(cordon(&parse(&cordoned), Past::Fresh), None);
+}
+
+#[test]
+fn a_node_cordoned_before_stays_cordoned_after() {
+    let taint =
+        json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"});
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true, "taints": [taint]}});
+    assert_eq!(tidy(there_and_back(&node, Group::Medik8s)), node);
+}
+
+#[test]
+fn the_first_record_outlives_a_second_cordon() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    there["spec"]["unschedulable"] = json!(false);
+    let again = apply(&there, cordon(&parse(&there), Past::Fresh));
+    let back = apply(&again, uncordon(&parse(&again), Past::Fresh));
+    assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned before us");
+}
+
+#[test]
+fn changes_that_others_make_meanwhile_survive() {
+    let node = json!({"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {}});
+    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    there["metadata"]["labels"]["b"] = json!("2");
+    let late = json!({"key": "late", "effect": "NoExecute"});
+    there["spec"]["taints"].as_array_mut().unwrap().push(late.clone());
+    let back = apply(&there, uncordon(&parse(&there), Past::Fresh));
+    assert_eq!(back["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    assert_eq!(back["spec"], json!({"taints": [late]}));
+}
+
+#[test]
+fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
+    let taints: Vec<Taint> = marks(Group::Medik8s).to_vec();
+    let node = json!({
+        "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}},
+        "spec": {"unschedulable": true, "taints": taints},
+    });
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let direct = apply(&node, uncordon(&parse(&node), Past::Medik8s));
+    assert_eq!(tidy(direct), bare);
+    let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
+    assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Fresh))), bare);
+}
+
+#[test]
+fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    let there = apply(&node, cordon(&parse(&node), Past::Medik8s));
+    assert_eq!(tidy(apply(&there, uncordon(&parse(&there), Past::Medik8s))), node);
+}
+
+#[test]
+fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
+    let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
+    let mut ended = apply(&schedulable, cordon(&parse(&schedulable), Past::Fresh));
+    ended["spec"] = json!({"unschedulable": true});
+    assert_eq!(uncordon(&parse(&ended), Past::Fresh), None);
+    let there = apply(&ended, cordon(&parse(&ended), Past::Fresh));
+    let back = apply(&there, uncordon(&parse(&there), Past::Ours));
+    assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
+}
+
+#[test]
+fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {}});
+    for group in Group::ALL {
+        let there = parse(&apply(&node, super::cordon(&parse(&node), Past::Fresh, group)));
+        let keys: Vec<&str> = taints(&there).iter().map(|taint| taint.key.as_str()).collect();
+        assert_eq!(keys, [group.drain_taint(), UNSCHEDULABLE_TAINT]);
+        assert_eq!(label(&there, EXCLUDE_LABEL).is_some(), group == Group::Medik8s);
+        assert!(is_cordoned(&there, group) && is_on_record(&there, group));
+    }
+}
+
+#[test]
+fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() {
+    for (first, second) in [(Group::Medik8s, Group::Kubevirt), (Group::Kubevirt, Group::Medik8s)] {
+        for spec in [json!({}), json!({"unschedulable": true})] {
+            let node = json!({"metadata": {"name": "n"}, "spec": spec});
+            let there = apply(&node, super::cordon(&parse(&node), Past::Fresh, first));
+            assert!(!is_cordoned(&parse(&there), second));
+            let inherited = apply(&there, super::cordon(&parse(&there), Past::Fresh, second));
+            assert!(is_cordoned(&parse(&inherited), second));
+            let back = apply(&inherited, super::uncordon(&parse(&inherited), Past::Ours, second));
+            assert_eq!(tidy(back), node, "{first:?}, then {second:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_without_our_marks_is_left_alone() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    assert_eq!(uncordon(&parse(&node), Past::Fresh), None);
+    assert_eq!(uncordon(&parse(&node), Past::Medik8s), None);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_node_was_it_is_again(
+        group in proptest::sample::select(&Group::ALL),
+        unschedulable in proptest::option::of(Just(true)),
+        keys in proptest::collection::btree_set(
+            prop_oneof![Just(DRAIN_TAINT), Just(KUBEVIRT_DRAIN_TAINT), Just(UNSCHEDULABLE_TAINT), Just("other")
+            ], 0..4),
+        effect in prop_oneof![Just("NoSchedule"), Just("NoExecute")],
+        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+        if let Some(flag) = unschedulable {
+            node["spec"]["unschedulable"] = json!(flag);
+        }
+        if !keys.is_empty() {
+            node["spec"]["taints"] = keys.iter().map(|key| json!({"key": key, "effect": effect})).collect();
+        }
+        if let Some(value) = excluded {
+            node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
+        }
+        prop_assert_eq!(tidy(there_and_back(&node, group)), node);
+    }
+}
