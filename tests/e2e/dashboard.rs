@@ -68,7 +68,7 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn the_terminal_is_as_it_was_however_the_dashboard_ends() {
         assert_eq!(terminal.exit_code().await, code, "{how}");
         let last = if how == "a panic" { "F12, as asked" } else { "kubectl nm watch" };
         terminal.until(last, |screen| !screen.alternate_screen() && screen.contents().contains(last)).await;
-        assert_eq!(terminal.left_behind(), Vec::<String>::new(), "{how}");
+        assert_eq!(terminal.left_behind().await, Vec::<String>::new(), "{how}");
     }
     assert!(cluster.maintenances().get_opt(node).await.unwrap().is_some(), "leaving ends no maintenance");
 }
@@ -120,7 +120,7 @@ async fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_gives_it_back() {
         // The shell says so when it has the terminal again, each time anew.
         let stopped = |screen: &vt100::Screen| screen.contents().matches("Stopped").count() == times;
         terminal.until("the shell", |screen| !screen.alternate_screen() && stopped(screen)).await;
-        assert_eq!(terminal.left_behind(), Vec::<String>::new());
+        assert_eq!(terminal.left_behind().await, Vec::<String>::new());
         terminal.press("fg\n");
         live(&terminal).await;
     }
@@ -210,5 +210,5 @@ async fn a_wait_on_a_terminal_leaves_its_story_in_the_scrollback() {
     assert!(screen.contains(&format!("node/{node} maintenance started")), "{screen}");
     assert!(screen.contains("Succeeded: drained"), "{screen}");
     assert!(!screen.contains("[####"), "the live lines are gone: {screen}");
-    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }

@@ -73,7 +73,7 @@ async fn credentials_are_asked_for_before_the_screen_is_taken_and_never_on_it() 
     assert_eq!(terminal.exit_code().await, 0);
     // That is said on standard error.
     terminal.until_shown("kubectl nm watch").await;
-    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }
 
 /// A kubeconfig whose credentials come from [`CREDENTIAL_PLUGIN`].
@@ -199,7 +199,7 @@ async fn a_terminal_may_be_of_any_size_and_change_it_at_any_pace() {
     terminal.until_shown(node).await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,5 +212,5 @@ async fn a_terminal_that_can_only_print_gets_lines() {
     assert!(shown.contains(node) && !terminal.look(vt100::Screen::alternate_screen), "{shown}");
     terminal.press("\x03");
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -43,6 +44,9 @@ pub struct Terminal {
     drawn: watch::Receiver<u64>,
     modes: String,
 }
+
+/// How long the last words of a program that has ended may be on their way.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 impl Terminal {
     /// Runs `program` in a terminal of so many rows and columns.
@@ -171,8 +175,16 @@ impl Terminal {
         self.process
     }
 
-    /// What is not as it was before the program ran: nothing, if it minds its manners.
-    pub fn left_behind(&self) -> Vec<String> {
+    /// What is not as it was before the program ran: nothing, if it minds its manners. Its last words may be on their way
+    /// still when it has ended.
+    pub async fn left_behind(&self) -> Vec<String> {
+        let mut drawn = self.drawn.clone();
+        let restored = async { while !self.changed().is_empty() && drawn.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, restored).await;
+        self.changed()
+    }
+
+    fn changed(&self) -> Vec<String> {
         let parser = self.parser();
         let screen = parser.screen();
         let mut left = Vec::new();
