@@ -41,6 +41,26 @@ fn the_bundle_is_the_one_that_the_manifests_say() {
     assert_eq!(found, written, "manifests/bundle holds what is generated and nothing else");
 }
 
+#[test]
+fn the_dashboard_asks_only_for_metrics_that_there_are() {
+    let read = |file: PathBuf| std::fs::read_to_string(file).unwrap();
+    let documented = read(folder().join("../docs/metrics.md"));
+    let dashboard: Value =
+        serde_json::from_str(&read(folder().join("components/dashboard/node_maintenance.json"))).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    let words =
+        queries.iter().flat_map(|query| query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("nm_")).collect();
+    assert!(metrics.len() >= panels.len() / 2, "{queries:?}");
+    for metric in metrics {
+        // A histogram is documented by its name, and asked for by its parts.
+        let name = metric.trim_end_matches("_bucket");
+        assert!(documented.contains(&format!("| `{name}` |")), "{metric}");
+    }
+}
+
 fn files_below(parent: &Path, found: &mut BTreeSet<PathBuf>) {
     for entry in std::fs::read_dir(parent).unwrap() {
         let path = entry.unwrap().path();

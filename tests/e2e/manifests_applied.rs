@@ -161,7 +161,7 @@ async fn the_components_are_added_by_a_kustomization_that_names_them() {
     let manifests =
         format!("{up}{}", folder().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
     let image = "{name: localhost/nm-reconciler, newName: registry.example.com/nm-reconciler, newTag: mine}";
-    let components = ["network_policy", "service_monitor"];
+    let components = ["dashboard", "network_policy", "service_monitor"];
     let listed: Vec<String> =
         components.iter().map(|name| format!("{manifests}/components/{name}")).collect();
     let kustomization =
@@ -169,7 +169,7 @@ async fn the_components_are_added_by_a_kustomization_that_names_them() {
     std::fs::write(overlay_path.join("kustomization.yaml"), kustomization).unwrap();
     let built = kubectl_at(Path::new(""), &["kustomize", path(&overlay_path)]).await.ok().stdout;
     assert!(built.contains("image: registry.example.com/nm-reconciler:mine\n"), "{built}");
-    for kind in ["NetworkPolicy", "ServiceMonitor"] {
+    for kind in ["ConfigMap", "NetworkPolicy", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();
