@@ -234,7 +234,8 @@ async fn without_the_right_to_see_them_virtual_machines_migrate_all_the_same() {
     let roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     let role = nm_tests::manifests::cluster_role();
     let mut rights = role.rules.clone().unwrap();
-    rights.retain(|right| right.api_groups.iter().flatten().all(|group| !group.contains("kubevirt")));
+    rights.retain(|right| right.resources.iter().flatten().all(|name| !name.contains("virtualmachine")));
+    assert_ne!(role.rules.as_ref(), Some(&rights));
     let fewer = Patch::Merge(json!({"rules": rights}));
     roles.patch(&role.name_any(), &PatchParams::default(), &fewer).await.unwrap();
     let workload = Workload::new(&cluster, "machines").await;
