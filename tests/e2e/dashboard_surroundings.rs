@@ -181,28 +181,6 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_may_be_of_any_size_and_change_it_at_any_pace() {
-    let cluster = Cluster::start(1).await;
-    let node = &cluster.nodes().await[0];
-    start(&cluster, node, node).await;
-    let mut terminal = plugin(cluster.kubeconfig(), &["watch", node], &[]);
-    live(&terminal).await;
-    terminal.press("?");
-    for size in 1..150 {
-        terminal.resize(1 + size * 7 % 60, 1 + size * 31 % 220);
-    }
-    terminal.resize(1, 1);
-    // It closes the help, which nobody can see at that size.
-    terminal.press("q");
-    terminal.resize(24, 100);
-    terminal.until_shown("[q]quit").await;
-    terminal.until_shown(node).await;
-    terminal.press("q");
-    assert_eq!(terminal.exit_code().await, 0);
-    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_that_can_only_print_gets_lines() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
