@@ -104,16 +104,7 @@ impl Facts {
     pub(crate) fn state(&self, verdict: Verdict, now: Timestamp) -> PodState {
         let pod = Pod { metadata: self.metadata(), ..Pod::default() };
         let judged = Judged { pod: Arc::new(pod), verdict, warnings: Vec::new() };
-        let budgets = Budgets::default();
-        let known = Known {
-            group: Group::Medik8s,
-            attempt: None,
-            held: None,
-            budgets: &budgets,
-            evacuation: None,
-            node_ready: true,
-        };
-        pod_state::state(&judged, &known, now)
+        pod_state::state(&judged, &known_of_itself(&Budgets::default()), now)
     }
 
     /// Whether time alone may change where it stands.
@@ -175,6 +166,11 @@ impl Facts {
                 .then(|| PodStatus { phase: Some(String::from("Succeeded")), ..PodStatus::default() }),
         }
     }
+}
+
+/// What a pod alone tells of its drain: nothing of evictions, budgets and nodes.
+fn known_of_itself(budgets: &Budgets) -> Known<'_> {
+    Known { group: Group::Medik8s, attempt: None, held: None, budgets, evacuation: None, node_ready: true }
 }
 
 /// The label by which a deployment tells the pods of one of its replica sets from those of another.
@@ -272,16 +268,7 @@ mod tests {
                 let facts = Facts::of(&pod);
                 let verdict = facts.verdict(&parsed, now);
                 assert_eq!(verdict, plan.pods[0].verdict, "{spec} {}", json!(pod));
-                let budgets = Budgets::default();
-                let known = Known {
-                    group: Group::Medik8s,
-                    attempt: None,
-                    held: None,
-                    budgets: &budgets,
-                    evacuation: None,
-                    node_ready: true,
-                };
-                let state = pod_state::state(&plan.pods[0], &known, now);
+                let state = pod_state::state(&plan.pods[0], &known_of_itself(&Budgets::default()), now);
                 assert_eq!(facts.state(verdict, now), state, "{spec} {}", json!(pod));
             }
         }
