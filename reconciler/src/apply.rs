@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
-use nm_shared::names::FIELD_MANAGER;
 use nm_shared::observed::Observed;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
@@ -20,6 +19,7 @@ use tracing::{info, warn};
 use crate::call_off::call_off;
 use crate::cluster_watches::slim_node;
 use crate::context::Context;
+use crate::write_params::patch_params;
 
 /// A step that failed. The steps before it are done, those after it are not; the next decision goes on from there.
 #[derive(Debug, thiserror::Error)]
@@ -198,8 +198,4 @@ async fn bounded<T>(write: impl Future<Output = kube::Result<T>>) -> kube::Resul
         Ok(answered) => answered,
         Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
     }
-}
-
-fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }

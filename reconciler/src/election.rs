@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
 use nm_shared::leader_lease::{self, Tenure};
-use nm_shared::names::FIELD_MANAGER;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -30,6 +29,7 @@ use crate::lease_watch::LeaseWatch;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::stop::stopped;
+use crate::write_params::patch_params;
 
 /// What failed is tried again so soon.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -314,7 +314,6 @@ async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&Tenure) -> bool) -> kub
     if !meant(&leader_lease::tenure(Some(&lease), Timestamp::now())) {
         return Ok(false);
     }
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(leader_lease::vacate(&lease));
-    leases.patch(leader_lease::NAME, &params, &patch).await.map(|_| true)
+    leases.patch(leader_lease::NAME, &patch_params(), &patch).await.map(|_| true)
 }

@@ -38,6 +38,7 @@ mod stop;
 mod surroundings;
 mod triggers;
 mod webhook;
+mod write_params;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

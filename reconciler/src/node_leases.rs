@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use nm_shared::names::{FIELD_MANAGER, LEASE_NAMESPACE};
+use nm_shared::names::LEASE_NAMESPACE;
 use nm_shared::node_lease::{self, LeaseWrite};
 use serde_json::json;
 use tokio::sync::watch;
@@ -19,6 +19,7 @@ use tracing::{error, warn};
 use crate::follow::{Known, News, follow, without_managed_fields};
 use crate::own_writes::OwnWrites;
 use crate::triggers::Triggers;
+use crate::write_params::{patch_params, post_params};
 
 /// Every lease on a node.
 pub(crate) struct NodeLeases {
@@ -102,9 +103,7 @@ impl NodeLeases {
                 lease
             }
             LeaseWrite::Patch(patch) => {
-                let params =
-                    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-                self.api().patch(&name, &params, &Patch::Merge(patch)).await?
+                self.api().patch(&name, &patch_params(), &Patch::Merge(patch)).await?
             }
         };
         self.own.remember(lease);
@@ -136,7 +135,7 @@ impl NodeLeases {
 
     /// The namespace comes with the manifests; where someone removed it, it is made if the rights allow.
     async fn create(&self, lease: &Lease) -> kube::Result<Lease> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = post_params();
         match self.api().create(&params, lease).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let namespace = serde_json::from_value(json!({"metadata": {"name": LEASE_NAMESPACE}}))

@@ -10,10 +10,10 @@ use futures::{Stream, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use nm_shared::names::{FIELD_MANAGER, WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::serving_certificate::{Step, Validity, step};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -22,6 +22,7 @@ use super::configuration::Configuration;
 use super::credentials::{CredentialsError, Generation};
 use super::kept::Kept;
 use super::served::{Complaint, Served};
+use crate::write_params::{patch_params, post_params};
 
 /// What failed is tried again so soon, unless there is news before.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -199,7 +200,7 @@ impl Keeper {
             ..Secret::default()
         });
         secret.data = Some(kept.data());
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let params = post_params();
         let written = match seen {
             None => self.secrets.create(&params, &secret).await,
             Some(_) => self.secrets.replace(WEBHOOK, &params, &secret).await,
@@ -217,9 +218,8 @@ impl Keeper {
     /// Has the API server believe these authorities.
     async fn tell(&mut self, pem: &str) -> Result<(), StepError> {
         let Some(configuration) = &self.configuration else { return Ok(()) };
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = Patch::Strategic(configuration.telling(pem));
-        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &params, &patch).await;
+        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &patch).await;
         self.hear(Some(told.map_err(StepError::Configuration)?));
         if !self.configuration.as_ref().is_some_and(|configuration| configuration.says(pem)) {
             let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
