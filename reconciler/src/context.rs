@@ -48,7 +48,7 @@ pub(crate) struct Context {
 impl Context {
     /// Forgets and stops whatever belongs to maintenances that are gone, however they went.
     pub(crate) fn sweep(&self) {
-        let maintenances = self.maintenances.all();
+        let maintenances = self.maintenances.seen();
         let uids: HashSet<&str> =
             maintenances.iter().filter_map(|m| m.maintenance.metadata.uid.as_deref()).collect();
         let nodes: HashSet<&str> = maintenances.iter().map(|m| m.spec.node_name.as_str()).collect();
@@ -69,7 +69,16 @@ impl Context {
 
     /// The maintenance with all of its status that is known, whatever its definition keeps of it.
     pub(crate) fn complete(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
-        let maintenance = self.maintenances.complete(maintenance);
+        self.recovered(self.maintenances.complete(maintenance))
+    }
+
+    /// All maintenances, each complete.
+    pub(crate) fn complete_maintenances(&self) -> Vec<Arc<Grouped>> {
+        self.maintenances.all().into_iter().map(|maintenance| self.recovered(maintenance)).collect()
+    }
+
+    /// As having begun, where its status has lost that and the record on the node has not.
+    fn recovered(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
         let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
         let recovered = node.and_then(|node| ownership::recovered(&maintenance, &node, maintenance.group));
         match recovered {

@@ -47,8 +47,12 @@ impl Maintenances {
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<Grouped>> {
-        let found = self.groups.iter().flat_map(|known| known.store.state());
-        found.map(|maintenance| self.complete(maintenance)).collect()
+        self.seen().into_iter().map(|maintenance| self.complete(maintenance)).collect()
+    }
+
+    /// All of them as they were sent, for who asks only which there are.
+    pub(crate) fn seen(&self) -> Vec<Arc<Grouped>> {
+        self.groups.iter().flat_map(|known| known.store.state()).collect()
     }
 
     /// Those that `wanted` says yes to as they were sent, status and all.

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::budget::{BudgetVersion, Budgets, Charges};
 use nm_shared::machine::Machines;
-use nm_shared::node_patch::{Past, is_cordoned};
+use nm_shared::node_patch::is_cordoned;
 use nm_shared::observed::{Gathering, Observed};
 use nm_shared::quorum::{self, ETCD_NAMESPACE};
 use nm_shared::turn::Gate;
@@ -102,13 +102,12 @@ fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -
     let at_work = |other: &NodeMaintenance| {
         let marked = |node: &Node| Group::ALL.into_iter().any(|group| is_cordoned(node, group));
         let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| marked(&node));
-        ownership::past(other) == Past::Ours
+        ownership::has_begun(other)
             || other.metadata.uid.as_deref().is_some_and(|uid| context.memories.is_at_work(uid))
             || cordoned()
     };
     let Some(node) = node.filter(|_| !at_work(maintenance)) else { return Gate::default() };
-    let maintenances: Vec<Arc<Grouped>> =
-        context.maintenances.all().into_iter().map(|other| context.complete(other)).collect();
+    let maintenances = context.complete_maintenances();
     let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
     // Of two that begin together the younger sees the older.
     let goes_first = |other: &NodeMaintenance| {

@@ -40,7 +40,7 @@ impl Triggers {
 
     /// Wakes every maintenance: after a watch was interrupted nobody knows what was missed.
     pub(crate) fn wake_all(&self) {
-        self.wake(self.maintenances.all());
+        self.wake(self.maintenances.seen());
     }
 
     fn wake(&self, maintenances: Vec<Arc<Grouped>>) {

@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::condition::{self, ConditionType};
 use crate::maintenance::NodeMaintenance;
 use crate::{node, ownership};
 
@@ -72,7 +71,7 @@ pub fn wait<'a>(
     nodes: &[impl AsRef<Node>],
     limit: MaxUnavailable,
 ) -> Option<String> {
-    let has_begun = |maintenance: &NodeMaintenance| has_begun(maintenance) || at_work(maintenance);
+    let has_begun = |maintenance: &NodeMaintenance| ownership::has_begun(maintenance) || at_work(maintenance);
     if has_begun(maintenance) {
         return None;
     }
@@ -114,12 +113,6 @@ pub fn wait<'a>(
         }
     }
     None
-}
-
-/// Whether the status tells that the node is out of service for it; it is until the object is gone.
-fn has_begun(maintenance: &NodeMaintenance) -> bool {
-    let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
-    conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
 }
 
 fn is_wanted(maintenance: &NodeMaintenance) -> bool {

@@ -65,6 +65,17 @@ pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, 
     (created, metadata.name.as_deref(), metadata.uid.as_deref())
 }
 
+/// Whether the status tells that the node was cordoned for the maintenance, which has it until the object is gone.
+///
+/// A status may not tell yet, or not in our words, and who asks for more than it tells adds that: [`crate::line`] and the
+/// gate before it add who was let through a moment ago, and the gate whose node is cordoned already; [`crate::turn`] adds
+/// progress, by which the medik8s operator tells that it had the node. They do not add the same: a node that was given back
+/// by hand despite such progress is in service for everybody else.
+pub fn has_begun(maintenance: &NodeMaintenance) -> bool {
+    let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
+    conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
+}
+
 /// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
 /// but none of our conditions, which that operator never writes.
 pub fn past(maintenance: &NodeMaintenance) -> Past {

@@ -8,10 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 
-use crate::condition::{self, ConditionReason, ConditionType};
+use crate::condition::ConditionReason;
 use crate::maintenance::NodeMaintenance;
 use crate::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use crate::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
+use crate::ownership;
 
 /// So many failed attempts to extend a lost lease are forgiven.
 const FORGIVEN: i32 = 3;
@@ -83,9 +84,7 @@ pub fn turn(
         let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
         return Turn::Forfeited { error };
     }
-    let had_it = status.is_some_and(|status| {
-        status.drain_progress > 0 || condition::holds(&status.conditions, ConditionType::Cordoned)
-    });
+    let had_it = ownership::has_begun(maintenance) || status.is_some_and(|status| status.drain_progress > 0);
     if !had_it {
         if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
             let error =
