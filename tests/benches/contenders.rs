@@ -7,7 +7,8 @@ use futures::future::join_all;
 use kube::api::PostParams;
 use nm_sandbox::request_log::Entry;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
-use nm_tests::programs::Reconciler;
+use nm_tests::programs::program_of_benchmark;
+use nm_tests::reconciler::Reconciler;
 use tokio::process::Command;
 
 use crate::run::{Run, Stopwatch};
@@ -26,7 +27,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// flags that it is shipped with.
 pub(crate) async fn reconciler(ground: &Ground, limit: Duration) -> Run {
     let log = ground.cluster.sandbox().unwrap().requests();
-    let reconciler = Reconciler::as_shipped(&ground.cluster);
+    let reconciler = Reconciler::of(&ground.cluster, &program_of_benchmark("nm-reconciler"));
     let ours = "nm-reconciler/";
     log.until(|log| {
         log.count(|entry| entry.verb == "watch" && entry.user_agent.starts_with(ours)) == WATCHES

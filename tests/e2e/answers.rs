@@ -12,7 +12,7 @@ use nm_shared::condition::{ConditionType, find, holds};
 use nm_shared::{BlockReason, BlockedPod};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until_all;
 use nm_tests::workload::{Workload, held, node_of, parse};
 use serde_json::json;

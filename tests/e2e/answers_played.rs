@@ -14,7 +14,7 @@ use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
 use nm_shared::BlockReason;
 use nm_shared::condition::{ConditionType, holds};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, parse};
 use serde_json::{Value, json};

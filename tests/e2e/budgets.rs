@@ -10,7 +10,7 @@ use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until_all};
 use nm_tests::workload::{Workload, merge, parse, pod_spec};
 use serde_json::{Value, json};

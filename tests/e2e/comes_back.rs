@@ -7,7 +7,7 @@ use kube::runtime::watcher;
 use nm_shared::condition::{ConditionType, find};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until_seen;
 use nm_tests::workload::{Workload, pinned_to};
 use serde_json::json;

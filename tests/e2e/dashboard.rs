@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use nm_sandbox::faults::Target;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, program, skipped};
+use nm_tests::programs::{program, skipped};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of};
@@ -39,9 +40,7 @@ pub(crate) async fn live(terminal: &Terminal) {
 async fn a_node_is_drained_and_given_back_by_keys_alone() {
     let cluster = Cluster::start(3).await;
     let workload = Workload::new(&cluster, "keys").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let before = cluster.node(&node).await;
     let _reconciler = Reconciler::start(&cluster);
     let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);

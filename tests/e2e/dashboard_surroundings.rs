@@ -1,15 +1,11 @@
 //! What the dashboard stands in: terminals of every kind, credential plugins that talk, and a server that falls silent.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::program;
+use nm_tests::programs::Talk;
 use nm_tests::terminal::Terminal;
-use nm_tests::until::PATIENCE;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 
 use crate::dashboard::{live, plugin};
 use crate::{only_sandbox, start};
@@ -102,41 +98,22 @@ fn with_credential_plugin(cluster: &Cluster, folder: &Path) -> PathBuf {
 async fn a_server_that_falls_silent_makes_the_picture_stale_and_one_that_speaks_again_live() {
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = files.path().join("kubeconfig");
-    let server = server(&kubeconfig).await;
+    let flags = ["--nodes", "1", "--pods", "0", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let mut server = Talk::sandbox(&flags);
+    server.line().await.expect("it starts");
     let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
     live(&terminal).await;
     // Its connections stay: nothing tells that nobody is there any more.
-    signal(&server, "STOP").await;
+    server.signal("STOP");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
         shown.contains("STALE") && shown.contains("Not connected") && !shown.contains("live")
     };
     terminal.until("a stale picture", stale).await;
-    signal(&server, "CONT").await;
+    server.signal("CONT");
     live(&terminal).await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-}
-
-/// A sandbox in a process of its own, which can be stopped as a machine can.
-async fn server(kubeconfig: &Path) -> Child {
-    let mut server = Command::new(program("nm-sandbox"))
-        .args(["up", "--nodes", "1", "--pods", "0", "--kubeconfig"])
-        .arg(kubeconfig)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-    tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts").unwrap().unwrap();
-    server
-}
-
-async fn signal(process: &Child, name: &str) {
-    let process = process.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-s", name, &process]).status().await.unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

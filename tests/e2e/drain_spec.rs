@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::Workload;
 use serde_json::json;

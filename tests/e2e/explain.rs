@@ -2,19 +2,12 @@
 
 use kube::ResourceExt;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Reconciler, plugin, plugin_of};
+use nm_tests::programs::{plugin, plugin_of};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 
 use crate::start_stop::{Rights, account};
 use crate::{drained, once, start, stop};
-
-#[track_caller]
-fn check(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
-    assert_eq!(
-        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (Some(code), stdout, stderr)
-    );
-}
 
 /// What was said, with a placeholder for how long and how often, which no two runs agree on.
 fn timeless(said: &str) -> String {
@@ -29,17 +22,10 @@ fn timeless(said: &str) -> String {
 async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "explain").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let pod = workload.until_running("cart", 1).await.remove(0);
+    let pod = workload.pod_behind_budget("cart").await;
     let (node, namespace) = (node_of(&pod), workload.namespace());
 
-    check(
-        &plugin(&cluster, &["explain", node]).await,
-        0,
-        &format!("node/{node} is not in maintenance\n"),
-        "",
-    );
+    plugin(&cluster, &["explain", node]).await.expect(0, &format!("node/{node} is not in maintenance\n"), "");
 
     let reconciler = Reconciler::start(&cluster);
     start(&cluster, node, node).await;
@@ -141,5 +127,5 @@ async fn who_may_not_look_or_mistypes_is_told_so() {
          hint: you need the right to list {resource}; `kubectl auth can-i list {resource}` tells whether you have it\n",
         workload.namespace()
     );
-    check(&refused, 1, "", &expected);
+    refused.expect(1, "", &expected);
 }

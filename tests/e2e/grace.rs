@@ -6,7 +6,8 @@ use kube::api::DeleteParams;
 use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::NodeMaintenanceStatus;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, skipped};
+use nm_tests::programs::skipped;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use serde_json::json;
 

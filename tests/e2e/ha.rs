@@ -12,7 +12,7 @@ use nm_sandbox::sandbox::Sandbox;
 use nm_shared::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, held};
 use serde_json::json;

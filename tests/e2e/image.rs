@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nm_tests::cluster::Cluster;
 use nm_tests::elf::{Needs, needs};
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use nm_sandbox::request_log::Entry;
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
@@ -47,9 +47,7 @@ async fn a_node_that_is_blocked_for_good_does_not_delay_four_others() {
         return;
     };
     let workload = Workload::new(&cluster, "alone").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let stuck = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let stuck = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let four: Vec<String> = cluster.nodes().await.into_iter().filter(|node| *node != stuck).collect();
     let _reconciler = Reconciler::start(&cluster);
     let mut ratios = Vec::new();

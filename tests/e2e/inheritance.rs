@@ -6,7 +6,7 @@ use kube::{Api, ResourceExt};
 use nm_shared::names::UNDO_ANNOTATION;
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::Workload;
 use serde_json::json;

@@ -10,7 +10,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_shared::names::WEBHOOK;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Reconciler, plugin, plugin_of};
+use nm_tests::programs::{plugin, plugin_of};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use nm_tests::{manifests, webhook};
 use serde_json::{Value, json};
@@ -42,14 +43,6 @@ fn names() -> Vec<String> {
 
 fn lines(suffix: &str) -> String {
     names().iter().fold(String::new(), |all, name| format!("{all}{name} {suffix}\n"))
-}
-
-#[track_caller]
-fn check(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
-    assert_eq!(
-        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (Some(code), stdout, stderr)
-    );
 }
 
 /// Without the signs of life of what took over a second.
@@ -117,10 +110,10 @@ async fn installing_again_changes_what_is_named_and_says_so() {
     let own = env!("CARGO_PKG_VERSION");
     let expected =
         format!("Plugin: {own}\nReconciler: 0.1.1 (r.example.com/nm:0.1.1)\nAPI server: {server}\n");
-    check(&version, 0, &expected, "");
+    version.expect(0, &expected, "");
     let _ = plugin(&cluster, &["install", "--image", "r.example.com/nm:9.0.0", "--wait=false"]).await.ok();
     let skewed = plugin(&cluster, &["version", "-o", "jsonpath={.reconciler}"]).await;
-    check(&skewed, 0, "9.0.0", "");
+    skewed.expect(0, "9.0.0", "");
     let skewed = plugin(&cluster, &["version"]).await.ok().stderr;
     assert!(
         skewed.starts_with(&format!("warning: plugin {own} and reconciler 9.0.0 are of different")),
@@ -138,8 +131,7 @@ async fn what_others_have_set_is_named_and_taken_only_when_told() {
     let refused =
         plugin(&cluster, &["install", "--replicas", "3", "--image", "r.example.com/nm:2", "--wait=false"])
             .await;
-    check(
-        &refused,
+    refused.expect(
         1,
         "",
         "error: others have set fields to other values: deployment.apps/nm-reconciler: .spec.replicas conflict with \
@@ -180,7 +172,7 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
     let refused = plugin(&cluster, &["uninstall", "-y"]).await;
     let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
-    check(&refused, 1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
+    refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
     let unasked = plugin(&cluster, &["uninstall", "--stop-all"]).await;
     assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 1);
@@ -197,7 +189,7 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
     assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
-    check(&plugin(&cluster, &["uninstall"]).await, 0, "", "nm-reconciler is not installed.\n");
+    plugin(&cluster, &["uninstall"]).await.expect(0, "", "nm-reconciler is not installed.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -227,8 +219,7 @@ async fn without_rights_the_one_that_is_missing_is_named() {
     let nobody = cluster.kubeconfig_of(&serde_json::from_value(account).unwrap()).await;
     let user = format!("system:serviceaccount:{}:default", workload.namespace());
     for args in [&["install"][..], &["uninstall", "-y"]] {
-        check(
-            &plugin_of(&nobody, args).await,
+        plugin_of(&nobody, args).await.expect(
             1,
             "",
             &format!(
@@ -265,9 +256,9 @@ async fn without_a_cluster_the_error_is_clear_and_comes_at_once() {
     }
     let nowhere = Path::new("/nowhere/kubeconfig");
     let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
-    check(&plugin_of(nowhere, &["version", "--client"]).await, 0, &own, "");
+    plugin_of(nowhere, &["version", "--client"]).await.expect(0, &own, "");
     let rehearsed = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
-    check(&rehearsed, 0, &(names().join("\n") + "\n"), "");
+    rehearsed.expect(0, &(names().join("\n") + "\n"), "");
 }
 
 fn deployment(cluster: &Cluster) -> Api<Deployment> {

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::names::{LEASE_HOLDER, LEASE_NAMESPACE};
 use nm_shared::{NodeMaintenanceStatus, Phase, node_lease};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, held, parse};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION, U
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::events_until;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, node_of, pods_on};
 use serde_json::json;
@@ -220,9 +220,7 @@ async fn a_node_that_was_cordoned_before_stays_cordoned_after() {
 async fn a_pod_behind_a_budget_is_shown_as_blocked_and_goes_when_the_budget_frees_up() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "budget").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
 
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-budget", &node).await;
@@ -249,9 +247,7 @@ async fn a_pod_behind_a_budget_is_shown_as_blocked_and_goes_when_the_budget_free
 async fn a_reconciler_killed_midway_is_followed_by_one_that_finishes() {
     let cluster = Cluster::start(3).await;
     let workload = Workload::new(&cluster, "crash").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let before = cluster.node(&node).await;
 
     let first = Reconciler::start(&cluster);

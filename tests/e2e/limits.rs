@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use serde_json::json;
 

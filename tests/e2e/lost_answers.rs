@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;

@@ -10,7 +10,7 @@ use nm_sandbox::request_log::Entry;
 use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, LEASE_NAMESPACE, UNDO_ANNOTATION};
 use nm_shared::node_lease;
 use nm_tests::cluster::{Cluster, SUITE_LABEL};
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, held, parse};
 use serde_json::json;

@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use nm_shared::NodeMaintenance;
 use nm_shared::names::FINALIZER;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use serde_json::json;
 

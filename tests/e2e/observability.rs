@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Talk, program};
+use nm_tests::programs::program;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::PATIENCE;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
@@ -13,42 +14,35 @@ use tokio::net::TcpStream;
 
 use crate::{drained, once, only_sandbox, start, stop};
 
-/// Any port, and a log as shipped.
+/// Any port.
 const SERVING: &[&str] = &["--metrics-addr", "127.0.0.1:0"];
 
-/// A reconciler whose log is read as it is written.
-struct Logged {
-    talk: Talk,
-    lines: Vec<Value>,
-}
+/// A reconciler that logs as shipped: in JSON, a line a message.
+struct Logged(Reconciler);
 
 impl Logged {
     fn start(cluster: &Cluster, flags: &[&str]) -> Self {
-        Self { talk: Talk::reconciler(cluster, flags), lines: Vec::new() }
+        Self(Reconciler::as_shipped(cluster, flags))
     }
 
     /// The first line with this message, once it is written.
-    async fn line(&mut self, message: &str) -> Value {
-        let mut read = 0;
-        loop {
-            if let Some(line) = self.lines[read..].iter().find(|line| line["message"] == message) {
-                return line.clone();
-            }
-            read = self.lines.len();
-            let line =
-                self.talk.line().await.unwrap_or_else(|| panic!("no {message:?} in {:#?}", self.lines));
-            self.lines.push(serde_json::from_str(&line).unwrap());
-        }
+    async fn line(&self, message: &str) -> Value {
+        parsed(&self.0.until_logged(message, |line| parsed(line)["message"] == message).await)
     }
 
-    async fn address(&mut self) -> SocketAddr {
+    /// All lines so far.
+    fn lines(&self) -> Vec<Value> {
+        self.0.log().iter().map(|line| parsed(line)).collect()
+    }
+
+    async fn address(&self) -> SocketAddr {
         let line = self.line("serving the probes and metrics").await;
         line["address"].as_str().unwrap().parse().unwrap()
     }
+}
 
-    fn count(&self, message: &str) -> usize {
-        self.lines.iter().filter(|line| line["message"] == message).count()
-    }
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
 }
 
 /// The status line and the body of what is served there.
@@ -93,7 +87,7 @@ async fn a_refused_pod_is_one_line_of_the_log_and_is_seen_in_the_metrics_until_i
     let faults = cluster.sandbox().unwrap().faults();
     let evictions = Target::any().subresource("eviction");
     let refused = faults.add(Rule::new(evictions, Action::Fail(Failure::Unavailable, Moment::BeforeEffect)));
-    let mut reconciler = Logged::start(&cluster, SERVING);
+    let reconciler = Logged::start(&cluster, SERVING);
     let server = reconciler.address().await;
     until_served(server, "/readyz", |body| body == "ok").await;
     start(&cluster, "e2e-observed", node).await;
@@ -133,15 +127,16 @@ async fn a_refused_pod_is_one_line_of_the_log_and_is_seen_in_the_metrics_until_i
     );
     let accepted = reconciler.line("eviction accepted").await;
     assert_eq!((&accepted["node"], &accepted["pod"]), (&json!(node), &json!(pod)));
-    reconciler.talk.signal("TERM");
+    reconciler.0.signal("TERM");
     reconciler.line("stopped").await;
     let counts =
         ["started", "pod is blocked", "eviction accepted", "pod is blocked no more", "eviction refused"];
-    assert_eq!(counts.map(|message| reconciler.count(message)), [1, 1, 1, 1, 0], "{:#?}", reconciler.lines);
+    let lines = reconciler.lines();
+    let count = |key: &str, said: &str| lines.iter().filter(|line| line[key] == said).count();
+    assert_eq!(counts.map(|message| count("message", message)), [1, 1, 1, 1, 0], "{lines:#?}");
     let reasons = ["BeginMaintenance", "SucceedMaintenance", "RemovedMaintenance", "UncordonNode"];
     for reason in reasons {
-        let told = reconciler.lines.iter().filter(|line| line["reason"] == reason).count();
-        assert_eq!(told, 1, "{reason} in {:#?}", reconciler.lines);
+        assert_eq!(count("reason", reason), 1, "{reason} in {lines:#?}");
     }
 }
 
@@ -149,9 +144,9 @@ async fn a_refused_pod_is_one_line_of_the_log_and_is_seen_in_the_metrics_until_i
 async fn a_replica_that_stands_by_is_ready_and_leaves_counting_to_the_one_that_leads() {
     let cluster = Cluster::start(1).await;
     let flags = [SERVING, &["--leader-elect"]].concat();
-    let mut first = Logged::start(&cluster, &flags);
+    let first = Logged::start(&cluster, &flags);
     first.line("leading").await;
-    let mut second = Logged::start(&cluster, &flags);
+    let second = Logged::start(&cluster, &flags);
     let (leader, standby) = (first.address().await, second.address().await);
     let leads = ["leader-election", "node-leases", "nodemaintenances", "nodes"];
     let verbose = |checks: &[&str]| {
@@ -170,7 +165,7 @@ async fn a_replica_that_stands_by_is_ready_and_leaves_counting_to_the_one_that_l
     assert_eq!((sample(&leads, "nm_leader"), sample(&stands_by, "nm_leader")), (Some(1.0), Some(0.0)));
     assert_eq!((sample(&leads, running), sample(&stands_by, running)), (Some(0.0), None));
 
-    first.talk.signal("TERM");
+    first.0.signal("TERM");
     first.line("stopped").await;
     until_served(standby, "/metrics", |metrics| sample(metrics, running) == Some(0.0)).await;
 }
@@ -180,8 +175,8 @@ async fn an_address_in_use_and_flags_that_contradict_each_other_end_the_program_
     let cluster = Cluster::start(1).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let mut reconciler = Talk::reconciler(&cluster, &["--metrics-addr", &address]);
-    let line = reconciler.line().await.unwrap();
+    let mut reconciler = Reconciler::as_shipped(&cluster, &["--metrics-addr", &address]);
+    let line = reconciler.until_logged("why it ends", |_| true).await;
     assert!(line.contains(&format!("cannot serve the probes and metrics on {address}")), "{line}");
     assert!(line.contains("by --metrics-addr"), "{line}");
     assert_eq!(reconciler.exit_code().await, Some(1));

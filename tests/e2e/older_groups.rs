@@ -12,7 +12,7 @@ use nm_shared::{Group, Grouped, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::events_until;
 use nm_tests::older_groups::{OLDER, install, maintenances, remove};
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, held};
 use serde_json::{Value, json};

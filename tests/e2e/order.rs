@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use nm_shared::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, held, merge};
 use serde_json::{Value, json};
 

@@ -63,9 +63,7 @@ async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bo
 async fn each_pod_is_told_and_nothing_is_changed() {
     let Some(cluster) = only_sandbox(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "plan").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let cart = workload.until_running("cart", 1).await.remove(0);
+    let cart = workload.pod_behind_budget("cart").await;
     let (node, space) = (node_of(&cart).to_owned(), workload.namespace());
     let cart = cart.name_any();
     let volumes = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});

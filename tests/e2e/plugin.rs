@@ -4,7 +4,8 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Reconciler, has_kubectl, kubectl, plugin, program};
+use nm_tests::programs::{Outcome, has_kubectl, kubectl, plugin, program};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
@@ -100,9 +101,7 @@ async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
 async fn waits_end_with_the_exit_code_that_says_why() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "codes").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let guarded = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let guarded = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
 
     let timed_out = plugin(&cluster, &["start", &guarded, "--wait", "--timeout", "2s"]).await;
@@ -133,9 +132,7 @@ async fn waits_end_with_the_exit_code_that_says_why() {
 async fn a_maintenance_that_is_deleted_while_it_is_waited_for_ends_the_wait() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "deleted").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     let _ = plugin(&cluster, &["start", &node]).await.ok();
     let until_drained = ["watch", &node, "--until", "drained"];

@@ -1,7 +1,8 @@
 //! The reconciler as a process.
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, program};
+use nm_tests::programs::program;
+use nm_tests::reconciler::Reconciler;
 
 use crate::{drained, start};
 

@@ -1,7 +1,8 @@
 //! `kubectl nm watch` for programs and logs: NDJSON and lines, from the snapshot to the end.
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, Talk, plugin, program};
+use nm_tests::programs::{Talk, plugin, program};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::Value;
 
@@ -11,9 +12,7 @@ use crate::{once, start};
 async fn a_program_reads_a_drain_line_by_line() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "report").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, &node, &node).await;
     once(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;

@@ -6,7 +6,8 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use nm_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, skipped};
+use nm_tests::programs::skipped;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::pods_on;
 
 use crate::{drained, start};

@@ -13,7 +13,8 @@ use nm_shared::{Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::older_groups::{OLDER, install};
-use nm_tests::programs::{Reconciler, skipped};
+use nm_tests::programs::skipped;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::webhook::serving;
 use nm_tests::workload::{Workload, node_of};
@@ -70,9 +71,7 @@ fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
 /// a maintenance of each older group.
 async fn everything(cluster: &Cluster) -> Reconciler {
     let workload = Workload::new(cluster, "rights").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     // Certificates that are renewed meanwhile.
     let flags = ["--node-conditions", "--leader-elect", "--webhook-cert-lifetime", "12"];
     let reconciler = serving(cluster, &flags).await;

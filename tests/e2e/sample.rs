@@ -5,7 +5,8 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, has_kubectl, kubectl};
+use nm_tests::programs::{has_kubectl, kubectl};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::json;
 

@@ -2,9 +2,7 @@
 
 use std::process::Stdio;
 
-use nm_tests::programs::program;
-use nm_tests::until::PATIENCE;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use nm_tests::programs::{Talk, program};
 use tokio::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,24 +25,14 @@ async fn the_demo_drains_a_node_gives_it_back_and_ends_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_prints_the_line_for_the_shell_and_runs_until_it_is_interrupted() {
-    let mut up = Command::new(program("nm-sandbox"))
-        .args(["up", "--nodes", "2", "--pods", "4"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
-    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line").unwrap().unwrap();
+    let mut up = Talk::sandbox(&["--nodes", "2", "--pods", "4"]);
+    let line = up.line().await.expect("a line");
     let kubeconfig = line.strip_prefix("export KUBECONFIG=").expect("a line for the shell").to_owned();
     assert!(std::path::Path::new(&kubeconfig).exists());
     let status =
         Command::new(program("kubectl-nm")).arg("status").env("KUBECONFIG", &kubeconfig).output().await;
     assert!(status.unwrap().status.success(), "the CRD is installed");
-    let pid = up.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().await.unwrap().success());
-    let ended = tokio::time::timeout(PATIENCE, up.wait()).await.expect("it ends").unwrap();
-    assert!(ended.success());
+    up.signal("INT");
+    assert_eq!(up.exit_code().await, Some(0));
     assert!(!std::path::Path::new(&kubeconfig).exists(), "its token goes with it");
 }

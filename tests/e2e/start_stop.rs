@@ -5,19 +5,11 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Reconciler, plugin, plugin_of, program};
+use nm_tests::programs::{plugin, plugin_of, program};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
-
-/// Holds all that a command said to what it is to say.
-#[track_caller]
-fn check(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
-    assert_eq!(
-        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
-        (Some(code), stdout, stderr)
-    );
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_step_is_said_in_a_line() {
@@ -30,14 +22,14 @@ async fn each_step_is_said_in_a_line() {
     let lines = |suffix: &str| {
         format!("node/{a} maintenance started{suffix}\nnode/{b} maintenance started{suffix}\n")
     };
-    check(&dry, 0, &lines(" (dry run)"), "");
+    dry.expect(0, &lines(" (dry run)"), "");
     let dry = say(&["start", a, b, "--dry-run", "server"]).await;
-    check(&dry, 0, &lines(" (server dry run)"), "");
+    dry.expect(0, &lines(" (server dry run)"), "");
     assert_eq!(cluster.maintenances().get_opt(a).await.unwrap(), None);
 
     let started =
         say(&["start", a, "--reason", "kernel", "--timeout", "10m", "--order", "PriorityAscending"]).await;
-    check(&started, 0, &format!("node/{a} maintenance started\n"), "");
+    started.expect(0, &format!("node/{a} maintenance started\n"), "");
     let spec = cluster.maintenances().get(a).await.unwrap().spec;
     assert_eq!(spec.reason.as_deref(), Some("kernel"));
     assert_eq!(
@@ -46,10 +38,9 @@ async fn each_step_is_said_in_a_line() {
             "skipWaitForDeleteTimeoutSeconds": 0, "deleteAfterSeconds": 0, "order": "PriorityAscending"})
     );
     let again = say(&["start", a, "--timeout", "10m"]).await;
-    check(&again, 0, &format!("node/{a} is in maintenance already\n"), "");
+    again.expect(0, &format!("node/{a} is in maintenance already\n"), "");
     let other = say(&["start", b, a, "-y", "--reason", "disk"]).await;
-    check(
-        &other,
+    other.expect(
         1,
         &format!("node/{b} maintenance started\n"),
         &format!(
@@ -58,19 +49,19 @@ async fn each_step_is_said_in_a_line() {
         ),
     );
     let name = say(&["start", a, "-o", "name"]).await;
-    check(&name, 0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
+    name.expect(0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
     let columns =
         say(&["start", a, b, "-y", "-o", "custom-columns=NODE:.spec.nodeName,WHY:.spec.reason"]).await;
     let width = a.len().max(b.len()) + 3;
-    check(&columns, 0, &format!("{:width$}WHY\n{a:width$}kernel\n{b:width$}disk\n", "NODE"), "");
+    columns.expect(0, &format!("{:width$}WHY\n{a:width$}kernel\n{b:width$}disk\n", "NODE"), "");
 
     let unconfirmed = say(&["stop", "--all"]).await;
     let refusal = "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms\n";
-    check(&unconfirmed, 2, "", refusal);
+    unconfirmed.expect(2, "", refusal);
     let stopped = say(&["stop", "--all", "-y"]).await;
-    check(&stopped, 0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
-    check(&say(&["stop", a]).await, 0, &format!("node/{a} is not in maintenance\n"), "");
-    check(&say(&["stop", "--all"]).await, 0, "", "No maintenances found.\n");
+    stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
+    say(&["stop", a]).await.expect(0, &format!("node/{a} is not in maintenance\n"), "");
+    say(&["stop", "--all"]).await.expect(0, "", "No maintenances found.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,11 +80,11 @@ async fn nodes_are_chosen_by_labels_and_by_files() {
     let blue = "kubectl-nm.dev/e2e-pool=blue";
     let refused = plugin(&cluster, &["start", "-l", blue]).await;
     let refusal = "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms\n";
-    check(&refused, 2, "", refusal);
+    refused.expect(2, "", refusal);
     let started = plugin(&cluster, &["start", "-l", blue, "-y"]).await;
-    check(&started, 0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
+    started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
     let stopped = plugin(&cluster, &["stop", "-l", blue, "-y"]).await;
-    check(&stopped, 0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
+    stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
     label(Value::Null).await;
     let none = plugin(&cluster, &["start", "-l", blue, "-y"]).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""));
@@ -104,7 +95,7 @@ async fn nodes_are_chosen_by_labels_and_by_files() {
     std::fs::write(file.path(), format!("# the first pool\n{a}\nnode/{b} # twice\n{b}\n")).unwrap();
     let path = file.path().to_str().unwrap();
     let started = plugin(&cluster, &["start", "-f", path, "-y"]).await;
-    check(&started, 0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
+    started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
     let broken = plugin(&cluster, &["start", "-f", "/nowhere/nodes"]).await;
     assert_eq!((broken.code, broken.stdout.as_str()), (Some(1), ""));
     assert!(broken.stderr.starts_with("error: cannot take nodes from /nowhere/nodes: "), "{broken:?}");
@@ -133,8 +124,7 @@ async fn without_rights_the_one_that_is_missing_is_named() {
     let resource = "nodemaintenances.nodemaintenance.medik8s.io";
     for args in [["start", node], ["stop", node]] {
         let refused = plugin_of(&nobody, &args).await;
-        check(
-            &refused,
+        refused.expect(
             1,
             "",
             &format!(
@@ -157,9 +147,9 @@ async fn rights_on_maintenances_alone_are_enough() {
     let maintainer = cluster.kubeconfig_of(&account).await;
     let started = plugin_of(&maintainer, &["start", node]).await;
     let unchecked = format!("node/{node}: you may not read nodes, so nobody checked that it exists\n");
-    check(&started, 0, &format!("node/{node} maintenance started\n"), &unchecked);
+    started.expect(0, &format!("node/{node} maintenance started\n"), &unchecked);
     let stopped = plugin_of(&maintainer, &["stop", node]).await;
-    check(&stopped, 0, &format!("node/{node} maintenance stopped\n"), "");
+    stopped.expect(0, &format!("node/{node} maintenance stopped\n"), "");
     rights.revoke(&cluster).await;
 }
 
@@ -186,9 +176,7 @@ async fn on_a_terminal_more_than_one_node_is_asked_about() {
 async fn a_drain_that_is_given_up_has_timed_out() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "patience").await;
-    workload.deployment("cart", 1).await;
-    workload.budget("cart", 1).await;
-    let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     let timed_out = plugin(&cluster, &["start", &node, "--wait", "--timeout", "1s", "-o", "name"]).await;
     assert_eq!(timed_out.code, Some(124), "{timed_out:?}");

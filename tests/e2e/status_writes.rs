@@ -10,7 +10,7 @@ use nm_sandbox::sandbox::Sandbox;
 use nm_shared::condition::{ConditionType, holds};
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::PATIENCE;
 use nm_tests::workload::{Workload, held};
 use serde_json::json;

@@ -13,7 +13,7 @@ use nm_shared::names::{
 };
 use nm_shared::node_lease;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, parse};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use nm_shared::condition::{ConditionType, find};
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Reconciler;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, held};
 use serde_json::json;
 

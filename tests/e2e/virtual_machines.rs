@@ -12,7 +12,8 @@ use nm_sandbox::request_log::Entry;
 use nm_shared::machine::{NODE_LABEL, VirtualMachineInstance};
 use nm_shared::{BlockReason, MigratingPod, NodeMaintenanceStatus, pod};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Reconciler, skipped};
+use nm_tests::programs::skipped;
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of, pods_on};
 use serde_json::json;
@@ -55,6 +56,16 @@ async fn runs_on(cluster: &Cluster, namespace: &str, name: &str, node: &str) {
         found.is_some_and(|found| found.labels().get(NODE_LABEL).is_some_and(|label| label == node))
     };
     until(&instances(cluster, namespace), name, "it runs on the node", there).await;
+}
+
+/// The machine `vm` on a node whose maintenance `e2e-vm` begins: where it is, which node, and the reconciler at work.
+async fn machine_that_is_to_leave(cluster: &Cluster) -> (Workload, String, Reconciler) {
+    let workload = Workload::new(cluster, "machines").await;
+    let node = cluster.nodes().await.remove(0);
+    machine_on(cluster, workload.namespace(), "vm", &node).await;
+    let reconciler = Reconciler::start(cluster);
+    start(cluster, "e2e-vm", &node).await;
+    (workload, node, reconciler)
 }
 
 /// Whether KubeVirt is to take the machine `vm` away.
@@ -135,11 +146,7 @@ async fn a_virtual_machine_that_cannot_migrate_is_blocked_with_the_webhooks_reas
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_failed_is_told_with_its_reason_until_the_next_begins() {
     let Some(cluster) = with_kubevirt(3, LONG).await else { return };
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
-    let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
+    let (workload, node, _reconciler) = machine_that_is_to_leave(&cluster).await;
     let target = migrating(&cluster, "e2e-vm").await.migrating_pods.unwrap().remove(0).target.unwrap();
 
     cordon_others(&cluster, &node, true).await;
@@ -165,11 +172,7 @@ async fn a_migration_that_failed_is_told_with_its_reason_until_the_next_begins()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintenance_that_is_deleted_midway_calls_the_evacuation_off() {
     let Some(cluster) = with_kubevirt(2, LONG).await else { return };
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
-    let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
+    let (workload, node, _reconciler) = machine_that_is_to_leave(&cluster).await;
     migrating(&cluster, "e2e-vm").await;
     assert!(is_leaving(&cluster, workload.namespace(), &node).await);
     stop(&cluster, "e2e-vm").await;
@@ -179,11 +182,7 @@ async fn a_maintenance_that_is_deleted_midway_calls_the_evacuation_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evacuation_is_called_off_by_a_reconciler_that_was_not_there_when_it_began() {
     let Some(cluster) = with_kubevirt(2, LONG).await else { return };
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
-    let reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
+    let (workload, node, reconciler) = machine_that_is_to_leave(&cluster).await;
     migrating(&cluster, "e2e-vm").await;
     reconciler.crash().await;
     cluster.maintenances().delete("e2e-vm", &DeleteParams::default()).await.unwrap();
@@ -199,11 +198,7 @@ async fn a_kubevirt_that_cannot_call_an_evacuation_off_does_not_hold_the_mainten
     }
     let older = |sandbox: nm_sandbox::sandbox::Sandbox| sandbox.with_kubevirt_before_1_7(LONG).unwrap();
     let cluster = Cluster::of_sandbox(2, 0, older).await;
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
-    let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
+    let (workload, node, _reconciler) = machine_that_is_to_leave(&cluster).await;
     migrating(&cluster, "e2e-vm").await;
     stop(&cluster, "e2e-vm").await;
     assert!(is_leaving(&cluster, workload.namespace(), &node).await, "it is still KubeVirt's to move");
@@ -217,11 +212,7 @@ async fn a_kubevirt_that_fails_is_asked_again_but_does_not_hold_the_maintenance(
         let cancel = Target::any().verb("update").group("subresources.kubevirt.io");
         let fails = Action::Fail(Failure::Internal, Moment::BeforeEffect);
         cluster.sandbox().unwrap().faults().add(Rule::new(cancel, fails).when(failures));
-        let workload = Workload::new(&cluster, "machines").await;
-        let node = cluster.nodes().await.remove(0);
-        machine_on(&cluster, workload.namespace(), "vm", &node).await;
-        let _reconciler = Reconciler::start(&cluster);
-        start(&cluster, "e2e-vm", &node).await;
+        let (workload, node, _reconciler) = machine_that_is_to_leave(&cluster).await;
         migrating(&cluster, "e2e-vm").await;
         stop(&cluster, "e2e-vm").await;
         assert_eq!(!is_leaving(&cluster, workload.namespace(), &node).await, stays, "{failures:?}");
@@ -238,11 +229,7 @@ async fn without_the_right_to_see_them_virtual_machines_migrate_all_the_same() {
     assert_ne!(role.rules.as_ref(), Some(&rights));
     let fewer = Patch::Merge(json!({"rules": rights}));
     roles.patch(&role.name_any(), &PatchParams::default(), &fewer).await.unwrap();
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
-    let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
+    let (.., _reconciler) = machine_that_is_to_leave(&cluster).await;
     let shown = |status: &NodeMaintenanceStatus| status.migrating_pods.is_some();
     let pod = once(&cluster, "e2e-vm", "migrating", shown).await.migrating_pods.unwrap().remove(0);
     assert_eq!((pod.machine.as_str(), pod.source, pod.target), ("vm", None, None));
@@ -290,8 +277,7 @@ async fn pods_that_only_look_like_virtual_machines_cost_one_question() {
         status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Finalizers)
     };
     once(&cluster, "e2e-fake", "held by its finalizer", held).await;
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    workload.pods().patch("fake", &PatchParams::default(), &free).await.unwrap();
+    workload.let_go("fake").await;
     drained(&cluster, "e2e-fake").await;
     stop(&cluster, "e2e-fake").await;
     let paths: Vec<String> = kubevirt_requests(&cluster).into_iter().map(|entry| entry.resource).collect();

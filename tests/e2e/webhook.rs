@@ -221,7 +221,7 @@ async fn while_nobody_answers_nothing_is_created_and_a_node_can_be_given_back() 
     maintenances.delete("e2e-given-back", &DeleteParams::default()).await.unwrap();
     // Its finalizer is written while nobody answers, since this one does not serve.
     cluster.sandbox().unwrap().cluster().admission.services.withdraw(&namespace(), WEBHOOK);
-    let _other = nm_tests::programs::Reconciler::start(&cluster);
+    let _other = nm_tests::reconciler::Reconciler::start(&cluster);
     nm_tests::until::until(&maintenances, "e2e-given-back", "gone", |found| found.is_none()).await;
 }
 

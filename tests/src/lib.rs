@@ -20,6 +20,7 @@ pub mod installed;
 pub mod manifests;
 pub mod older_groups;
 pub mod programs;
+pub mod reconciler;
 pub mod terminal;
 pub mod until;
 pub mod webhook;

@@ -1,17 +1,16 @@
-//! The built programs, run as anyone would run them.
+//! The built programs, run as anyone would run them. The reconciler, which runs beside them, has a file of its own.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
-use tokio::process::Child;
-use tokio::sync::watch;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
+use crate::until::PATIENCE;
 
 /// The path of a program of this workspace, built in the profile that the tests were built in.
 ///
@@ -51,112 +50,6 @@ fn build(selection: &[&str]) -> PathBuf {
     folder
 }
 
-/// A running reconciler. It is killed when dropped, and its log is shown if the test fails.
-pub struct Reconciler {
-    child: Child,
-    log: watch::Receiver<Vec<String>>,
-}
-
-impl Reconciler {
-    /// Starts one for `cluster`, with the rights of its service account and no others.
-    pub fn start(cluster: &Cluster) -> Self {
-        Self::start_with(cluster, &[])
-    }
-
-    /// The same with more flags.
-    pub fn start_with(cluster: &Cluster, flags: &[&str]) -> Self {
-        let flags = [&["--log-format", "text", "--log-level", "debug"], flags].concat();
-        Self::spawn(cluster, &program("nm-reconciler"), &flags)
-    }
-
-    /// Starts one for a benchmark, without any flags.
-    pub fn as_shipped(cluster: &Cluster) -> Self {
-        Self::spawn(cluster, &program_of_benchmark("nm-reconciler"), &[])
-    }
-
-    /// Starts another build of it, without any flags.
-    pub fn of(cluster: &Cluster, program: &Path) -> Self {
-        Self::spawn(cluster, program, &[])
-    }
-
-    fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
-        let mut child = tokio::process::Command::new(program)
-            .args(flags)
-            .env("KUBECONFIG", cluster.reconciler_kubeconfig())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let (sender, log) = watch::channel(Vec::new());
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                sender.send_modify(|log| log.push(line));
-            }
-        });
-        Self { child, log }
-    }
-
-    /// The lines of its log so far.
-    pub fn log(&self) -> Vec<String> {
-        self.log.borrow().clone()
-    }
-
-    /// The first line of its log that `is_wanted`, once there is one.
-    pub async fn until_logged(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
-        let mut log = self.log.clone();
-        let found = |log: &Vec<String>| log.iter().find(|line| is_wanted(line)).cloned();
-        let logged = tokio::time::timeout(crate::until::PATIENCE, log.wait_for(|log| found(log).is_some()));
-        let log = logged.await.unwrap_or_else(|_| panic!("the reconciler does not log {what}"));
-        found(&log.unwrap_or_else(|_| panic!("the reconciler ended and has not logged {what}"))).unwrap()
-    }
-
-    /// The processor time that it has used so far, where the system tells.
-    pub fn processor_time(&self) -> Option<Duration> {
-        let schedule = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()?)).ok()?;
-        // The name, in parentheses, may contain spaces; user and system time are the 14th and 15th field of all.
-        let (_, fields) = schedule.rsplit_once(')')?;
-        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-        // Linux counts in hundredths of a second for programs, whatever it does itself.
-        Some(Duration::from_millis(ticks.sum::<u64>() * 10))
-    }
-
-    /// By which the host knows it. It ends the name by which the API server's log does.
-    pub fn pid(&self) -> u32 {
-        self.child.id().unwrap()
-    }
-
-    /// Sends a signal, by its name.
-    pub fn signal(&self, name: &str) {
-        signal(&self.child, name);
-    }
-
-    /// Waits for its end and returns its exit code.
-    pub async fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().await.unwrap().code()
-    }
-
-    /// Kills it as a crash would.
-    pub async fn crash(mut self) {
-        self.child.kill().await.unwrap();
-    }
-}
-
-impl Drop for Reconciler {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the reconciler's log:\n{}", self.log.borrow().join("\n"));
-        }
-    }
-}
-
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-}
-
 /// What a command said and how it ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -177,6 +70,15 @@ impl Outcome {
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
+    }
+
+    /// Holds all that it said, and its exit code, to what they are to be.
+    ///
+    /// # Panics
+    /// If anything differs.
+    #[track_caller]
+    pub fn expect(&self, code: i32, stdout: &str, stderr: &str) {
+        assert_eq!((self.code, self.stdout.as_str(), self.stderr.as_str()), (Some(code), stdout, stderr));
     }
 }
 
@@ -206,57 +108,55 @@ pub async fn kubectl_at(kubeconfig: &Path, args: &[&str]) -> Outcome {
 /// A command that talks for as long as it runs. It is killed when dropped.
 pub struct Talk {
     child: Child,
-    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Talk {
     /// Starts `program` against `cluster`, without a terminal.
     pub fn begin(program: impl AsRef<OsStr>, cluster: &Cluster, args: &[&str]) -> Self {
-        let mut child = tokio::process::Command::new(program)
-            .args(args)
-            .env("KUBECONFIG", cluster.kubeconfig())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        Self::hear(child.stdout.take().unwrap(), child)
+        let mut command = tokio::process::Command::new(program);
+        Self::hear(command.args(args).env("KUBECONFIG", cluster.kubeconfig()))
     }
 
-    /// Starts a reconciler as shipped, with the rights of its service account, and hears its log.
-    pub fn reconciler(cluster: &Cluster, flags: &[&str]) -> Self {
-        let mut child = tokio::process::Command::new(program("nm-reconciler"))
-            .args(flags)
-            .env("KUBECONFIG", cluster.reconciler_kubeconfig())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        Self::hear(child.stderr.take().unwrap(), child)
+    /// Starts a sandbox in a process of its own, which tells by its first line how to find it.
+    pub fn sandbox(flags: &[&str]) -> Self {
+        let mut command = tokio::process::Command::new(program("nm-sandbox"));
+        Self::hear(command.arg("up").args(flags).stderr(Stdio::null()))
     }
 
-    fn hear(output: impl AsyncRead + Send + Unpin + 'static, child: Child) -> Self {
-        let output: Box<dyn AsyncRead + Send + Unpin> = Box::new(output);
-        Self { child, lines: BufReader::new(output).lines() }
+    fn hear(command: &mut tokio::process::Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
     }
 
     /// Sends a signal, by its name.
     pub fn signal(&self, name: &str) {
-        signal(&self.child, name);
+        signal(self.child.id().unwrap(), name);
     }
 
     /// The next line of its output; none when that has ended.
     pub async fn line(&mut self) -> Option<String> {
-        let line = tokio::time::timeout(crate::until::PATIENCE, self.lines.next_line());
+        let line = tokio::time::timeout(PATIENCE, self.lines.next_line());
         line.await.expect("the command goes on talking").unwrap()
     }
 
     /// Waits for its end and returns its exit code.
     pub async fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().await.unwrap().code()
+        exit_code(&mut self.child).await
     }
+}
+
+/// Sends a process a signal, by its name.
+pub(crate) fn signal(process: u32, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &process.to_string()]).status().unwrap().success());
+}
+
+/// The exit code of a program that is about to end.
+pub(crate) async fn exit_code(child: &mut Child) -> Option<i32> {
+    let ended = tokio::time::timeout(PATIENCE, child.wait());
+    ended.await.expect("the program ends").unwrap().code()
 }
 
 /// Says that a test is skipped, past the test runner's capturing: a skipped case must not look like a passed one.
@@ -285,8 +185,7 @@ async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output =
-        tokio::time::timeout(crate::until::PATIENCE, output).await.expect("the command ends").unwrap();
+    let output = tokio::time::timeout(PATIENCE, output).await.expect("the command ends").unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

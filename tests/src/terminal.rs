@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use tokio::sync::watch;
 
+use crate::programs::signal;
 use crate::until::PATIENCE;
 
 /// How many lines above the screen are remembered.
@@ -103,8 +103,7 @@ impl Terminal {
 
     /// Sends the program a signal, by its name.
     pub fn signal(&self, name: &str) {
-        let process = self.process.to_string();
-        assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
+        signal(self.process, name);
     }
 
     /// The text on the screen.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::manifests;
-use crate::programs::Reconciler;
+use crate::reconciler::Reconciler;
 use crate::until::until;
 
 /// Starts a reconciler that serves the webhook, and waits until it can be asked. Whatever was asked before is asked no

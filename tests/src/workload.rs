@@ -84,6 +84,13 @@ impl Workload {
         until_all(&budgets, watcher::Config::default(), "the budget counts its pods", current).await;
     }
 
+    /// The only pod of a new deployment, which a budget of the same name lets nobody evict. It runs.
+    pub async fn pod_behind_budget(&self, name: &str) -> Pod {
+        self.deployment(name, 1).await;
+        self.budget(name, 1).await;
+        self.until_running(name, 1).await.remove(0)
+    }
+
     /// Removes the budget of that name.
     pub async fn free(&self, budget: &str) {
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
