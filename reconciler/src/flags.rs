@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nm_shared::PodReference;
 use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
@@ -105,14 +105,31 @@ pub(crate) struct Flags {
     pub(crate) log_level: LevelFilter,
 }
 
+/// Every setting has a variable whose name begins so.
+const PREFIX: &str = "NM_";
+
+/// Kubernetes tells pods of the Services in their namespace by variables, also of those of this program, whose names
+/// begin with its own. The manifests have it not do so.
+const OF_SERVICES: &str = "NM_RECONCILER_";
+
 impl Flags {
-    /// Reads the command line and the environment.
+    /// Reads the command line and the environment, whose variables have these names.
     ///
     /// # Errors
-    /// A message for a person, about what is wrong or contradicts itself; or the help that was asked for.
-    pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    /// A message for a person, about what is wrong, unknown or contradicts itself; or the help that was asked for.
+    pub(crate) fn read(
+        args: impl IntoIterator<Item = OsString>,
+        variables: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(args)?;
+        if let Some(name) = variables.into_iter().find(|name| is_unknown(&command, name)) {
+            let why = format!(
+                "the environment has {}, but there is no such setting: correct the name, as --help has it, or unset it",
+                name.to_string_lossy(),
+            );
+            return Err(command.error(ErrorKind::UnknownArgument, why));
+        }
         let flags = Self::from_arg_matches(&matches)?;
         let given = |id| {
             matches!(matches.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
@@ -127,13 +144,27 @@ impl Flags {
                        them different ports";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
-        if flags.webhook_addr.0.is_none() && given("webhook_cert_dir") {
-            let why = "--webhook-cert-dir says with which certificate the webhook is served, but it is served nowhere: \
-                       give --webhook-addr as well, or leave --webhook-cert-dir out";
-            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        for (id, flag) in
+            [("webhook_cert_dir", "--webhook-cert-dir"), ("webhook_cert_lifetime", "--webhook-cert-lifetime")]
+        {
+            if flags.webhook_addr.0.is_none() && given(id) {
+                let why = format!(
+                    "{flag} says with which certificate the webhook is served, but it is served nowhere: give \
+                     --webhook-addr as well, or leave {flag} out"
+                );
+                return Err(command.error(ErrorKind::ArgumentConflict, why));
+            }
         }
         Ok(flags)
     }
+}
+
+/// Whether a variable looks like a setting and is none: a misspelt limit must not be no limit.
+fn is_unknown(command: &Command, variable: &OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    name.starts_with(PREFIX)
+        && !name.starts_with(OF_SERVICES)
+        && !command.get_arguments().any(|argument| argument.get_env() == Some(variable))
 }
 
 /// On every address of a pod; nowhere outside, where others may listen.
@@ -193,7 +224,8 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_refused_by_naming_both_and_a_remedy() {
-        let read = |flags: &str| Flags::read(flags.split(' ').map(OsString::from)).map_err(|e| e.to_string());
+        let read =
+            |flags: &str| Flags::read(flags.split(' ').map(OsString::from), []).map_err(|e| e.to_string());
         let error = read("nm-reconciler --leader-elect=false --lease-duration 15").unwrap_err();
         for part in ["--lease-duration", "--leader-elect is off", "leave --lease-duration out"] {
             assert!(error.contains(part), "{part} in {error}");
@@ -203,7 +235,33 @@ mod tests {
         assert!(read(same).unwrap_err().contains("--metrics-addr and --webhook-addr are the same"));
         let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-dir /certs";
         assert!(read(nowhere).unwrap_err().contains("leave --webhook-cert-dir out"));
+        let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-lifetime 60";
+        assert!(read(nowhere).unwrap_err().contains("leave --webhook-cert-lifetime out"));
         assert!(read("nm-reconciler --leader-elect=false").is_ok());
+    }
+
+    #[test]
+    fn every_flag_has_a_variable_and_one_that_is_misspelt_is_refused() {
+        let command = Flags::command();
+        let flags: Vec<_> = command.get_arguments().filter(|flag| flag.get_long().is_some()).collect();
+        assert!(flags.len() >= 13, "{flags:?}");
+        for flag in &flags {
+            let long = flag.get_long().unwrap();
+            let variable = format!("NM_{}", long.replace('-', "_").to_uppercase());
+            assert_eq!(flag.get_env(), Some(OsStr::new(&variable)), "{long}");
+        }
+        let read = |variable: &str| {
+            let read = Flags::read([OsString::from("nm-reconciler")], [OsString::from(variable)]);
+            read.map_err(|error| (error.kind(), error.to_string()))
+        };
+        for fine in ["NM_MAX_UNAVAILABLE", "NM_RECONCILER_WEBHOOK_PORT_443_TCP", "PATH", "XNM_NODES"] {
+            assert!(read(fine).is_ok(), "{fine}");
+        }
+        for bad in ["NM_MAX_UNAVAILBLE", "NM_", "NM_MAX_UNAVAILABLE_", "NM_max_unavailable"] {
+            let (kind, message) = read(bad).unwrap_err();
+            assert_eq!(kind, ErrorKind::UnknownArgument);
+            assert!(message.contains(&format!("the environment has {bad}, but")), "{message}");
+        }
     }
 
     #[test]

@@ -45,7 +45,8 @@ enum StartError {
 
 /// Runs the program.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let flags = match Flags::read(args) {
+    let variables = std::env::vars_os().map(|(name, _)| name);
+    let flags = match Flags::read(args, variables) {
         Ok(flags) => flags,
         Err(message) => {
             // Help and version go to stdout and are no failure.

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::manifests::{all_of, read, service_account, the_one};
 use nm_tests::programs::program;
+use nm_tests::reconciler::unconfigured;
 use serde_json::json;
 
 fn deployment() -> Deployment {
@@ -119,7 +120,7 @@ fn it_is_asked_whether_it_lives_and_what_it_needs_is_set_aside() {
 #[test]
 fn the_image_is_of_this_version() {
     let image = container().image.unwrap();
-    let output = std::process::Command::new(program("nm-reconciler")).arg("--version").output().unwrap();
+    let output = unconfigured(&program("nm-reconciler")).arg("--version").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         image,
@@ -130,7 +131,7 @@ fn the_image_is_of_this_version() {
 #[test]
 fn the_program_knows_what_its_pod_tells_it() {
     let container = container();
-    let output = std::process::Command::new(program("nm-reconciler")).arg("--help").output().unwrap();
+    let output = unconfigured(&program("nm-reconciler")).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     let variables: Vec<String> = container.env.unwrap().into_iter().map(|variable| variable.name).collect();
     for variable in variables.iter().filter(|name| name.starts_with("NM_")) {

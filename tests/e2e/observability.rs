@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
-use nm_tests::reconciler::Reconciler;
+use nm_tests::reconciler::{Reconciler, unconfigured};
 use nm_tests::until::PATIENCE;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ fn parsed(line: &str) -> Value {
 }
 
 /// The status line and the body of what is served there.
-async fn get(server: SocketAddr, path: &str) -> (String, String) {
+pub(crate) async fn get(server: SocketAddr, path: &str) -> (String, String) {
     let mut connection = TcpStream::connect(server).await.unwrap();
     connection.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -56,7 +56,7 @@ async fn get(server: SocketAddr, path: &str) -> (String, String) {
 }
 
 /// The answer once it is as wanted: what the program serves follows what it watches.
-async fn until_served(server: SocketAddr, path: &str, wanted: impl Fn(&str) -> bool) -> String {
+pub(crate) async fn until_served(server: SocketAddr, path: &str, wanted: impl Fn(&str) -> bool) -> String {
     let mut last = String::new();
     let asking = async {
         loop {
@@ -72,7 +72,7 @@ async fn until_served(server: SocketAddr, path: &str, wanted: impl Fn(&str) -> b
 }
 
 /// The value of a sample, by its name and labels; none if it is not there.
-fn sample(metrics: &str, name: &str) -> Option<f64> {
+pub(crate) fn sample(metrics: &str, name: &str) -> Option<f64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.map(|value| value.parse().unwrap())
 }
@@ -126,7 +126,10 @@ async fn a_refused_pod_is_one_line_of_the_log_and_is_seen_in_the_metrics_until_i
         json!(["WARN", "e2e-observed", node, pod, "ServerError"]),
     );
     let accepted = reconciler.line("eviction accepted").await;
-    assert_eq!((&accepted["node"], &accepted["pod"]), (&json!(node), &json!(pod)));
+    assert_eq!(
+        json!([accepted["maintenance"], accepted["node"], accepted["pod"]]),
+        json!(["e2e-observed", node, pod])
+    );
     reconciler.0.signal("TERM");
     reconciler.line("stopped").await;
     let counts =
@@ -181,7 +184,7 @@ async fn an_address_in_use_and_flags_that_contradict_each_other_end_the_program_
     assert!(line.contains("by --metrics-addr"), "{line}");
     assert_eq!(reconciler.exit_code().await, Some(1));
 
-    let mut command = std::process::Command::new(program("nm-reconciler"));
+    let mut command = unconfigured(&program("nm-reconciler"));
     let output = command.args(["--leader-elect=false", "--lease-duration", "20"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -2,7 +2,7 @@
 
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
-use nm_tests::reconciler::Reconciler;
+use nm_tests::reconciler::{Reconciler, unconfigured};
 
 use crate::{drained, start};
 
@@ -24,7 +24,7 @@ async fn both_signals_stop_the_reconciler_cleanly_within_five_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_flags_are_refused_as_usage_errors() {
-    let output = std::process::Command::new(program("nm-reconciler")).arg("--no-such-flag").output().unwrap();
+    let output = unconfigured(&program("nm-reconciler")).arg("--no-such-flag").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--no-such-flag"));
 }

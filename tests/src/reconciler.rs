@@ -41,7 +41,7 @@ impl Reconciler {
     }
 
     fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
-        let mut child = Command::new(program)
+        let mut child = Command::from(unconfigured(program))
             .args(flags)
             .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
@@ -103,6 +103,16 @@ impl Reconciler {
     pub async fn crash(mut self) {
         self.child.kill().await.unwrap();
     }
+}
+
+/// A command without the variables by which the tests themselves are told what to do: to the reconciler they would be
+/// settings that it does not know.
+pub fn unconfigured(program: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NM_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 impl Drop for Reconciler {

@@ -25,7 +25,12 @@ pub(super) fn run(arguments: &[OsString]) -> Option<ExitCode> {
 /// A reconciler that speaks up only when something is wrong. It ends when dropped.
 pub(super) fn reconciler(kubeconfig: &Path) -> io::Result<Child> {
     let quiet = ["--log-format", "text", "--log-level", "error"];
-    command(RECONCILER, kubeconfig)?.args(quiet).stdin(Stdio::null()).kill_on_drop(true).spawn()
+    let mut command = command(RECONCILER, kubeconfig)?;
+    // They are not meant for it, and it refuses settings that it does not know.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NM_")) {
+        command.env_remove(name);
+    }
+    command.args(quiet).stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
 /// The plugin, on this terminal.
