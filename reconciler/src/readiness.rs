@@ -7,6 +7,8 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use jiff::Timestamp;
+
 /// All checks. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Readiness(Arc<Mutex<Vec<Weak<Entry>>>>);
@@ -14,13 +16,32 @@ pub(crate) struct Readiness(Arc<Mutex<Vec<Weak<Entry>>>>);
 #[derive(Debug)]
 struct Entry {
     name: &'static str,
-    state: Mutex<Result<(), String>>,
+    state: Mutex<State>,
+}
+
+/// What a part said of itself.
+#[derive(Debug)]
+enum State {
+    Holds,
+    /// It holds until then, and from then on fails for this reason.
+    HoldsUntil(Timestamp, String),
+    Fails(String),
+}
+
+impl State {
+    fn at(&self, now: Timestamp) -> Result<(), &str> {
+        match self {
+            Self::Fails(why) => Err(why),
+            Self::HoldsUntil(until, why) if *until <= now => Err(why),
+            Self::Holds | Self::HoldsUntil(..) => Ok(()),
+        }
+    }
 }
 
 impl Readiness {
     /// Adds a check, which does not hold yet.
     pub(crate) fn check(&self, name: &'static str) -> Check {
-        let entry = Arc::new(Entry { name, state: Mutex::new(Err("not yet".to_owned())) });
+        let entry = Arc::new(Entry { name, state: Mutex::new(State::Fails("not yet".to_owned())) });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&entry));
         Check(entry)
     }
@@ -30,14 +51,19 @@ impl Readiness {
     /// # Errors
     /// The same lines, where a check does not hold.
     pub(crate) fn report(&self) -> Result<String, String> {
+        self.report_at(Timestamp::now())
+    }
+
+    fn report_at(&self, now: Timestamp) -> Result<String, String> {
         let mut entries = self.entries();
         entries.sort_by_key(|entry| entry.name);
         let (mut lines, mut ready) = (String::new(), true);
         for entry in entries {
             let state = entry.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = state.at(now);
             ready &= state.is_ok();
             // Writing to a string cannot fail.
-            let _ = match &*state {
+            let _ = match state {
                 Ok(()) => writeln!(lines, "[+]{} ok", entry.name),
                 Err(why) => writeln!(lines, "[-]{} failed: {why}", entry.name),
             };
@@ -61,15 +87,20 @@ pub(crate) struct Check(Arc<Entry>);
 impl Check {
     /// It is ready.
     pub(crate) fn pass(&self) {
-        self.set(Ok(()));
+        self.set(State::Holds);
+    }
+
+    /// It is ready until then, and from then on not, because of `why`.
+    pub(crate) fn pass_until(&self, until: Timestamp, why: &str) {
+        self.set(State::HoldsUntil(until, why.to_owned()));
     }
 
     /// It is not, because of `why`: a clause for a person, without what an error may carry.
     pub(crate) fn fail(&self, why: &str) {
-        self.set(Err(why.to_owned()));
+        self.set(State::Fails(why.to_owned()));
     }
 
-    fn set(&self, state: Result<(), String>) {
+    fn set(&self, state: State) {
         *self.0.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
@@ -89,6 +120,19 @@ mod tests {
         assert_eq!(readiness.report(), Err(lines.to_owned()));
         drop(webhook);
         assert_eq!(readiness.report(), Ok("[+]nodes ok\nreadyz check passed\n".to_owned()));
+    }
+
+    #[test]
+    fn what_holds_for_a_time_fails_once_that_is_over() {
+        let readiness = Readiness::default();
+        let webhook = readiness.check("webhook");
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        webhook.pass_until(at(10), "the certificate has expired");
+        assert_eq!(readiness.report_at(at(9)), Ok("[+]webhook ok\nreadyz check passed\n".to_owned()));
+        let failed = "[-]webhook failed: the certificate has expired\nreadyz check failed\n";
+        assert_eq!(readiness.report_at(at(10)), Err(failed.to_owned()));
+        webhook.pass_until(at(20), "the certificate has expired");
+        assert!(readiness.report_at(at(10)).is_ok());
     }
 
     #[test]

@@ -18,7 +18,9 @@ use nm_tests::until::until;
 use nm_tests::webhook::{address, believed, configure, namespace, serving, serving_also, start};
 use serde_json::json;
 
+use crate::observability::{get, sample, until_served};
 use crate::only_sandbox;
+use crate::readiness::probes;
 
 /// Certificates that are renewed every few seconds.
 const SHORT: &[&str] = &["--webhook-cert-lifetime", "12"];
@@ -119,10 +121,13 @@ async fn a_replica_without_rights_on_the_secret_says_so_and_serves_once_it_has_t
     let node = cluster.nodes().await.remove(0);
     let bindings: Api<RoleBinding> = Api::namespaced(cluster.client.clone(), &namespace());
     bindings.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
-    let reconciler = start(&cluster, &[]);
+    let reconciler = start(&cluster, &["--metrics-addr", "127.0.0.1:0"]);
+    let server = probes(&reconciler).await;
     let expected = format!("cannot follow secret {}/{WEBHOOK}", namespace());
     let line = reconciler.until_logged("what it lacks", |line| line.contains(&expected)).await;
     assert!(line.contains("manifests/ has the rights for it") && line.contains("forbidden"), "{line}");
+    let missing = "[-]webhook failed: there is no certificate yet\n";
+    until_served(server, "/readyz", |body| body.contains(missing)).await;
     configure(&cluster, address(&reconciler).await).await;
     assert!(ask(&cluster, &node).await.is_err(), "nothing is served without a certificate");
     for object in manifests::prerequisites() {
@@ -130,6 +135,12 @@ async fn a_replica_without_rights_on_the_secret_says_so_and_serves_once_it_has_t
     }
     believed(&cluster).await;
     ask(&cluster, &node).await.unwrap();
+    until_served(server, "/readyz", |body| body == "ok").await;
+    // A sample with no labels of a family.
+    let expiry = "nm_webhook_certificate_expiry_timestamp_seconds{}";
+    let expiry = sample(&get(server, "/metrics").await.1, expiry).unwrap();
+    let days = (expiry - jiff::Timestamp::now().as_duration().as_secs_f64()) / 86400.0;
+    assert!((89.0..=90.0).contains(&days), "{days}");
     let complaints = reconciler.log().into_iter().filter(|line| line.contains(&expected)).count();
     assert_eq!(complaints, 1, "said once");
 }

@@ -27,7 +27,7 @@ impl fmt::Debug for Served {
 }
 
 impl Served {
-    /// Nothing yet; `check` holds from the first certificate on.
+    /// Nothing yet; `check` holds from the first certificate on, and until the one that is served has expired.
     pub(super) fn nothing(check: Check, metrics: Arc<Metrics>) -> Self {
         check.fail("there is no certificate yet");
         Self { certified: RwLock::default(), check, metrics }
@@ -42,7 +42,7 @@ impl Served {
         }
         *certified = Some(new.clone());
         drop(certified);
-        self.check.pass();
+        self.check.pass_until(credentials.validity.until, "the certificate has expired");
         self.metrics.certificate_expires(credentials.validity.until);
         info!(until = %credentials.validity.until, "the webhook serves a new certificate");
     }
@@ -82,5 +82,32 @@ impl Complaint {
     /// All is well again.
     pub(super) fn over(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use nm_shared::serving_certificate::Validity;
+
+    use super::super::credentials::Generation;
+    use super::*;
+    use crate::readiness::Readiness;
+
+    #[test]
+    fn it_is_ready_with_a_certificate_that_is_valid_and_not_with_one_that_has_expired() {
+        let readiness = Readiness::default();
+        let served = Served::nothing(readiness.check("webhook"), Arc::new(Metrics::new()));
+        let state = || readiness.report().unwrap_or_else(|report| report).lines().next().unwrap().to_owned();
+        let serve = |ago: i64| {
+            let begins = Timestamp::now() - SignedDuration::from_hours(ago);
+            let validity = Validity::beginning(begins, SignedDuration::from_hours(1));
+            served.serve(&Generation::make(&["localhost".to_owned()], validity).unwrap().credentials);
+        };
+        assert_eq!(state(), "[-]webhook failed: there is no certificate yet");
+        serve(0);
+        assert_eq!(state(), "[+]webhook ok");
+        serve(2);
+        assert_eq!(state(), "[-]webhook failed: the certificate has expired");
     }
 }
