@@ -115,7 +115,7 @@ pub(crate) async fn apply(
     }
     context.evictor.hold(node, &decision.held, now);
     for eviction in decision.evictions {
-        context.evictor.submit(node, eviction);
+        context.evictor.submit(&name, node, eviction);
     }
     if decision.call_off {
         call_off(&context.client, node).await;

@@ -34,6 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// A node may have this share of all that is under way: a half.
 const SHARE_OF_A_NODE: usize = 2;
 
+/// Whom an eviction is for.
+struct Of {
+    maintenance: String,
+    node: String,
+}
+
 /// Sends evictions and remembers the answers.
 pub(crate) struct Evictor {
     client: Client,
@@ -64,9 +70,9 @@ impl Evictor {
         }
     }
 
-    /// Asks a pod of `node` to go, unless it is being asked already. If others have spent what its budget allowed when
+    /// Asks a pod of `node` to go for a maintenance, unless it is being asked already. If others have spent what its budget allowed when
     /// this was decided, it is to be decided anew.
-    pub(crate) fn submit(self: &Arc<Self>, node: &str, eviction: Eviction) {
+    pub(crate) fn submit(self: &Arc<Self>, maintenance: &str, node: &str, eviction: Eviction) {
         let (slots, now) = (self.slots(node), Timestamp::now());
         let mut ledger = self.ledger();
         if ledger.entry(node, &eviction.pod).attempt.in_flight {
@@ -81,8 +87,8 @@ impl Evictor {
             return;
         }
         let (pod, guards) = (eviction.pod.clone(), eviction.guards.clone());
-        let request =
-            tokio::spawn(self.clone().send(node.to_owned(), slots, eviction, self.metrics.eviction_queued()));
+        let of = Of { maintenance: maintenance.to_owned(), node: node.to_owned() };
+        let request = tokio::spawn(self.clone().send(of, slots, eviction, self.metrics.eviction_queued()));
         ledger.begin(node, &pod, guards, request.abort_handle(), now);
     }
 
@@ -118,7 +124,7 @@ impl Evictor {
         nodes.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.a_node))).clone()
     }
 
-    async fn send(self: Arc<Self>, node: String, slots: Arc<Semaphore>, eviction: Eviction, queued: Queued) {
+    async fn send(self: Arc<Self>, of: Of, slots: Arc<Semaphore>, eviction: Eviction, queued: Queued) {
         // Semaphores are never closed.
         let Ok(_node_slot) = slots.acquire().await else { return };
         let Ok(_cluster_slot) = self.cluster.acquire().await else { return };
@@ -126,10 +132,10 @@ impl Evictor {
         let outcome = self.ask(&eviction).await;
         self.metrics.eviction_answered(&outcome);
         let uid = pod::uid(&eviction.pod);
-        let before = self.ledger().end(&node, uid, outcome.clone(), Timestamp::now());
+        let before = self.ledger().end(&of.node, uid, outcome.clone(), Timestamp::now());
         if before.is_some() {
-            log(&node, &eviction, &outcome);
-            self.triggers.wake_node(&node);
+            log(&of, &eviction, &outcome);
+            self.triggers.wake_node(&of.node);
         }
     }
 
@@ -236,15 +242,17 @@ fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
 
 /// A pod that goes is worth a line. One that is refused has its line where the status calls it blocked, once and not
 /// with every attempt.
-fn log(node: &str, eviction: &Eviction, outcome: &EvictionOutcome) {
+fn log(Of { maintenance, node }: &Of, eviction: &Eviction, outcome: &EvictionOutcome) {
     let pod = pod::reference(&eviction.pod).to_string();
     match (outcome, eviction.request) {
-        (EvictionOutcome::Accepted, Request::Evict) => info!(node, pod, "eviction accepted"),
+        (EvictionOutcome::Accepted, Request::Evict) => info!(maintenance, node, pod, "eviction accepted"),
         (EvictionOutcome::Accepted, Request::Delete) => {
-            info!(node, pod, "refused for longer than deleteAfterSeconds: deleted");
+            info!(maintenance, node, pod, "refused for longer than deleteAfterSeconds: deleted");
         }
-        (EvictionOutcome::Gone, _) => debug!(node, pod, "pod was gone before its eviction"),
-        (refusal, _) => debug!(node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused"),
+        (EvictionOutcome::Gone, _) => debug!(maintenance, node, pod, "pod was gone before its eviction"),
+        (refusal, _) => {
+            debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused");
+        }
     }
 }
 

@@ -43,16 +43,11 @@ impl Reviewer {
                 tell(question, &review);
                 Answer::Reviewed(review)
             }
-            Ok(Err(unread)) => {
-                warn!("a NodeMaintenance was not reviewed: {unread}");
-                Answer::Unknown(unread.to_string())
-            }
-            Err(_) => {
-                let what =
-                    format!("the API server has not told what there is within {} s", PATIENCE.as_secs());
-                warn!("a NodeMaintenance was not reviewed: {what}");
-                Answer::Unknown(what)
-            }
+            Ok(Err(unread)) => unknown(question, unread.to_string()),
+            Err(_) => unknown(
+                question,
+                format!("the API server has not told what there is within {} s", PATIENCE.as_secs()),
+            ),
         }
     }
 
@@ -144,9 +139,24 @@ fn unchecked(unread: &Unread) -> String {
     format!("nobody checked what the drain would lose: {unread}")
 }
 
+fn unknown(question: &Question, why: String) -> Answer {
+    let (name, node) = match &question.asked {
+        Asked::Create(maintenance) => about(maintenance),
+        Asked::Update(both) => about(&both.1),
+        Asked::Other => ("", ""),
+    };
+    warn!(maintenance = name, node, "a NodeMaintenance was not reviewed: {why}");
+    Answer::Unknown(why)
+}
+
+/// Its name, as far as it has one yet, and its node's.
+fn about(maintenance: &NodeMaintenance) -> (&str, &str) {
+    (maintenance.metadata.name.as_deref().unwrap_or_default(), &maintenance.spec.node_name)
+}
+
 /// One line for what was refused; what was allowed is told by what becomes of it.
 fn tell(question: &Question, review: &Review) {
     let (Some(refusal), Asked::Create(maintenance)) = (&review.refusal, &question.asked) else { return };
-    let name = maintenance.metadata.name.as_deref().unwrap_or_default();
-    info!(maintenance = name, node = maintenance.spec.node_name, "refused a NodeMaintenance: {refusal}");
+    let (name, node) = about(maintenance);
+    info!(maintenance = name, node, "refused a NodeMaintenance: {refusal}");
 }
