@@ -106,7 +106,7 @@ pub(crate) async fn apply(
         context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);
     }
-    if let Some(patch) = &decision.node_conditions {
+    if let Some(patch) = decision.node_conditions.as_ref().filter(|_| context.conditions.rest().is_none()) {
         let told = tell_on_node(context, node, patch).await;
         told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
     }
@@ -143,19 +143,24 @@ async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value)
     bounded(api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch))).await
 }
 
-/// Nothing waits for these conditions: a missing right is logged, and a node that is gone has none.
+/// Nothing waits for these conditions: a missing right is told once and tried again later, and a node that is gone has
+/// none.
 async fn tell_on_node(context: &Context, node: &str, patch: &Value) -> kube::Result<()> {
     let api = context.node_api();
     match bounded(api.patch_status(node, &patch_params(), &Patch::Strategic(patch))).await {
         Ok(mut patched) => {
+            context.conditions.granted();
             slim_node(&mut patched);
             context.own_nodes.remember(patched);
             Ok(())
         }
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-            warn!(node, "conditions not published: {}", status.message);
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            if context.conditions.refused() {
+                warn!(node, "conditions of nodes are not published: {}", status.message);
+            }
             Ok(())
         }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }
 }

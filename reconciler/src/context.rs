@@ -17,6 +17,7 @@ use crate::evictor::Evictor;
 use crate::machine_watches::MachineWatches;
 use crate::maintenances::Maintenances;
 use crate::metrics::Metrics;
+use crate::node_conditions::NodeConditions;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
@@ -41,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Whether nodes tell by their conditions where their maintenance stands.
     pub(crate) node_conditions: bool,
+    /// Whether they may.
+    pub(crate) conditions: NodeConditions,
     /// The pod that this program runs in, if it knows.
     pub(crate) own_pod: Option<PodReference>,
 }

@@ -61,13 +61,17 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     // Before anything is awaited: whoever is looked at meanwhile is to know.
     let uid = maintenance.uid().unwrap_or_default();
     context.memories.update(&uid, |memory| memory.at_work |= decision.at_work);
-    let look_again = decision.look_again;
+    let unpublished = decision.node_conditions.is_some();
+    let mut look_again = decision.look_again;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
             let report = lacking(maintenance, right.to_owned(), now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);
+    }
+    if let Some(rest) = context.conditions.rest().filter(|_| unpublished) {
+        look_again = Some(look_again.map_or(rest, |wait| wait.min(rest)));
     }
     Ok(look_again)
 }
