@@ -17,7 +17,8 @@ use nm_shared::node::is_ready;
 use tracing::error;
 
 use crate::evictor::Evictor;
-use crate::follow::{News, follow, without_managed_fields};
+use crate::follow::{News, follow, watched, without_managed_fields};
+use crate::readiness::Check;
 use crate::triggers::Triggers;
 
 /// The shared stores.
@@ -31,28 +32,25 @@ pub(crate) struct ClusterWatches {
 }
 
 impl ClusterWatches {
-    /// Begins to watch. The future runs the watches for ever.
+    /// Begins to watch. The future runs the watches for ever; the check holds while that on nodes goes on.
     pub(crate) fn start(
         client: &Client,
         triggers: &Triggers,
         evictor: &Arc<Evictor>,
+        nodes_known: Check,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (nodes, node_writer) = reflector::store();
         let (daemon_sets, daemon_set_writer) = reflector::store();
         let (budgets, budget_writer) = reflector::store();
         let config = watcher::Config::default();
-        let node_stream = watcher(Api::<Node>::all(client.clone()), config.clone())
-            .modify(slim_node)
-            .default_backoff()
-            .reflect(node_writer);
+        let node_stream =
+            watched(Api::<Node>::all(client.clone()), config.clone()).modify(slim_node).reflect(node_writer);
         let daemon_set_stream =
-            watcher(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
+            watched(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
                 .modify(without_managed_fields)
-                .default_backoff()
                 .reflect(daemon_set_writer);
-        let budget_stream = watcher(Api::<PodDisruptionBudget>::all(client.clone()), config)
+        let budget_stream = watched(Api::<PodDisruptionBudget>::all(client.clone()), config)
             .modify(without_managed_fields)
-            .default_backoff()
             .reflect(budget_writer);
 
         let daemon_sets_known = Arc::new(AtomicBool::new(false));
@@ -87,9 +85,9 @@ impl ClusterWatches {
                 News::Forbidden(sentence) => without("poddisruptionbudgets", &sentence),
             };
             futures::join!(
-                follow("nodes", node_stream, hear_node),
-                follow("daemonsets", daemon_set_stream, hear_daemon_set),
-                follow("poddisruptionbudgets", budget_stream, hear_budget),
+                follow("nodes", Some(nodes_known), node_stream, hear_node),
+                follow("daemonsets", None, daemon_set_stream, hear_daemon_set),
+                follow("poddisruptionbudgets", None, budget_stream, hear_budget),
             );
         };
         (Self { nodes, budgets, daemon_sets, daemon_sets_known }, run)

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::future::join_all;
-use futures::{FutureExt, StreamExt};
 use kube::Client;
 use kube::runtime::Controller;
 use kube::runtime::reflector::store::Writer;
@@ -22,10 +22,11 @@ use crate::machine_watches::MachineWatches;
 use crate::maintenance_watch::{Departure, maintenance_watch};
 use crate::maintenances::Maintenances;
 use crate::metrics::Metrics;
+use crate::node_conditions::NodeConditions;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
 use crate::pod_watches::PodWatches;
-use crate::readiness::{Check, Readiness};
+use crate::readiness::Readiness;
 use crate::reconcile::{after_failure, reconcile};
 use crate::served_groups;
 use crate::stop::stopped;
@@ -47,20 +48,14 @@ pub(crate) async fn control(
     let (triggers, wake_ups) = Triggers::new(maintenances.clone());
     let limit = flags.max_concurrent_evictions;
     let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
-    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor);
-    let (leases, lease_watch) = NodeLeases::start(&client, &triggers);
-    tokio::spawn(watches);
-    tokio::spawn(lease_watch);
     let [objects_known, nodes_known, leases_known] =
         ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
-    let known = async {
-        tokio::join!(
-            cluster.ready().map(|()| nodes_known.pass()),
-            leases.ready().map(|()| leases_known.pass()),
-        )
-    };
+    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor, nodes_known);
+    let (leases, lease_watch) = NodeLeases::start(&client, &triggers, leases_known);
+    tokio::spawn(watches);
+    tokio::spawn(lease_watch);
     tokio::select! {
-        _ = known => debug!("nodes and their leases are known"),
+        _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
         () = stopped(stop.clone()) => return,
     }
     let context = Arc::new(Context {
@@ -72,6 +67,7 @@ pub(crate) async fn control(
         memories: Memories::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
+        conditions: NodeConditions::default(),
         own_pod: flags.own_pod.clone(),
         client: client.clone(),
         triggers,
@@ -82,13 +78,16 @@ pub(crate) async fn control(
         evictor,
     });
     let (departures, departed) = unbounded();
-    tokio::spawn(clean_up(context.clone(), departed, objects_known));
+    tokio::spawn(clean_up(context.clone(), departed));
+    let mut objects_known = Some(objects_known);
     let controllers = writers.into_iter().zip(wake_ups).map(|((group, writer), wake_ups)| {
         let (served, watch) = served_groups::start(&client, group);
         tokio::spawn(watch);
         let store = writer.as_reader();
-        let known = maintenances.clone();
-        let objects = maintenance_watch(&client, group, served, writer, known, departures.clone());
+        // Of the older groups most clusters have none.
+        let check = if group == Group::Medik8s { objects_known.take() } else { None };
+        let (known, departures) = (maintenances.clone(), departures.clone());
+        let objects = maintenance_watch(&client, group, served, writer, known, departures, check);
         Controller::for_stream_with(objects, store, group)
             .reconcile_on(wake_ups)
             .graceful_shutdown_on(stopped(stop.clone()))
@@ -103,16 +102,13 @@ pub(crate) async fn control(
 }
 
 /// Lets go of what belonged to maintenances that are gone, and lets others have their nodes.
-async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>, known: Check) {
+async fn clean_up(context: Arc<Context>, mut departed: UnboundedReceiver<Departure>) {
     while let Some(departure) = departed.next().await {
         context.sweep();
         if let Some(maintenance) = departure {
             context.triggers.wake_node(&maintenance.spec.node_name);
             context.triggers.wake_pending();
         } else {
-            if context.maintenances.is_listed(Group::Medik8s) {
-                known.pass();
-            }
             context.triggers.wake_all();
         }
     }

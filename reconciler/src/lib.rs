@@ -24,6 +24,7 @@ mod machine_watches;
 mod maintenance_watch;
 mod maintenances;
 mod metrics;
+mod node_conditions;
 mod node_leases;
 mod observe;
 mod own_writes;

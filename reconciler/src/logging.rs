@@ -37,11 +37,12 @@ pub(crate) fn tell_configuration(flags: &Flags, replica: &str) {
 
 /// Begins logging. The level is that of this program; the libraries below it say only what is worth a warning.
 pub(crate) fn start(flags: &Flags) {
-    // kube's client repeats as errors what is told here once, with what it means.
+    // kube's client repeats as errors what is told here once, with what it means; its watcher warns of each refusal.
     let client = if flags.log_level >= LevelFilter::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF };
     let filter = Targets::new()
         .with_default(flags.log_level.min(LevelFilter::WARN))
         .with_target("kube_client", client)
+        .with_target("kube_runtime::watcher", client)
         .with_target("nm_reconciler", flags.log_level);
     let lines = match flags.log_format {
         LogFormat::Json => json(io::stderr),
@@ -77,7 +78,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("nm-logging-{}", std::process::id()));
         let lines = json(File::create(&path).unwrap());
         let args = ["nm-reconciler", "--max-unavailable", "10%", "--own-pod", "a/b", "--metrics-addr="];
-        let flags = Flags::read(args.map(OsString::from)).unwrap();
+        let flags = Flags::read(args.map(OsString::from), []).unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             tell_configuration(&flags, "here-1");
         });

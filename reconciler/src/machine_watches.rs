@@ -18,7 +18,7 @@ use nm_shared::pod;
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
-use crate::follow::{News, follow, without_managed_fields};
+use crate::follow::{News, follow, watched, without_managed_fields};
 use crate::triggers::Triggers;
 
 /// Where discovery gave no answer it is asked again, but not sooner.
@@ -99,15 +99,16 @@ impl MachineWatches {
             KubeVirt::Unclear(since) if since.elapsed() < PAUSE => return false,
             KubeVirt::Unknown | KubeVirt::Absent(_) | KubeVirt::Unclear(_) => {}
         }
-        let mut reasons = match std::mem::replace(&mut *kubevirt, KubeVirt::Asked) {
-            KubeVirt::Absent(reasons) => reasons,
-            _ => HashSet::new(),
+        let (mut reasons, told) = match std::mem::replace(&mut *kubevirt, KubeVirt::Asked) {
+            KubeVirt::Absent(reasons) => (reasons, false),
+            KubeVirt::Unclear(_) => (HashSet::new(), true),
+            _ => (HashSet::new(), false),
         };
         reasons.extend(launchers.iter().map(|uid| (*uid).to_owned()));
         let (client, known) = (self.client.clone(), self.kubevirt.clone());
         let (triggers, node) = (self.triggers.clone(), node.to_owned());
         tokio::spawn(async move {
-            let found = discover(&client, reasons).await;
+            let found = discover(&client, reasons, told).await;
             *lock(&known) = found;
             triggers.wake_node(&node);
         });
@@ -117,21 +118,17 @@ impl MachineWatches {
     fn start(&self, node: &str) -> MachineWatch {
         let (machines, writer) = reflector::store();
         let config = watcher::Config::default().labels(&format!("{NODE_LABEL}={node}"));
-        let stream = watcher(Api::<VirtualMachineInstance>::all(self.client.clone()), config)
+        let stream = watched(Api::<VirtualMachineInstance>::all(self.client.clone()), config)
             .modify(without_managed_fields)
-            .default_backoff()
             .reflect(writer);
         let (triggers, node) = (self.triggers.clone(), node.to_owned());
         let task = tokio::spawn(async move {
-            let mut told = false;
             let what = format!("virtualmachineinstances on {node}");
-            follow(&what, stream, |news| match news {
+            follow(&what, None, stream, |news| match news {
                 News::Changed(_) | News::Listed => triggers.wake_node(&node),
-                News::Forbidden(sentence) if !told => {
-                    told = true;
+                News::Forbidden(sentence) => {
                     warn!(node, "virtual machines migrate without source, target and age shown: {sentence}");
                 }
-                News::Forbidden(_) => {}
             })
             .await;
         });
@@ -143,8 +140,8 @@ impl MachineWatches {
     }
 }
 
-/// Asks the API server whether it has virtual machines.
-async fn discover(client: &Client, reasons: HashSet<String>) -> KubeVirt {
+/// Asks the API server whether it has virtual machines. Of failures one after another the first is told.
+async fn discover(client: &Client, reasons: HashSet<String>, told: bool) -> KubeVirt {
     let plural = VirtualMachineInstance::plural(&());
     match client.list_api_group_resources(&VirtualMachineInstance::api_version(&())).await {
         Ok(found) if found.resources.iter().any(|resource| resource.name == plural) => {
@@ -154,7 +151,9 @@ async fn discover(client: &Client, reasons: HashSet<String>) -> KubeVirt {
         Ok(_) => KubeVirt::Absent(reasons),
         Err(kube::Error::Api(status)) if status.code == 404 => KubeVirt::Absent(reasons),
         Err(error) => {
-            warn!(%error, "cannot tell whether the cluster has virtual machines");
+            if !told {
+                warn!(%error, "cannot tell whether the cluster has virtual machines; it will be asked again");
+            }
             KubeVirt::Unclear(Instant::now())
         }
     }

@@ -10,8 +10,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use nm_shared::{Group, Grouped};
 
-use crate::follow::{Interruption, without_managed_fields};
+use crate::follow::{Interruption, watched, without_managed_fields};
 use crate::maintenances::Maintenances;
+use crate::readiness::Check;
 use crate::served_groups::Served;
 
 /// A maintenance that is gone, or, as none, the news that all of a group are known anew and some may have gone meanwhile.
@@ -20,7 +21,8 @@ pub(crate) type Departure = Option<Grouped>;
 /// What a watch tells.
 type Told = watcher::Result<watcher::Event<Grouped>>;
 
-/// The watch, which keeps a store and also tells of those that are gone.
+/// The watch, which keeps a store and also tells of those that are gone. The check, where it has one, holds while it goes
+/// on.
 pub(crate) fn maintenance_watch(
     client: &Client,
     group: Group,
@@ -28,15 +30,15 @@ pub(crate) fn maintenance_watch(
     writer: Writer<Grouped>,
     maintenances: Arc<Maintenances>,
     departures: UnboundedSender<Departure>,
+    check: Option<Check>,
 ) -> impl Stream<Item = watcher::Result<Grouped>> + Send + use<> {
     let api = Api::<Grouped>::all_with(client.clone(), &group);
-    let mut interruption = Interruption::default();
-    let what = format!("nodemaintenances of {}", group.name());
-    while_served(served, move || watcher(api.clone(), watcher::Config::default()).default_backoff())
+    let mut interruption = Interruption::of(format!("nodemaintenances of {}", group.name()), check);
+    while_served(served, move || watched(api.clone(), watcher::Config::default()))
         .modify(without_managed_fields)
         .reflect(writer)
         .inspect(move |event| {
-            interruption.note(&what, event);
+            interruption.note(event);
             let departure = match event {
                 Ok(watcher::Event::Delete(maintenance)) => Some(maintenance.clone()),
                 Ok(watcher::Event::InitDone) => {

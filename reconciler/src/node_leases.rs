@@ -16,8 +16,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
-use crate::follow::{Known, News, follow, without_managed_fields};
+use crate::follow::{Known, News, follow, watched, without_managed_fields};
 use crate::own_writes::OwnWrites;
+use crate::readiness::Check;
 use crate::triggers::Triggers;
 use crate::write_params::{patch_params, post_params};
 
@@ -35,23 +36,21 @@ pub(crate) struct NodeLeases {
 type Created = Arc<Mutex<HashMap<String, Arc<Lease>>>>;
 
 impl NodeLeases {
-    /// Begins to watch. The future runs the watch for ever.
+    /// Begins to watch. The future runs the watch for ever; the check holds while it goes on.
     pub(crate) fn start(
         client: &Client,
         triggers: &Triggers,
+        check: Check,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (leases, writer) = reflector::store();
         let api = Api::<Lease>::namespaced(client.clone(), LEASE_NAMESPACE);
-        let stream = watcher(api, watcher::Config::default())
-            .modify(without_managed_fields)
-            .default_backoff()
-            .reflect(writer);
+        let stream = watched(api, watcher::Config::default()).modify(without_managed_fields).reflect(writer);
         let (sender, known) = watch::channel(Known::Unlisted);
         let triggers = triggers.clone();
         let created = Created::default();
         let untold = created.clone();
         let run = async move {
-            follow("leases on nodes", stream, |news| match news {
+            follow("leases on nodes", Some(check), stream, |news| match news {
                 News::Changed(lease) => {
                     lock(&untold).remove(&lease.name_any());
                     if let Some(node) = node_lease::node(&lease.name_any()) {

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::follow::{Known, News, follow, without_managed_fields};
+use crate::follow::{Known, News, follow, watched, without_managed_fields};
 use crate::triggers::Triggers;
 
 /// The pods of the nodes in maintenance.
@@ -68,24 +68,20 @@ impl PodWatches {
     fn start(&self, node: &str) -> PodWatch {
         let (pods, writer) = reflector::store();
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let stream = watcher(Api::<Pod>::all(self.client.clone()), config)
+        let stream = watched(Api::<Pod>::all(self.client.clone()), config)
             .modify(without_managed_fields)
-            .default_backoff()
             .reflect(writer);
         let (sender, known) = watch::channel(Known::Unlisted);
         let (triggers, node) = (self.triggers.clone(), node.to_owned());
         let task = tokio::spawn(async move {
             let what = format!("pods on {node}");
-            follow(&what, stream, |news| {
+            follow(&what, None, stream, |news| {
                 let next = match news {
                     News::Changed(_) | News::Listed => Known::Listed,
                     News::Forbidden(sentence) => Known::Forbidden(sentence),
                 };
-                let before = sender.send_replace(next.clone());
-                // A refusal that is repeated is no news.
-                if next == Known::Listed || before != next {
-                    triggers.wake_node(&node);
-                }
+                sender.send_replace(next);
+                triggers.wake_node(&node);
             })
             .await;
         });

@@ -15,6 +15,7 @@ use crate::api_requests::ApiRequests;
 use crate::control::control;
 use crate::election::{Candidate, ElectionError};
 use crate::flags::Flags;
+use crate::follow::SILENCE;
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::probes;
@@ -131,6 +132,9 @@ async fn connect(replica: &str) -> Result<Config, StartError> {
     // The client would repeat what a budget or a throttling server refuses with 429, unseen and uncounted: every
     // request here has a retry of its own that knows why.
     config.default_retry = false;
+    // Otherwise a request on a connection that died in silence is waited for until the kernel gives it up.
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     let agent = format!("nm-reconciler/{} ({replica})", env!("CARGO_PKG_VERSION"));
     config.headers.extend(agent.parse().map(|agent| (http::header::USER_AGENT, agent)));
     Ok(config)

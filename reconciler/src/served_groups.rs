@@ -12,7 +12,7 @@ use nm_shared::Group;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::follow::{News, follow, without_managed_fields};
+use crate::follow::{News, follow, watched, without_managed_fields};
 
 /// Whether the cluster has a group, once that is known, and what changes when it does.
 pub(crate) type Served = watch::Receiver<Option<bool>>;
@@ -35,12 +35,11 @@ pub(crate) fn start(client: &Client, group: Group) -> (Served, impl Future<Outpu
 async fn listen(client: Client, group: Group, sender: &watch::Sender<Option<bool>>) {
     let (definitions, writer) = reflector::store();
     let only = watcher::Config::default().fields(&format!("metadata.name={}", group.definition()));
-    let stream = watcher(Api::<CustomResourceDefinition>::all(client), only)
+    let stream = watched(Api::<CustomResourceDefinition>::all(client), only)
         .modify(without_managed_fields)
-        .default_backoff()
         .reflect(writer);
     let name = group.name();
-    follow(&format!("definition of {name}"), stream, |news| match news {
+    follow(&format!("definition of {name}"), None, stream, |news| match news {
         News::Changed(_) | News::Listed => {
             let is_served = definitions.state().iter().any(|definition| group.is_served_by(definition));
             // Who hears of a change begins a watch, or ends one.

@@ -44,6 +44,7 @@ mod output_forms;
 mod plan;
 mod plugin;
 mod program;
+mod readiness;
 mod report;
 mod requests;
 mod rights;

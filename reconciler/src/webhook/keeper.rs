@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::serving_certificate::{Step, Validity, step};
@@ -22,6 +22,7 @@ use super::configuration::Configuration;
 use super::credentials::{CredentialsError, Generation};
 use super::kept::Kept;
 use super::served::{Complaint, Served};
+use crate::follow::watched_object;
 use crate::write_params::{patch_params, post_params};
 
 /// What failed is tried again so soon, unless there is news before.
@@ -255,5 +256,5 @@ fn states<K>(api: &Api<K>, name: &str) -> States<K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    watcher::watch_object(api.clone(), name).default_backoff().boxed()
+    watched_object(api.clone(), name).boxed()
 }

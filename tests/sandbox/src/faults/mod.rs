@@ -3,7 +3,7 @@
 //! A [`Rule`] names requests by what the request log would say of them (a [`Target`]), chooses some of them ([`When`])
 //! and says what happens to those (an [`Action`]): a failure, a delay, a connection that closes before or after the
 //! request took effect, a watch that ends. [`Faults`] is where rules are added and removed while the cluster runs; it
-//! also plays what is no request's fate: open watches that end now, history that is forgotten, statuses that nobody
+//! also plays what is no request's fate: open watches that end now or fall silent, history that is forgotten, statuses that nobody
 //! keeps any more, and nodes whose kubelet is silent.
 //!
 //! A request meets its rules when it is known who asks, and before it is decided whether they may, as in the API
@@ -25,7 +25,8 @@ use serde_json::Value;
 
 pub use failure::Failure;
 pub use frozen::Writers;
-use open_watches::{Allowance, Leash, OpenWatches};
+pub(crate) use open_watches::Allowance;
+use open_watches::{Leash, OpenWatches};
 pub use rule::{Action, Moment, Rule, When};
 pub use target::Target;
 
@@ -110,7 +111,13 @@ impl Faults {
     ///
     /// Their clients may begin again at once; a rule with [`Action::EndWatch`] is for watches to come.
     pub fn end_watches(&self, target: &Target, after: usize) -> usize {
-        self.watches.end(target, after)
+        self.watches.allow(target, Allowance::Events(after))
+    }
+
+    /// Silences the open watches that match, for good: they say nothing more and do not end, not even when their time
+    /// is over, as when whatever stood between lost the connection without a word. Returns how many they are.
+    pub fn mute_watches(&self, target: &Target) -> usize {
+        self.watches.allow(target, Allowance::Nothing)
     }
 
     /// Forgets all past changes: watches and continue tokens that go back further than now are told 410.
@@ -181,7 +188,9 @@ impl Faults {
                     continue;
                 }
                 Action::EndWatch { after } => {
-                    plan.allowance = plan.allowance.or(Some(*after));
+                    if plan.allowance == Allowance::Everything {
+                        plan.allowance = Allowance::Events(*after);
+                    }
                     continue;
                 }
                 Action::Fail(failure, moment) => (End::Refused(failure.refusal(entry)), *moment),

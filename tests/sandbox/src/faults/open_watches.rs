@@ -1,4 +1,4 @@
-//! The watches that are open, so that a test can end them.
+//! The watches that are open, so that a test can end or silence them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,17 @@ use tokio::sync::watch as signal;
 use super::target::Target;
 use crate::request_log::Entry;
 
-/// How many more events a watch may say; none where there is no bound.
-pub(crate) type Allowance = Option<usize>;
+/// What a watch may still say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// Whatever there is.
+    #[default]
+    Everything,
+    /// So many events; then it ends in good order.
+    Events(usize),
+    /// Nothing, and it does not end either.
+    Nothing,
+}
 
 /// The open watches.
 #[derive(Debug, Default)]
@@ -32,15 +41,15 @@ impl OpenWatches {
         Leash { allowance, id, watches: self.clone() }
     }
 
-    /// Lets those that match say so many events more, and no others. Returns how many they are.
-    pub(crate) fn end(&self, target: &Target, after: usize) -> usize {
+    /// Lets those that match say this from now on. Returns how many they are.
+    pub(crate) fn allow(&self, target: &Target, allowance: Allowance) -> usize {
         let open = self.lock();
-        let mut ended = 0;
+        let mut matching = 0;
         for (_, sender) in open.watches.values().filter(|(entry, _)| target.matches(entry)) {
-            sender.send_replace(Some(after));
-            ended += 1;
+            sender.send_replace(allowance);
+            matching += 1;
         }
-        ended
+        matching
     }
 
     /// How many match.

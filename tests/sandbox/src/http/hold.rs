@@ -1,4 +1,5 @@
-//! What holds an open watch: it ends with the server's life, or when somebody says that it has said enough.
+//! What holds an open watch: it ends with the server's life, or when somebody says that it has said enough; and it may
+//! fall silent.
 
 use bytes::Bytes;
 use futures::stream;
@@ -7,6 +8,7 @@ use hyper::body::Frame;
 
 use super::answer::{Body, ConnectionLost};
 use super::serving::{Over, Subscription};
+use crate::faults::Allowance;
 use crate::faults::open_watches::Leash;
 
 /// The events of a watch, for as long as it is let.
@@ -27,14 +29,13 @@ struct Held {
     body: Body,
     leash: Leash,
     life: Subscription,
-    /// How many events more; none where there is no bound.
-    left: Option<usize>,
+    left: Allowance,
 }
 
 impl Held {
     async fn next(&mut self) -> Option<Result<Bytes, ConnectionLost>> {
         loop {
-            if self.left == Some(0) {
+            if self.left == Allowance::Events(0) {
                 return None;
             }
             tokio::select! {
@@ -47,7 +48,7 @@ impl Held {
                 Ok(()) = self.leash.allowance.changed() => {
                     self.left = *self.leash.allowance.borrow_and_update();
                 }
-                frame = self.body.frame() => {
+                frame = self.body.frame(), if self.left != Allowance::Nothing => {
                     return match frame? {
                         Ok(frame) => frame.into_data().ok().map(|bytes| Ok(self.cut(bytes))),
                         Err(lost) => Some(Err(lost)),
@@ -59,7 +60,7 @@ impl Held {
 
     /// As many of the events as are let through; each is a line.
     fn cut(&mut self, bytes: Bytes) -> Bytes {
-        let Some(left) = &mut self.left else {
+        let Allowance::Events(left) = &mut self.left else {
             return bytes;
         };
         let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);

@@ -52,6 +52,7 @@ pub(crate) use serving::Over;
 use serving::Subscription;
 
 use crate::access::{Attributes, User};
+use crate::faults::Allowance;
 use crate::request_log::Entry;
 use crate::resource::SERVICE_ACCOUNTS;
 use crate::store::State;
@@ -91,7 +92,7 @@ impl Api {
         };
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let path = path::parse(head.uri.path());
-        let mut allowance = None;
+        let mut allowance = Allowance::default();
         let answer = match self.access.authenticate(&head.headers) {
             Err(refusal) => Err(refusal),
             Ok(user) => {
