@@ -3,65 +3,24 @@
 //! Everything here is pure: [`findings`] takes [`Facts`] and the time. What could not be learnt is a finding too, never an
 //! "ok".
 
-use std::collections::BTreeSet;
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
+use nm_shared::Grouped;
 use nm_shared::leader_lease::{Tenure, tenure};
-use nm_shared::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::certificate;
 use crate::difference::first_deviation;
 use crate::duration::age;
+use crate::finding::{Finding, Known, fail, ok, unknown, warn};
 use crate::installed::Installed;
-use crate::maintenance::node;
-use crate::manifests;
 use crate::objects::Right;
-use crate::rollout;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
+use crate::{leftovers, manifests, rollout};
 
 /// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
-
-/// A maintenance is ended within seconds; after this time something holds it.
-const ENDS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
-
-/// How many nodes are named.
-const NAMED: usize = 10;
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Grade {
-    /// As it should be.
-    Ok,
-    /// It works, but not for long or not for all; or nobody can tell.
-    Warn,
-    /// It does not work.
-    Fail,
-}
-
-/// What one check found.
-#[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Finding {
-    /// What was looked at.
-    pub(crate) check: &'static str,
-    /// How it is.
-    pub(crate) result: Grade,
-    /// What was found.
-    pub(crate) message: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) remedy: Option<String>,
-}
-
-/// What is known, or why it is not.
-pub(crate) type Known<T> = Result<T, String>;
 
 /// All that is looked at.
 pub(crate) struct Facts {
@@ -83,8 +42,8 @@ pub(crate) struct Facts {
     pub(crate) answer: Known<Answer>,
     /// The nodes.
     pub(crate) nodes: Known<Vec<Value>>,
-    /// The maintenances.
-    pub(crate) maintenances: Known<Vec<NodeMaintenance>>,
+    /// The maintenances of all groups that are served.
+    pub(crate) maintenances: Known<Vec<Grouped>>,
     /// For each command the rights that the caller lacks.
     pub(crate) missing: Vec<(&'static str, Known<Vec<Right>>)>,
 }
@@ -98,8 +57,8 @@ pub(crate) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
     found.push(webhook(facts, now));
     found.push(versions(facts));
     found.extend(facts.missing.iter().map(|(command, missing)| rights(command, missing)));
-    found.push(nodes(facts));
-    found.push(maintenances(facts, now));
+    found.push(leftovers::nodes(&facts.nodes, &facts.maintenances, &facts.kubectl));
+    found.push(leftovers::maintenances(&facts.maintenances, are_served(facts, now), &facts.kubectl, now));
     found
 }
 
@@ -179,6 +138,12 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
             ok(CHECK, format!("{by} leads and renewed its lease {ago} ago"))
         }
         Tenure::Vacant | Tenure::Lapsed => {
+            if let Some(other) = another_serves(facts) {
+                return ok(
+                    CHECK,
+                    format!("none is needed: the medik8s operator (deployment {other}) serves the objects"),
+                );
+            }
             let namespace = facts.installed.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
             fail(
                 CHECK,
@@ -189,17 +154,22 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
     }
 }
 
+/// The medik8s operator's Deployment, where that serves the maintenances and nm-reconciler is not installed.
+fn another_serves(facts: &Facts) -> Option<&str> {
+    let installed = facts.installed.as_ref().ok().filter(|installed| installed.deployment.is_none())?;
+    installed.other_operator.as_deref()
+}
+
+/// Whether somebody begins and ends maintenances.
+fn are_served(facts: &Facts, now: Timestamp) -> bool {
+    let lease = facts.lease.as_ref().ok().and_then(Option::as_ref);
+    matches!(tenure(lease, now), Tenure::Held { .. }) || another_serves(facts).is_some()
+}
+
 fn webhook(facts: &Facts, now: Timestamp) -> Finding {
     const CHECK: &str = "webhook";
-    let configuration = match &facts.configuration {
-        // Whoever may not read it may ask still.
-        Err(_) => None,
-        Ok(None) => {
-            let what = "the API server asks no webhook: mistakes are found only after an object was made";
-            return warn(CHECK, what, INSTALL);
-        }
-        Ok(found) => found.as_ref(),
-    };
+    // Whoever may not read it may ask still; and other installers give it another name.
+    let configuration = facts.configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
     let renew = "its Secret is renewed by nm-reconciler; docs/webhook.md says how to renew it at once";
@@ -213,8 +183,15 @@ fn webhook(facts: &Facts, now: Timestamp) -> Finding {
             format!("it does not answer, so nothing can be started: {why}"),
             "see above whether nm-reconciler runs",
         ),
+        (Ok(Answer::NotAsked), _) if facts.configuration == Ok(None) => {
+            let what = "the API server asks no webhook: mistakes are found only after an object was made";
+            warn(CHECK, what, INSTALL)
+        }
         (Ok(Answer::NotAsked), _) => {
             fail(CHECK, "it has nothing against a node that does not exist", INSTALL)
+        }
+        (Ok(Answer::Anothers(_)), _) if another_serves(facts).is_some() => {
+            ok(CHECK, "that of the medik8s operator answers")
         }
         (Ok(Answer::Anothers(said)), _) => warn(
             CHECK,
@@ -276,109 +253,7 @@ fn rights(command: &str, missing: &Known<Vec<Right>>) -> Finding {
     }
 }
 
-/// Nodes that say they are in maintenance, for which there is no maintenance.
-fn nodes(facts: &Facts) -> Finding {
-    const CHECK: &str = "nodes";
-    let (nodes, maintenances) = match (&facts.nodes, &facts.maintenances) {
-        (Err(why), _) | (_, Err(why)) => return unknown(CHECK, why),
-        (Ok(nodes), Ok(maintenances)) => (nodes, maintenances),
-    };
-    let wanted: BTreeSet<&str> = maintenances.iter().map(node).collect();
-    let name = |found: &Value| found["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let forgotten = nodes.iter().filter(|found| {
-        found["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some()
-            && !wanted.contains(name(found).as_str())
-    });
-    let (drained, marked): (Vec<&Value>, Vec<&Value>) = forgotten.partition(|found| has_drain_taint(found));
-    let list = |nodes: &[&Value]| nodes.iter().take(NAMED).map(|found| name(found)).collect::<Vec<_>>();
-    if let Some(first) = drained.first() {
-        return warn(
-            CHECK,
-            format!(
-                "{} cordoned by a maintenance that is gone: {}",
-                drained.len(),
-                list(&drained).join(", ")
-            ),
-            format!(
-                "`kubectl nm start {0}` and then `kubectl nm stop {0}` gives it back as it was",
-                name(first)
-            ),
-        );
-    }
-    if let Some(first) = marked.first() {
-        return warn(
-            CHECK,
-            format!(
-                "{} with a note of a maintenance that is gone: {}",
-                marked.len(),
-                list(&marked).join(", ")
-            ),
-            format!("`{} annotate node {} {UNDO_ANNOTATION}-`", facts.kubectl, name(first)),
-        );
-    }
-    ok(CHECK, "none is cordoned by a maintenance that is gone")
-}
-
-fn has_drain_taint(found: &Value) -> bool {
-    found["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == DRAIN_TAINT)
-}
-
-/// Maintenances that are being deleted and are not gone.
-fn maintenances(facts: &Facts, now: Timestamp) -> Finding {
-    const CHECK: &str = "maintenances";
-    let maintenances = match &facts.maintenances {
-        Err(why) => return unknown(CHECK, why),
-        Ok(maintenances) => maintenances,
-    };
-    let since = |object: &NodeMaintenance| object.metadata.deletion_timestamp.as_ref().map(|at| at.0);
-    let ending: Vec<&NodeMaintenance> =
-        maintenances.iter().filter(|object| since(object).is_some()).collect();
-    let names = |objects: &[&NodeMaintenance]| {
-        objects.iter().take(NAMED).map(|object| object.name_any()).collect::<Vec<_>>().join(", ")
-    };
-    let led =
-        facts.lease.as_ref().is_ok_and(|lease| matches!(tenure(lease.as_ref(), now), Tenure::Held { .. }));
-    let ours =
-        |object: &&&NodeMaintenance| object.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
-    let waiting: Vec<&NodeMaintenance> = ending.iter().filter(ours).copied().collect();
-    if !waiting.is_empty() && !led {
-        return fail(
-            CHECK,
-            format!("{} wait to be ended, and nobody leads: {}", waiting.len(), names(&waiting)),
-            "get nm-reconciler to run: it gives their nodes back. Do not take the finalizer off: the nodes would stay cordoned",
-        );
-    }
-    let long: Vec<&NodeMaintenance> = ending
-        .into_iter()
-        .filter(|object| since(object).is_some_and(|at| now.duration_since(at) > ENDS_WITHIN))
-        .collect();
-    if let Some(first) = long.first() {
-        return warn(
-            CHECK,
-            format!("{} have been ending for more than 5 minutes: {}", long.len(), names(&long)),
-            format!("`{} get nm {} -o yaml` shows whose finalizers hold it", facts.kubectl, first.name_any()),
-        );
-    }
-    ok(CHECK, format!("{} there, none of which is stuck ending", maintenances.len()))
-}
-
 const INSTALL: &str = "`kubectl nm install` mends that";
-
-fn ok(check: &'static str, message: impl Into<String>) -> Finding {
-    Finding { check, result: Grade::Ok, message: message.into(), remedy: None }
-}
-
-fn warn(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { check, result: Grade::Warn, message: message.into(), remedy: Some(remedy.into()) }
-}
-
-fn fail(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { result: Grade::Fail, ..warn(check, message, remedy) }
-}
-
-fn unknown(check: &'static str, why: &str) -> Finding {
-    Finding { check, result: Grade::Warn, message: format!("nobody can tell: {why}"), remedy: None }
-}
 
 #[cfg(test)]
 #[path = "checkup_tests.rs"]

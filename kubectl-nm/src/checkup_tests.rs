@@ -1,7 +1,9 @@
 use kube::core::ObjectMeta;
-use nm_shared::NodeMaintenanceSpec;
+use nm_shared::names::{DRAIN_TAINT, FINALIZER, KUBEVIRT_DRAIN_TAINT, UNDO_ANNOTATION};
+use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec};
 
 use super::*;
+use crate::finding::Grade;
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -76,6 +78,42 @@ fn where_all_is_well_nothing_else_is_said() {
     check("leader", Grade::Ok, "pod-a leads and renewed its lease 4s ago", |_| {});
 }
 
+/// What is said of a healthy cluster in which something is otherwise.
+fn said(change: impl FnOnce(&mut Facts)) -> Vec<(&'static str, Grade, String)> {
+    let mut facts = healthy();
+    change(&mut facts);
+    findings(&facts, now()).into_iter().map(|found| (found.check, found.result, found.message)).collect()
+}
+
+#[test]
+fn an_installation_by_the_operator_lifecycle_manager_is_whole_too() {
+    // It gives the webhook's configuration a name of its own making.
+    let found = said(|facts| facts.configuration = Ok(None));
+    assert!(found.iter().all(|(_, result, _)| *result == Grade::Ok), "{found:#?}");
+    assert!(found.contains(&("webhook", Grade::Ok, "it answers".into())), "{found:#?}");
+}
+
+#[test]
+fn where_the_medik8s_operator_serves_nothing_fails() {
+    let found = said(|facts| {
+        facts.installed = Ok(Installed {
+            namespace: "ns".into(),
+            deployment: None,
+            other_operator: Some("nmo/node-maintenance-operator".into()),
+        });
+        (facts.lease, facts.configuration) = (Ok(None), Ok(None));
+        facts.answer = Ok(Answer::Anothers("admission webhook \"vnodemaintenance.kb.io\" denied".into()));
+        facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
+    });
+    let wrong: Vec<_> = found.iter().filter(|(_, result, _)| *result != Grade::Ok).collect();
+    assert!(
+        matches!(wrong[..], [("reconciler", Grade::Warn, said)] if said.contains("serves the objects")),
+        "{wrong:#?}"
+    );
+    let leader = found.iter().find(|(check, ..)| *check == "leader").unwrap();
+    assert!(leader.2.contains("nmo/node-maintenance-operator"), "{leader:?}");
+}
+
 #[test]
 fn a_definition_of_another_version_is_told_by_its_field() {
     check("definition", Grade::Fail, "not defined", |facts| facts.definition = Ok(None));
@@ -119,7 +157,9 @@ fn a_webhook_that_does_not_answer_is_told_from_one_that_nobody_asks() {
     let failed = || Ok(Answer::Failed("x509: unknown authority".into()));
     check("webhook", Grade::Fail, "x509: unknown authority", |facts| facts.answer = failed());
     check("webhook", Grade::Fail, "nothing against", |facts| facts.answer = Ok(Answer::NotAsked));
-    check("webhook", Grade::Warn, "no webhook", |facts| facts.configuration = Ok(None));
+    check("webhook", Grade::Warn, "no webhook", |facts| {
+        (facts.configuration, facts.answer) = (Ok(None), Ok(Answer::NotAsked));
+    });
     check("webhook", Grade::Warn, "kb.io", |facts| facts.answer = Ok(Answer::Anothers("vnm.kb.io".into())));
     check("webhook", Grade::Ok, "it answers", |facts| facts.configuration = Err("forbidden".into()));
 }
@@ -160,32 +200,58 @@ fn a_missing_right_is_named_with_the_command_that_needs_it() {
 
 #[test]
 fn what_a_maintenance_left_behind_is_told_with_its_way_back() {
-    let node = |name: &str, taints: Value| json!({"metadata": {"name": name, "annotations": {UNDO_ANNOTATION: "{}"}}, "spec": {"taints": taints}});
-    let drained = || node("n1", json!([{"key": DRAIN_TAINT, "effect": "NoSchedule"}]));
-    check("nodes", Grade::Warn, "1 cordoned by a maintenance that is gone: n1", |facts| {
-        facts.nodes = Ok(vec![drained()]);
+    let node = |name: &str, spec: Value| json!({"metadata": {"name": name, "annotations": {UNDO_ANNOTATION: "{}"}}, "spec": spec});
+    let drained = |taint: &str| {
+        node("n1", json!({"unschedulable": true, "taints": [{"key": taint, "effect": "NoSchedule"}]}))
+    };
+    for taint in [DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT] {
+        check("nodes", Grade::Warn, "1 cordoned by a maintenance that is gone: n1", |facts| {
+            facts.nodes = Ok(vec![drained(taint)]);
+        });
+    }
+    check("nodes", Grade::Warn, "1 cordoned, with a note of a maintenance that is gone: n2", |facts| {
+        facts.nodes = Ok(vec![node("n2", json!({"unschedulable": true})), node("n3", json!({}))]);
     });
-    check("nodes", Grade::Warn, "a note of a maintenance that is gone: n2", |facts| {
-        facts.nodes = Ok(vec![node("n2", json!([]))]);
+    check("nodes", Grade::Warn, "1 with a note of a maintenance that is gone: n2", |facts| {
+        facts.nodes = Ok(vec![node("n2", json!({}))]);
     });
-    check("nodes", Grade::Ok, "none", |facts| {
-        facts.nodes = Ok(vec![drained()]);
-        facts.maintenances = Ok(vec![ending(&[], NOW)]);
-    });
+    for group in Group::ALL {
+        check("nodes", Grade::Ok, "none", |facts| {
+            facts.nodes = Ok(vec![drained(group.drain_taint())]);
+            facts.maintenances = Ok(vec![Grouped { group, ..ending(&[], NOW) }]);
+        });
+    }
+}
+
+#[test]
+fn the_record_of_a_cordon_is_never_to_be_thrown_away_alone() {
+    for spec in [
+        json!({"unschedulable": true}),
+        json!({"taints": [{"key": DRAIN_TAINT, "effect": "NoSchedule"}]}),
+        json!({"taints": [{"key": KUBEVIRT_DRAIN_TAINT, "effect": "NoSchedule"}]}),
+    ] {
+        let mut facts = healthy();
+        facts.nodes = Ok(vec![
+            json!({"metadata": {"name": "n1", "annotations": {UNDO_ANNOTATION: "{}"}}, "spec": spec}),
+        ]);
+        let found = findings(&facts, now()).into_iter().find(|found| found.check == "nodes").unwrap();
+        let remedy = found.remedy.unwrap();
+        assert!(!remedy.contains("annotate") || remedy.contains("uncordon n1 && "), "{spec}: {remedy}");
+    }
 }
 
 /// A maintenance of n1 that is being deleted.
-fn ending(finalizers: &[&str], since: &str) -> NodeMaintenance {
+fn ending(finalizers: &[&str], since: &str) -> Grouped {
     let spec = NodeMaintenanceSpec { node_name: "n1".into(), ..NodeMaintenanceSpec::default() };
-    let mut object = NodeMaintenance::new("n1", spec);
-    object.metadata = ObjectMeta {
+    let mut maintenance = NodeMaintenance::new("n1", spec);
+    maintenance.metadata = ObjectMeta {
         deletion_timestamp: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
             since.parse().unwrap(),
         )),
         finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
-        ..object.metadata
+        ..maintenance.metadata
     };
-    object
+    Grouped { group: Group::default(), maintenance }
 }
 
 #[test]

@@ -18,6 +18,15 @@ pub(crate) enum SetupError {
         wanted: String,
     },
 
+    /// It is to be removed from another namespace than the one that it is in.
+    #[error("error: nm-reconciler is not installed in namespace \"{wanted}\", but in \"{there}\"")]
+    NotThere {
+        /// Where it is.
+        there: String,
+        /// Where it was to be.
+        wanted: String,
+    },
+
     /// The namespace for nm-reconciler is that of the leases.
     #[error("error: the namespace \"{0}\" is for the leases on nodes, nm-reconciler needs another")]
     LeaseNamespace(String),
@@ -53,6 +62,10 @@ pub(crate) enum SetupError {
     #[error("error: {} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InUse(Vec<String>),
 
+    /// Maintenances that were begun after nm-reconciler was removed.
+    #[error("error: {} in maintenance since nm-reconciler was removed: {}", are(.0.len()), .0.join(", "))]
+    BegunMeanwhile(Vec<String>),
+
     /// Maintenances that do not end.
     #[error("error: not gone after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone {
@@ -74,6 +87,7 @@ impl SetupError {
             Self::Elsewhere { there, .. } => format!(
                 "`kubectl nm install -n {there}` changes it there; `kubectl nm uninstall` removes it first"
             ),
+            Self::NotThere { there, .. } => format!("`kubectl nm uninstall -n {there}` removes it"),
             Self::OtherOperator(_) => String::from(
                 "scale it to 0 or remove it, but not its CRD: docs/from-nmo.md says how, and what happens to its maintenances",
             ),
@@ -90,6 +104,10 @@ impl SetupError {
             Self::InUse(_) => {
                 String::from("nothing was changed; --stop-all ends them first, which gives their nodes back")
             }
+            Self::BegunMeanwhile(_) => String::from(
+                "the definition of NodeMaintenance stays: `kubectl nm install` has them served again, then \
+                 `kubectl nm uninstall --stop-all` gives the nodes back first",
+            ),
             Self::NotGone { .. } => String::from(
                 "`kubectl nm doctor` tells whether nm-reconciler runs; the same command goes on, --timeout waits longer",
             ),

@@ -8,13 +8,18 @@ use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nm_shared::NodeMaintenance;
 use nm_shared::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
+use nm_shared::{Group, NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::older_groups;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::webhook;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
+
+use crate::configuration;
+use crate::older_groups::{in_phase, start_of};
 
 /// What the doctor says of a check: result and message.
 fn said(outcome: &Outcome, check: &str) -> (String, String) {
@@ -91,6 +96,34 @@ async fn a_maintenance_whose_finalizer_nobody_serves_fails() {
     assert_eq!(found.code, Some(1));
     let message = "1 wait to be ended, and nobody leads: held";
     assert_eq!(said(&found, "maintenances"), ("fail".into(), message.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maintenance_of_an_older_group_is_no_leftover_and_what_it_leaves_has_a_way_back() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let (group, node) = (Group::Kubevirt, cluster.nodes().await[0].clone());
+    let before = configuration(&cluster.node(&node).await);
+    older_groups::install(&cluster.client, group).await;
+    let reconciler = Reconciler::start(&cluster);
+    start_of(&cluster, group, "older", &node).await;
+    in_phase(&cluster, group, "older", Phase::Succeeded).await;
+    let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    assert_eq!(said(&found, "nodes"), ("ok".into(), "none is cordoned by a maintenance that is gone".into()));
+    assert_eq!(said(&found, "maintenances").1, "1 there, none of which is stuck ending");
+
+    reconciler.crash().await;
+    let api = older_groups::maintenances(&cluster.client, group);
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("older", &PatchParams::default(), &free).await.unwrap();
+    api.delete("older", &DeleteParams::default()).await.unwrap();
+    let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    let leftover = format!("1 cordoned by a maintenance that is gone: {node}");
+    assert_eq!(said(&found, "nodes"), ("warn".into(), leftover));
+    // As it is advised.
+    let _reconciler = Reconciler::start(&cluster);
+    let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
+    let _ = plugin(&cluster, &["stop", &node, "--wait"]).await.ok();
+    assert_eq!(configuration(&cluster.node(&node).await), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,6 @@
 //! `kubectl nm install`, `uninstall` and `version`: what they print, what is in the cluster then, and what is not.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -9,12 +8,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_shared::names::WEBHOOK;
+use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::older_groups;
 use nm_tests::programs::{plugin, plugin_of};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use nm_tests::{manifests, webhook};
 use serde_json::{Value, json};
+
+use crate::older_groups::{in_phase, start_of};
 
 const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
 
@@ -159,7 +162,14 @@ async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
     let elsewhere = plugin(&cluster, &["install", "-n", "other", "--image", IMAGE]).await;
     let complaint = "error: nm-reconciler is installed in namespace \"operators\", and moving it to \"other\" is no upgrade\n";
     assert!(elsewhere.code == Some(1) && elsewhere.stderr.starts_with(complaint), "{elsewhere:?}");
-    let removed = plugin(&cluster, &["uninstall", "-y"]).await.ok();
+    let elsewhere = plugin(&cluster, &["uninstall", "-n", "other", "-y"]).await;
+    elsewhere.expect(
+        1,
+        "",
+        "error: nm-reconciler is not installed in namespace \"other\", but in \"operators\"\n\
+         hint: `kubectl nm uninstall -n operators` removes it\n",
+    );
+    let removed = plugin(&cluster, &["uninstall", "-n", "operators", "-y"]).await.ok();
     assert!(removed.stdout.contains("deployment.apps/nm-reconciler deleted\n"), "{removed:?}");
     let labels = namespaces.get("operators").await.unwrap().metadata.labels.unwrap_or_default();
     assert!(!labels.keys().any(|label| label.contains("pod-security")), "{labels:?}");
@@ -190,6 +200,22 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
     plugin(&cluster, &["uninstall"]).await.expect(0, "", "nm-reconciler is not installed.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_in_maintenance_by_an_older_group_are_given_back_first_too() {
+    let (cluster, _reconciler) = installed().await;
+    let (group, node) = (Group::Kubevirt, cluster.nodes().await[0].clone());
+    older_groups::install(&cluster.client, group).await;
+    start_of(&cluster, group, "older", &node).await;
+    in_phase(&cluster, group, "older", Phase::Succeeded).await;
+    let refused = plugin(&cluster, &["uninstall", "-y"]).await;
+    let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
+    refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
+    let _ = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
+    let left = older_groups::maintenances(&cluster.client, group).list(&ListParams::default()).await.unwrap();
+    assert!(left.items.is_empty(), "{left:?}");
+    assert_eq!(cluster.node(&node).await.spec.unwrap().unschedulable, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,7 +263,8 @@ async fn without_rights_the_one_that_is_missing_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_cluster_the_error_is_clear_and_comes_at_once() {
+async fn without_a_cluster_the_error_is_clear() {
+    let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
     let kubeconfig = tempfile::NamedTempFile::new().unwrap();
     // A port that was free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -247,15 +274,13 @@ async fn without_a_cluster_the_error_is_clear_and_comes_at_once() {
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
     std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
     for args in [&["install"][..], &["uninstall"], &["doctor"], &["gather"], &["version"]] {
-        let begun = Instant::now();
         let failed = plugin_of(kubeconfig.path(), args).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{args:?}");
-        assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""), "{args:?}");
+        let known = if args == ["version"] { own.as_str() } else { "" };
+        assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), known), "{args:?}");
         let complaint = format!("The connection to the server https://{address} was refused - ");
         assert!(failed.stderr.starts_with(&complaint), "{failed:?}");
     }
     let nowhere = Path::new("/nowhere/kubeconfig");
-    let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
     plugin_of(nowhere, &["version", "--client"]).await.expect(0, &own, "");
     let rehearsed = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
     rehearsed.expect(0, &(names().join("\n") + "\n"), "");

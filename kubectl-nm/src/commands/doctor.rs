@@ -9,17 +9,18 @@ use nm_shared::leader_lease;
 use nm_shared::names::WEBHOOK_CONFIGURATION;
 use serde_json::{Value, json};
 
-use crate::checkup::{Facts, Finding, Grade, Known, findings};
+use crate::checkup::{Facts, findings};
 use crate::cluster::{AT_ONCE, Cluster};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::finding::{Finding, Grade, Known};
 use crate::format::{self, Form};
 use crate::installed::Installed;
 use crate::needs::needs;
 use crate::objects::{self, Right};
 use crate::output::Output;
 use crate::text::{Line, Style};
-use crate::{manifests, progress, webhook};
+use crate::{every_group, manifests, progress, webhook};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +102,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         objects::get(cluster, &configuration),
         webhook::ask(cluster),
         objects::list(cluster, ("v1", "Node"), None, &all),
-        cluster.maintenances(),
+        every_group::maintenances(cluster),
         missing_rights(cluster),
     );
     let lease = known(lease).and_then(|found| {
@@ -118,10 +119,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         configuration: known(configuration),
         answer: known(answer),
         nodes: known(nodes),
-        maintenances: match maintenances {
-            Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
-            other => known(other),
-        },
+        maintenances: known(maintenances),
         missing,
     })
 }

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kube::ResourceExt;
 use nm_shared::names::WEBHOOK;
-use nm_shared::{NodeMaintenance, leader_lease};
+use nm_shared::{Grouped, leader_lease};
 use serde_json::{Value, json};
 
 use crate::cluster::{AT_ONCE, Cluster, Deletion};
@@ -24,7 +23,7 @@ use crate::node_name::distinct;
 use crate::output::Output;
 use crate::setup_error::SetupError;
 use crate::text::Line;
-use crate::{duration, format, objects, progress};
+use crate::{duration, every_group, format, objects, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,20 +73,28 @@ pub(crate) async fn run(
         return Ok(Exit::Done);
     }
     if !found.maintenances.is_empty() && !args.stop_all {
-        return Err(in_use(&found.maintenances));
+        return Err(SetupError::InUse(nodes(&found.maintenances)).into());
     }
-    for maintenance in &found.maintenances {
-        out.talk(&Line::new(format!("node/{} is in maintenance and will be given back", node(maintenance))));
+    for object in &found.maintenances {
+        out.talk(&Line::new(format!("node/{} is in maintenance and will be given back", node(object))));
     }
     let question = format!("Remove nm-reconciler from namespace {} and its objects", found.namespace);
     confirm_this(&question, args.yes, out)?;
-    stop(found.maintenances, args.timeout, cluster, out).await?;
+    if args.stop_all {
+        stop_all(args.timeout, cluster, out).await?;
+    } else {
+        // Somebody may have begun one while a person thought about it.
+        let there = every_group::maintenances(cluster).await?;
+        if !there.is_empty() {
+            return Err(SetupError::InUse(nodes(&there)).into());
+        }
+    }
     for object in &found.objects {
         if object["kind"] == "CustomResourceDefinition" {
-            // Somebody may have begun one meanwhile; it would never end.
-            let late = maintenances(cluster).await?;
+            // Nobody is left who would end one that was begun meanwhile; without its definition it would never be.
+            let late = every_group::maintenances(cluster).await?;
             if !late.is_empty() {
-                return Err(in_use(&late));
+                return Err(SetupError::BegunMeanwhile(nodes(&late)).into());
             }
         }
         remove(object, args.timeout, cluster, out).await?;
@@ -102,7 +109,7 @@ pub(crate) async fn run(
 struct Found {
     namespace: String,
     objects: Vec<Value>,
-    maintenances: Vec<NodeMaintenance>,
+    maintenances: Vec<Grouped>,
     notes: Vec<Line>,
 }
 
@@ -111,6 +118,10 @@ async fn look(namespace: Option<&str>, cluster: &Cluster) -> Result<Found, Error
     if let Some(deployment) = installed.by_olm() {
         return Err(SetupError::ManagedByOlm(deployment).into());
     }
+    if let Some(wanted) = namespace.filter(|wanted| *wanted != installed.namespace) {
+        let there = installed.namespace;
+        return Err(SetupError::NotThere { there, wanted: wanted.to_owned() }.into());
+    }
     let settings = Settings { namespace: Some(installed.namespace.clone()), ..Settings::default() };
     let existing: Vec<Value> = stream::iter(manifests::objects(&settings))
         .map(async |object| objects::get(cluster, &object).await)
@@ -118,7 +129,7 @@ async fn look(namespace: Option<&str>, cluster: &Cluster) -> Result<Found, Error
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
-    let maintenances = maintenances(cluster).await?;
+    let maintenances = every_group::maintenances(cluster).await?;
     let (objects, notes) = choose(existing, &installed);
     Ok(Found { namespace: installed.namespace, objects, maintenances, notes })
 }
@@ -129,22 +140,16 @@ fn choose(existing: Vec<Value>, installed: &Installed) -> (Vec<Value>, Vec<Line>
     let (own, mut chosen): (Vec<Value>, Vec<Value>) =
         existing.into_iter().rev().partition(manifests::is_about_own_namespace);
     chosen.retain(|object| {
-        let shared = object["kind"] == "CustomResourceDefinition" && installed.other_operator.is_some();
-        if shared {
-            notes.push(Line::new(format!("{} stays: the medik8s operator uses it", format::name(object))));
-        }
-        if manifests::is_lease_namespace(object) {
-            notes.push(Line::new(format!("{} stays: other operators use it", format::name(object))));
-        }
-        !shared && !manifests::is_lease_namespace(object)
+        let why = stays(object, installed);
+        notes.extend(why.map(|why| Line::new(format!("{} stays: {why}", format::name(object)))));
+        why.is_none()
     });
     if chosen.is_empty() && own.is_empty() {
         return (Vec::new(), Vec::new());
     }
     let before_definition =
         chosen.iter().position(|object| object["kind"] == "CustomResourceDefinition").unwrap_or(chosen.len());
-    let goes = |object: &Value| object["kind"] != "Namespace" || manifests::is_ours(object);
-    let (own, kept): (Vec<Value>, Vec<Value>) = own.into_iter().partition(goes);
+    let (own, kept): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
     notes.extend(
         kept.iter().map(|object| Line::new(format!("{} stays: it is not ours", format::name(object)))),
     );
@@ -156,57 +161,49 @@ fn choose(existing: Vec<Value>, installed: &Installed) -> (Vec<Value>, Vec<Line>
     (chosen, notes)
 }
 
+/// Why an object that is called as ours is does not go; nothing if it does. The definition and the leases' namespace are
+/// known by their names, which all operators share; everything else of ours bears our label.
+fn stays(object: &Value, installed: &Installed) -> Option<&'static str> {
+    if object["kind"] == "CustomResourceDefinition" {
+        return installed.other_operator.as_ref().map(|_| "the medik8s operator uses it");
+    }
+    if manifests::is_lease_namespace(object) {
+        return Some("other operators use it");
+    }
+    (!manifests::is_ours(object)).then_some("it is not ours")
+}
+
 /// What nm-reconciler makes in its namespace, which otherwise goes with that.
 fn made_at_work(namespace: &str) -> [Value; 2] {
     let object = |version: &str, kind: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]
 }
 
-/// All maintenances; none where nobody knows what that is.
-async fn maintenances(cluster: &Cluster) -> Result<Vec<NodeMaintenance>, Error> {
-    match cluster.maintenances().await {
-        Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
-        found => found,
-    }
-}
-
-fn in_use(maintenances: &[NodeMaintenance]) -> Error {
+/// The nodes that are in maintenance, each once.
+fn nodes(maintenances: &[Grouped]) -> Vec<String> {
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
-    SetupError::InUse(distinct(&nodes)).into()
+    distinct(&nodes)
 }
 
-/// Ends all maintenances and waits until they are gone.
-async fn stop(
-    maintenances: Vec<NodeMaintenance>,
-    timeout: Duration,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<(), Error> {
-    if maintenances.is_empty() {
-        return Ok(());
-    }
-    stream::iter(&maintenances)
-        .map(async |object| {
-            let uid = object.uid().unwrap_or_default();
-            cluster.delete(&object.name_any(), &uid).await.map(drop)
-        })
-        .buffered(AT_ONCE)
-        .try_collect::<()>()
-        .await?;
-    let left = RefCell::new(maintenances);
+/// Ends all maintenances, also those that begin meanwhile, and waits until they are gone.
+async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
+    let left = RefCell::new(Vec::new());
     let gone = async {
         loop {
-            let now = self::maintenances(cluster).await?;
-            let done = now.is_empty();
-            left.replace(now);
-            if done {
+            let there = every_group::maintenances(cluster).await?;
+            left.replace(nodes(&there));
+            if there.is_empty() {
                 return Ok(());
             }
+            stream::iter(there.iter().filter(|object| object.metadata.deletion_timestamp.is_none()))
+                .map(async |object| every_group::end(cluster, object).await)
+                .buffered(AT_ONCE)
+                .try_collect::<()>()
+                .await?;
             tokio::time::sleep(LOOK).await;
         }
     };
-    let names =
-        || -> Vec<String> { left.borrow().iter().map(|object| format!("node/{}", node(object))).collect() };
+    let names = || -> Vec<String> { left.borrow().iter().map(|node| format!("node/{node}")).collect() };
     let waiting = || format!("waiting until these are given back: {}", names().join(", "));
     match progress::during(out, waiting, Box::pin(progress::within(timeout, gone))).await {
         Some(ended) => ended,
@@ -232,62 +229,5 @@ async fn remove(object: &Value, timeout: Duration, cluster: &Cluster, out: &mut 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(objects: &[Value]) -> Vec<String> {
-        objects.iter().map(format::name).collect()
-    }
-
-    fn installed(other_operator: Option<&str>) -> Installed {
-        Installed {
-            namespace: manifests::NAMESPACE.into(),
-            other_operator: other_operator.map(str::to_owned),
-            ..Installed::default()
-        }
-    }
-
-    #[test]
-    fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
-        let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None));
-        let chosen = names(&chosen);
-        let crd = "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io";
-        assert_eq!(chosen[chosen.len() - 2..], ["namespace/node-maintenance", crd]);
-        let at = |wanted: &str| chosen.iter().position(|name| name == wanted).unwrap();
-        assert!(
-            at("deployment.apps/nm-reconciler") < at("clusterrole.rbac.authorization.k8s.io/nm-reconciler")
-        );
-        assert!(!chosen.contains(&"namespace/medik8s-leases".to_owned()), "{chosen:?}");
-        assert_eq!(notes.len(), 1);
-        assert_eq!(choose(Vec::new(), &installed(None)), (Vec::new(), Vec::new()));
-    }
-
-    #[test]
-    fn what_belongs_to_others_stays() {
-        let mut objects = manifests::objects(&Settings::default());
-        for object in &mut objects {
-            if object["kind"] == "Namespace" {
-                object["metadata"]["labels"] = Value::Null;
-            }
-        }
-        let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")));
-        let chosen = names(&chosen);
-        assert!(
-            !chosen.iter().any(|name| name.starts_with("namespace/") || name.starts_with("customresource"))
-        );
-        assert_eq!(notes.len(), 3, "{notes:?}");
-        assert!(chosen.contains(&"secret/nm-reconciler-webhook".to_owned()));
-        assert!(chosen.contains(&"lease.coordination.k8s.io/nm-reconciler".to_owned()));
-        assert!(chosen.contains(&"resourcequota/nm-reconciler".to_owned()));
-    }
-
-    #[test]
-    fn only_a_namespace_of_others_is_left_alone() {
-        // The leases' namespace is none of ours, and nothing is left of it alone to be removed.
-        let leases: Vec<Value> = manifests::objects(&Settings::default())
-            .into_iter()
-            .filter(manifests::is_lease_namespace)
-            .collect();
-        assert_eq!(choose(leases, &installed(None)), (Vec::new(), Vec::new()));
-    }
-}
+#[path = "uninstall_tests.rs"]
+mod tests;

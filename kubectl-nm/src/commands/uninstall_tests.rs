@@ -1,0 +1,129 @@
+//! What goes, what stays, and what keeps everything where it is.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::cluster::tests::{cluster, failure};
+use crate::output::captured::output;
+
+fn names(objects: &[Value]) -> Vec<String> {
+    objects.iter().map(format::name).collect()
+}
+
+fn installed(other_operator: Option<&str>) -> Installed {
+    Installed {
+        namespace: manifests::NAMESPACE.into(),
+        other_operator: other_operator.map(str::to_owned),
+        ..Installed::default()
+    }
+}
+
+#[test]
+fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
+    let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None));
+    let chosen = names(&chosen);
+    let crd = "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io";
+    assert_eq!(chosen[chosen.len() - 2..], ["namespace/node-maintenance", crd]);
+    let at = |wanted: &str| chosen.iter().position(|name| name == wanted).unwrap();
+    assert!(at("deployment.apps/nm-reconciler") < at("clusterrole.rbac.authorization.k8s.io/nm-reconciler"));
+    assert!(!chosen.contains(&"namespace/medik8s-leases".to_owned()), "{chosen:?}");
+    assert_eq!(notes.len(), 1);
+    assert_eq!(choose(Vec::new(), &installed(None)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn what_belongs_to_others_stays() {
+    let mut objects = manifests::objects(&Settings::default());
+    for object in &mut objects {
+        if object["kind"] == "Namespace" {
+            object["metadata"]["labels"] = Value::Null;
+        }
+    }
+    let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")));
+    let chosen = names(&chosen);
+    assert!(!chosen.iter().any(|name| name.starts_with("namespace/") || name.starts_with("customresource")));
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert!(chosen.contains(&"secret/nm-reconciler-webhook".to_owned()));
+    assert!(chosen.contains(&"lease.coordination.k8s.io/nm-reconciler".to_owned()));
+    assert!(chosen.contains(&"resourcequota/nm-reconciler".to_owned()));
+}
+
+#[test]
+fn only_a_namespace_of_others_is_left_alone() {
+    // The leases' namespace is none of ours, and nothing is left of it alone to be removed.
+    let leases: Vec<Value> =
+        manifests::objects(&Settings::default()).into_iter().filter(manifests::is_lease_namespace).collect();
+    assert_eq!(choose(leases, &installed(None)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn what_only_has_the_name_of_ours_stays() {
+    let theirs = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "nm-reconciler"}});
+    let (chosen, notes) = choose(vec![theirs.clone()], &installed(None));
+    assert_eq!(chosen, Vec::<Value>::new());
+    assert!(notes.is_empty(), "there is nothing to tell of: {notes:?}");
+    let mut ours = manifests::objects(&Settings::default());
+    let role = ours.iter_mut().find(|object| format::name(object) == format::name(&theirs)).unwrap();
+    *role = theirs.clone();
+    let (chosen, notes) = choose(ours, &installed(None));
+    assert!(!names(&chosen).contains(&format::name(&theirs)));
+    let note = format!("{} stays: it is not ours", format::name(&theirs));
+    assert!(notes.iter().any(|line| line.to_string() == note), "{notes:?}");
+}
+
+/// Runs the command on a cluster with the program and its definition, in which a maintenance is there from the list of
+/// that number on, and returns what came of it and what was deleted.
+async fn uninstalled_with_one_from(list: usize) -> (Error, Vec<String>) {
+    let lists = Mutex::new(0);
+    let answer = move |method: &str, path: &str| match (method, path.rsplit('/').next().unwrap_or_default()) {
+        ("DELETE", _) => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        }
+        (_, "deployments") => items(&[object("Deployment")]),
+        (_, "nodemaintenances") => {
+            let mut lists = lists.lock().unwrap();
+            *lists += 1;
+            let one = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "n1", "uid": "u"}, "spec": {"nodeName": "n1"}});
+            if *lists < list { items(&[]) } else { items(&[one]) }
+        }
+        (_, "nm-reconciler") if path.contains("/deployments/") => (200, object("Deployment")),
+        (_, "nodemaintenances.nodemaintenance.medik8s.io") => (200, manifests::definition()),
+        _ => failure(404, "NotFound", "x"),
+    };
+    let (cluster, requests) = cluster(answer);
+    let args = UninstallArgs { stop_all: false, yes: true, timeout: Duration::from_secs(1) };
+    let error = run(args, None, &cluster, &mut output().0).await.unwrap_err();
+    let deleted =
+        requests.lock().unwrap().iter().filter(|request| request.starts_with("DELETE")).cloned().collect();
+    (error, deleted)
+}
+
+fn object(kind: &str) -> Value {
+    manifests::objects(&Settings::default()).into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+fn items(items: &[Value]) -> (u16, Value) {
+    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+}
+
+#[tokio::test]
+async fn a_maintenance_that_begins_while_a_person_decides_keeps_everything_where_it_is() {
+    for list in [1, 2] {
+        let (error, deleted) = uninstalled_with_one_from(list).await;
+        assert_eq!(error.to_string(), "error: 1 node is in maintenance: n1");
+        assert!(error.hint().unwrap().starts_with("nothing was changed; --stop-all "));
+        assert_eq!(deleted, Vec::<String>::new(), "there from list {list}");
+    }
+}
+
+#[tokio::test]
+async fn a_maintenance_that_begins_after_that_keeps_the_definition_and_says_how_it_ends() {
+    let (error, deleted) = uninstalled_with_one_from(3).await;
+    assert_eq!(error.to_string(), "error: 1 node is in maintenance since nm-reconciler was removed: n1");
+    let hint = error.hint().unwrap();
+    assert!(!hint.contains("nothing was changed") && hint.contains("`kubectl nm install`"), "{hint}");
+    assert!(deleted.iter().any(|request| request.ends_with("/deployments/nm-reconciler")), "{deleted:?}");
+    assert!(!deleted.iter().any(|request| request.contains("customresourcedefinitions")), "{deleted:?}");
+}
