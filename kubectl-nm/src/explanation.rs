@@ -1,7 +1,8 @@
 //! Why a maintenance does not get on: each cause with what it concerns, since when, and the command that would free it.
 //!
 //! All of it is read from the object, which the reconciler keeps current, so nobody needs a right on nodes or pods to
-//! understand what holds them up. Pods that the same thing holds are one cause.
+//! understand what holds them up; whether somebody keeps it current is what the leader's lease tells those who may see it.
+//! Pods that the same thing holds are one cause.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -9,6 +10,7 @@ use nm_shared::condition::ConditionReason;
 use nm_shared::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::{BlockedPod, NodeMaintenance, node_lease};
 
+use crate::leadership::Leadership;
 use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, node, status};
 use crate::remedy::{self, Case, Remedy, quoted};
 
@@ -48,6 +50,20 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
     causes.extend(of_pods(maintenance, kubectl));
     causes
+}
+
+/// What it comes to that nobody works on a maintenance any more, which its status cannot tell; nothing where that would not
+/// be felt, or is told already.
+pub(crate) fn abandoned(
+    maintenance: &NodeMaintenance,
+    leadership: Leadership,
+    kubectl: &str,
+    now: Timestamp,
+) -> Option<Cause> {
+    let Leadership::Lapsed(since) = leadership else { return None };
+    let is_felt =
+        matches!(Standing::of(maintenance), Standing::Pending | Standing::Running | Standing::Failed);
+    is_felt.then(|| no_reconciler("No reconciler leads, so nobody works on it.", since, kubectl, now))
 }
 
 /// How many pods are held beyond those that the status lists.

@@ -31,6 +31,7 @@ mod follow;
 mod format;
 mod installed;
 mod interrupt;
+mod leadership;
 mod leftovers;
 mod live;
 mod maintenance;
@@ -99,11 +100,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn execute(cli: Cli) -> Exit {
     let mut out = Output::of_this_process(cli.color);
     let has_goal = cli.command.has_goal();
-    let ended = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::Runtime)
-        .and_then(|runtime| runtime.block_on(dispatch(cli, &mut out)));
+    let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let ended = runtime.block_on(dispatch(cli, &mut out));
+            // A name server that does not answer holds a thread for as long as it likes; nobody waits for that one.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(Error::Runtime(error)),
+    };
     match ended {
         Ok(exit) => exit,
         // Whoever read our output has seen enough.

@@ -1,10 +1,15 @@
 //! `kubectl nm explain` to the letter: why a node is stuck, and what would free it.
 
-use kube::ResourceExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use nm_shared::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{plugin, plugin_of};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
+use serde_json::json;
 
 use crate::start_stop::{Rights, account};
 use crate::{drained, once, start, stop};
@@ -85,6 +90,34 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     assert_eq!(timeless(&new.stdout), expected);
     // Whether that is stuck depends on how long ago it was.
     assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "explain").await;
+    let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
+        "spec": {"terminationGracePeriodSeconds": 3600}});
+    workload.pod_on(node, "slow", slow).await;
+    let reconciler = Reconciler::start_with(&cluster, &["--leader-elect"]);
+    start(&cluster, node, node).await;
+    once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let goes_on = plugin(&cluster, &["explain", node]).await.ok();
+    assert!(goes_on.stdout.ends_with("\nNothing is stuck: it goes on by itself.\n"), "{goes_on:?}");
+
+    reconciler.crash().await;
+    // The lease as it is a while later.
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
+    let past = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
+    leases.patch(leader_lease::NAME, &PatchParams::default(), &Patch::Merge(past)).await.unwrap();
+    let stuck = plugin(&cluster, &["explain", node]).await;
+    assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
+    let (_, cause) = stuck.stdout.split_once('\n').unwrap();
+    let expected = "\nNo reconciler leads, so nobody works on it.\n  So for LONG\n  \
+        That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+        kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
+    assert_eq!(timeless(cause), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,8 @@ use crate::cluster::Cluster;
 use crate::duration::age;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::explanation::{Cause, causes, unlisted};
+use crate::explanation::{Cause, abandoned, causes, unlisted};
+use crate::leadership::{self, Leadership};
 use crate::maintenance::{Standing, headline, node};
 use crate::nodes::check_exist;
 use crate::output::Output;
@@ -50,19 +51,30 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;
         return Ok(Exit::Done);
     }
+    let looking = || format!("asking {} who leads", cluster.server());
+    let leadership =
+        progress::during(out, looking, Box::pin(leadership::find(cluster, Timestamp::now()))).await;
     let mut stuck = false;
     for (at, object) in found.iter().enumerate() {
         if at > 0 {
             out.data(&Line::default())?;
         }
-        stuck |= tell(object, cluster.kubectl(), Timestamp::now(), out)?;
+        stuck |= tell(object, leadership, cluster.kubectl(), Timestamp::now(), out)?;
     }
     Ok(if stuck { Exit::Failed } else { Exit::Done })
 }
 
 /// Tells of one maintenance, and whether it is stuck.
-fn tell(object: &NodeMaintenance, kubectl: &str, now: Timestamp, out: &mut Output) -> Result<bool, Error> {
-    let (standing, causes) = (Standing::of(object), causes(object, kubectl, now));
+fn tell(
+    object: &NodeMaintenance,
+    leadership: Leadership,
+    kubectl: &str,
+    now: Timestamp,
+    out: &mut Output,
+) -> Result<bool, Error> {
+    let standing = Standing::of(object);
+    let mut causes = causes(object, kubectl, now);
+    causes.splice(0..0, abandoned(object, leadership, kubectl, now));
     // Why it waits or failed is what its cause says.
     let first = match standing {
         Standing::Pending | Standing::Failed => Line::default().with(standing.style(), standing.word()),
@@ -72,7 +84,11 @@ fn tell(object: &NodeMaintenance, kubectl: &str, now: Timestamp, out: &mut Outpu
     let by = if name == node(object) { String::new() } else { format!(", by the NodeMaintenance {name}") };
     out.data(&Line::new(format!("node/{}: ", node(object))).join(first).and(by))?;
     if causes.is_empty() {
-        let goes_on = if standing == Standing::Drained { "" } else { ": it goes on by itself" };
+        let goes_on = match (standing, leadership) {
+            (Standing::Drained, _) => "",
+            (_, Leadership::Held) => ": it goes on by itself",
+            _ => ": it goes on for as long as nm-reconciler runs",
+        };
         out.data(&Line::new(format!("Nothing is stuck{goes_on}.")))?;
     }
     for cause in &causes {
