@@ -35,6 +35,7 @@ mod manifests;
 mod manifests_applied;
 mod manifests_deployment;
 mod manifests_typed;
+mod no_cluster;
 mod node_deleted;
 mod object;
 mod observability;

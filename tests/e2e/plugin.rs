@@ -191,6 +191,7 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
         &["stop", "--all"],
         &["explain", "n1"],
         &["plan", "n1"],
+        &["watch", "n1"],
     ] {
         let output = std::process::Command::new(program("kubectl-nm"))
             .args(args)

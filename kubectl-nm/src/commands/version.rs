@@ -21,7 +21,7 @@ Examples:
   # This program's own, without a cluster
   kubectl nm version --client -o json
 
-Exit codes: 0, or 1 if the cluster cannot be asked.";
+Exit codes: 0, or 1 if the cluster cannot be asked, which leaves the program's own.";
 
 /// Show the versions of plugin, reconciler and API server
 #[derive(Args, Debug)]
@@ -56,12 +56,22 @@ pub(crate) fn own(args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
 ///
 /// # Errors
 ///
-/// When the server cannot be asked. Who may not see the reconciler gets the other versions.
+/// When the server cannot be asked, after this program's own version was said. Who may not see the reconciler gets the other versions.
 pub(crate) async fn run(args: VersionArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let asking = || format!("asking {} for versions", cluster.server());
-    let ask = async { (objects::server_version(cluster).await, Installed::find(cluster, None).await) };
-    let (server, installed) = progress::during(out, asking, ask).await;
-    let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server?), ..Versions::default() };
+    let ask = async {
+        // A server that does not answer is not asked twice.
+        let server = objects::server_version(cluster).await?;
+        Ok::<_, Error>((server, Installed::find(cluster, None).await))
+    };
+    let (server, installed) = match progress::during(out, asking, ask).await {
+        Ok(found) => found,
+        Err(error) => {
+            own(&args, out)?;
+            return Err(error);
+        }
+    };
+    let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server), ..Versions::default() };
     match installed {
         Ok(installed) => {
             versions.reconciler = installed.version();
