@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Status};
 use kube::runtime::watcher;
-use nm_shared::NodeMaintenance;
+use nm_shared::{NodeMaintenance, quorum};
 use serde_json::Value;
 
 use crate::connection::Connected;
@@ -47,8 +47,6 @@ pub(crate) enum Deletion {
     Gone,
     /// It goes when its finalizers are done.
     UnderWay,
-    /// It is gone, and there is a later one of its name, which is left alone.
-    Replaced,
 }
 
 /// The cluster, as far as the plugin goes.
@@ -57,15 +55,14 @@ pub(crate) struct Cluster {
     client: kube::Client,
     server: String,
     context: String,
-    flags: String,
     kubectl: String,
     request_timeout: Option<Duration>,
 }
 
 impl From<Connected> for Cluster {
     fn from(connected: Connected) -> Self {
-        let Connected { client, server, context, flags, request_timeout } = connected;
-        Self { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout }
+        let Connected { client, server, context, kubectl, request_timeout } = connected;
+        Self { client, server, context, kubectl, request_timeout }
     }
 }
 
@@ -85,12 +82,6 @@ impl Cluster {
         &self.context
     }
 
-    /// The flags that lead to this cluster, each with a blank before it, for commands of our own to paste: `kubectl` takes
-    /// none before the name of a plugin.
-    pub(crate) fn flags(&self) -> &str {
-        &self.flags
-    }
-
     /// How kubectl is called for this cluster, for commands to paste.
     pub(crate) fn kubectl(&self) -> &str {
         &self.kubectl
@@ -98,6 +89,16 @@ impl Cluster {
 
     fn api(&self) -> Api<NodeMaintenance> {
         Api::all(self.client.clone())
+    }
+
+    /// Whether the cluster is OpenShift.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be asked or refuses.
+    pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
+        let groups = self.ask("get the API groups", async || self.client.list_api_groups().await).await?;
+        Ok(quorum::is_openshift(groups.groups.iter().map(|group| group.name.as_str())))
     }
 
     /// All maintenances.
@@ -164,8 +165,11 @@ impl Cluster {
             self.ask(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await).await;
         match answer {
             Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(Deletion::Gone),
-            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
+            Err(error)
+                if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) =>
+            {
+                Ok(Deletion::Gone)
+            }
             Err(error) => Err(error),
         }
     }

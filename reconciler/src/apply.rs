@@ -24,6 +24,8 @@ use crate::write_params::patch_params;
 /// A step that failed. The steps before it are done, those after it are not; the next decision goes on from there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
+    #[error("cannot ask whether the cluster is OpenShift, which decides about etcd's quorum")]
+    Platform(#[source] kube::Error),
     #[error("cannot put the finalizer on NodeMaintenance {name}")]
     Adopt { name: String, source: kube::Error },
     #[error("cannot write the lease on node {name}")]
@@ -57,7 +59,8 @@ impl ApplyError {
 
     fn cause(&self) -> &kube::Error {
         match self {
-            Self::Adopt { source, .. }
+            Self::Platform(source)
+            | Self::Adopt { source, .. }
             | Self::Lease { source, .. }
             | Self::Node { source, .. }
             | Self::Status { source, .. }

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::node_conditions::NodeConditions;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
+use crate::platform::Platform;
 use crate::pod_watches::PodWatches;
 use crate::triggers::Triggers;
 
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) pods: PodWatches,
     pub(crate) machines: MachineWatches,
     pub(crate) evictor: Arc<Evictor>,
+    pub(crate) platform: Platform,
     pub(crate) announcer: Announcer,
     pub(crate) own_maintenances: OwnWrites<Grouped>,
     pub(crate) own_nodes: OwnWrites<Node>,

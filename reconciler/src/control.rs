@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::node_conditions::NodeConditions;
 use crate::node_leases::NodeLeases;
 use crate::own_writes::OwnWrites;
+use crate::platform::Platform;
 use crate::pod_watches::PodWatches;
 use crate::readiness::Readiness;
 use crate::reconcile::{after_failure, reconcile};
@@ -62,6 +63,7 @@ pub(crate) async fn control(
         pods: PodWatches::new(client.clone(), triggers.clone()),
         machines: MachineWatches::new(client.clone(), triggers.clone()),
         announcer: Announcer::new(client.clone()),
+        platform: Platform::new(client.clone()),
         own_maintenances: OwnWrites::default(),
         own_nodes: OwnWrites::default(),
         memories: Memories::default(),

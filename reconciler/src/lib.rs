@@ -28,6 +28,7 @@ mod node_conditions;
 mod node_leases;
 mod observe;
 mod own_writes;
+mod platform;
 mod pod_watches;
 mod probes;
 mod program;

@@ -11,15 +11,23 @@ use nm_shared::budget::{BudgetVersion, Budgets, Charges};
 use nm_shared::machine::Machines;
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::observed::{Gathering, Observed};
-use nm_shared::quorum::{self, ETCD_NAMESPACE};
-use nm_shared::turn::Gate;
-use nm_shared::{Group, Grouped, NodeMaintenance, Phase, line, ownership, pod};
+use nm_shared::quorum::{self, Guard};
+use nm_shared::turn::{Gate, overrides_quorum};
+use nm_shared::{Group, Grouped, NodeMaintenance, Phase, line, node, ownership, pod};
 
 use crate::context::{Context, Memory};
 use crate::pod_watches::Pods;
 
-/// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none.
-pub(crate) fn observe(context: &Context, maintenance: &Grouped) -> Observed {
+/// Whether `maintenance` is about to take a node of the control plane, so that what guards etcd matters to it.
+pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> bool {
+    maintenance.metadata.deletion_timestamp.is_none()
+        && !ownership::has_begun(maintenance)
+        && node(context, &maintenance.spec.node_name).is_some_and(|node| node::is_control_plane(&node))
+}
+
+/// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none. Whether this is OpenShift matters
+/// only to one that takes a node of the control plane.
+pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> Observed {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let ending = maintenance.metadata.deletion_timestamp.is_some();
@@ -45,11 +53,16 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped) -> Observed {
     drop(ledger);
     let lease = context.leases.on_node(name);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
+    let guard = is_openshift.then(|| {
+        let on_node = pods.as_deref().unwrap_or_default();
+        let budgets = context.cluster.budgets.state();
+        Guard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
+    });
     Observed {
         group: maintenance.group,
         daemon_sets: Arc::new(context.cluster.daemon_sets()),
         forbidden,
-        gate: gate(context, maintenance, node.as_deref()),
+        gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
         leases_forbidden: lease.as_ref().err().cloned(),
         lease: lease.ok().flatten(),
         budgets: budgets(context, pods.as_deref().unwrap_or_default(), &charges),
@@ -98,7 +111,13 @@ fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc
 }
 
 /// What keeps a maintenance that has not begun from beginning.
-fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -> Gate {
+/// One that is at work and has no status that says so may have overridden the quorum, which is still to be told.
+fn gate(
+    context: &Context,
+    maintenance: &NodeMaintenance,
+    node: Option<&Node>,
+    guard: Option<&Guard>,
+) -> Gate {
     let at_work = |other: &NodeMaintenance| {
         let marked = |node: &Node| Group::ALL.into_iter().any(|group| is_cordoned(node, group));
         let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| marked(&node));
@@ -106,7 +125,9 @@ fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -
             || other.metadata.uid.as_deref().is_some_and(|uid| context.memories.is_at_work(uid))
             || cordoned()
     };
-    let Some(node) = node.filter(|_| !at_work(maintenance)) else { return Gate::default() };
+    let is_at_work = at_work(maintenance);
+    let concerns = !is_at_work || (!ownership::has_begun(maintenance) && overrides_quorum(maintenance));
+    let Some(node) = node.filter(|_| concerns) else { return Gate::default() };
     let maintenances = context.complete_maintenances();
     let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
     // Of two that begin together the younger sees the older.
@@ -117,15 +138,10 @@ fn gate(context: &Context, maintenance: &NodeMaintenance, node: Option<&Node>) -
     };
     let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));
     let nodes = context.cluster.nodes.state();
-    // On OpenShift the webhook asks the guards, and their budget holds up the drain.
-    let openshift =
-        context.cluster.budgets.find(|budget| budget.namespace().as_deref() == Some(ETCD_NAMESPACE));
-    let quorum = match openshift {
-        Some(_) => None,
-        None => quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, None),
-    };
+    let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
     let all = maintenances.iter().map(|other| &other.maintenance);
-    let line = context.max_unavailable.and_then(|limit| line::wait(maintenance, all, at_work, &nodes, limit));
+    let limit = context.max_unavailable.filter(|_| !is_at_work);
+    let line = limit.and_then(|limit| line::wait(maintenance, all, at_work, &nodes, limit));
     Gate { quorum, line }
 }
 

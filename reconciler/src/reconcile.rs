@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::apply::{ApplyError, apply};
 use crate::context::Context;
-use crate::observe::observe;
+use crate::observe::{observe, takes_control_plane};
 
 /// Pauses after failures, one after another: the last one for all that follow.
 const PAUSES: [Duration; 5] = [
@@ -55,7 +55,13 @@ pub(crate) async fn reconcile(
 
 /// Observes, decides, applies, and returns when to look again if nothing happens before.
 async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
-    let observed = observe(context, maintenance);
+    let is_openshift = takes_control_plane(context, maintenance)
+        && context.platform.is_openshift().await.map_err(ApplyError::Platform)?;
+    let observed = observe(context, maintenance, is_openshift);
+    if is_openshift && observed.pods.is_none() && observed.forbidden.is_none() {
+        // Its guard may be among them, and whether that is Ready decides. Their list is a reason to look again.
+        return Ok(None);
+    }
     let now = Timestamp::now();
     let decision = decide(maintenance, &observed, now);
     // Before anything is awaited: whoever is looked at meanwhile is to know.

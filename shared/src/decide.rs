@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use crate::condition::ConditionReason;
+use crate::condition::{self, ConditionReason, ConditionType};
 use crate::decision::{Announcement, Decision, EventReason, Subject};
 use crate::drain_plan::{DrainPlan, Verdict};
 use crate::maintenance::NodeMaintenance;
@@ -66,6 +66,7 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
         return decision;
     }
     drain(&mut decision, maintenance, observed, node, now);
+    announce_override(&mut decision, maintenance, observed);
     decision
 }
 
@@ -129,7 +130,16 @@ fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Obs
         for subject in [Subject::Maintenance, Subject::Node] {
             decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
         }
-    } else if let (Past::Fresh, Some(violation)) = (past, &observed.gate.quorum) {
+    }
+}
+
+/// Said with the status by which a maintenance has begun: until that is written, whoever looks again says it again, and
+/// afterwards nobody does.
+fn announce_override(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed) {
+    let Some(next) = &decision.status else { return };
+    let begins =
+        !ownership::has_begun(maintenance) && condition::holds(&next.conditions, ConditionType::Cordoned);
+    if let (true, Some(violation)) = (begins, &observed.gate.quorum) {
         let sentence = format!("By annotation: {violation}");
         decision.events.push(announce(Subject::Maintenance, EventReason::QuorumOverridden, sentence));
     }

@@ -349,3 +349,28 @@ fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
     assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
     assert_eq!(asked(&decide(&after(&new, &decision), &observed(), now())), ["b"]);
 }
+
+#[test]
+fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_never_again() {
+    let insists = json!({"metadata": {"annotations": {crate::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});
+    let at_risk = |observed: Observed| Observed {
+        gate: crate::turn::Gate { quorum: Some("etcd is at risk".to_owned()), line: None },
+        ..observed
+    };
+    let maintenance = maintenance(&insists);
+    let said = |maintenance: &NodeMaintenance, observed: Observed| {
+        let decision = decide(maintenance, &at_risk(observed), now());
+        let notes = decision.events.iter().filter(|event| event.reason == EventReason::QuorumOverridden);
+        (notes.map(|event| event.note.clone()).collect::<Vec<_>>(), decision)
+    };
+    let once = ["By annotation: etcd is at risk"];
+    let (notes, decision) = said(&maintenance, observed());
+    assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
+    // The node was patched, and then somebody was faster with the status.
+    let (notes, decision) = said(&maintenance, cordoned());
+    assert_eq!((notes.as_slice(), decision.node), (&once.map(str::to_owned)[..], None));
+    let begun = after(&maintenance, &decide(&maintenance, &at_risk(cordoned()), now()));
+    assert_eq!(said(&begun, cordoned()).0, Vec::<String>::new());
+    let (notes, _) = said(&begun, observed());
+    assert_eq!(notes, Vec::<String>::new(), "cordoned anew");
+}

@@ -6,11 +6,20 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::core::{Selector, SelectorExt};
 
 use crate::node;
 
 /// The namespace of OpenShift's etcd, its guard pods and their budget.
 pub const ETCD_NAMESPACE: &str = "openshift-etcd";
+
+/// The group that OpenShift serves and no other cluster does.
+const OPENSHIFT_GROUP: &str = "config.openshift.io";
+
+/// Whether a cluster that serves these API groups is OpenShift.
+pub fn is_openshift<'a>(groups: impl IntoIterator<Item = &'a str>) -> bool {
+    groups.into_iter().any(|group| group == OPENSHIFT_GROUP)
+}
 
 /// What guards etcd on OpenShift.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +28,30 @@ pub struct Guard {
     pub budgets: Vec<PodDisruptionBudget>,
     /// The pods there that the budget selects.
     pub pods: Vec<Pod>,
+}
+
+impl Guard {
+    /// What of these guards etcd: the budgets in its namespace, and the pods there that the only one selects. With
+    /// several nobody asks for pods.
+    pub fn among<'a>(
+        budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
+        pods: impl IntoIterator<Item = &'a Pod>,
+    ) -> Self {
+        let budgets =
+            budgets.into_iter().filter(|it| it.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE));
+        let budgets: Vec<_> = budgets.cloned().collect();
+        let mut selector = None;
+        if let [budget] = budgets.as_slice() {
+            let labels = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+            selector = labels.and_then(|labels| Selector::try_from(labels).ok());
+        }
+        let is_guard = |pod: &&Pod| {
+            let labels = pod.metadata.labels.clone().unwrap_or_default();
+            pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE)
+                && selector.as_ref().is_some_and(|selector| selector.matches(&labels))
+        };
+        Self { pods: pods.into_iter().filter(is_guard).cloned().collect(), budgets }
+    }
 }
 
 /// Why `candidate` may not go into maintenance; none if it may, as may every node outside the control plane.
@@ -122,6 +155,36 @@ mod tests {
         check(vec![budget(1)], vec![guard_pod("cp1", "True")], true, "the budget allows one");
         check(vec![], vec![], false, "nobody knows");
         check(vec![budget(1), budget(1)], vec![], false, "nobody knows which");
+    }
+
+    #[test]
+    fn the_guards_are_what_the_only_budget_of_etcds_namespace_selects() {
+        let budget = |namespace: &str| -> PodDisruptionBudget {
+            let spec = json!({"selector": {"matchLabels": {"app": "guard"}}});
+            parse(json!({"metadata": {"namespace": namespace, "name": "b"}, "spec": spec}))
+        };
+        let pod = |namespace: &str, app: &str| -> Pod {
+            let metadata =
+                json!({"namespace": namespace, "name": format!("{namespace}-{app}"), "labels": {"app": app}});
+            parse(json!({"metadata": metadata, "spec": {"containers": []}}))
+        };
+        let pods = [pod(ETCD_NAMESPACE, "guard"), pod(ETCD_NAMESPACE, "etcd"), pod("shop", "guard")];
+        let found = |budgets: &[PodDisruptionBudget]| {
+            let Guard { budgets, pods } = Guard::among(budgets, &pods);
+            (budgets.len(), pods.into_iter().filter_map(|pod| pod.metadata.name).collect::<Vec<_>>())
+        };
+        assert_eq!(found(&[]), (0, vec![]));
+        assert_eq!(
+            found(&[budget("shop"), budget(ETCD_NAMESPACE)]),
+            (1, vec!["openshift-etcd-guard".to_owned()])
+        );
+        assert_eq!(found(&[budget(ETCD_NAMESPACE), budget(ETCD_NAMESPACE)]), (2, vec![]));
+    }
+
+    #[test]
+    fn openshift_is_told_by_a_group_that_it_serves() {
+        assert!(is_openshift(["apps", "config.openshift.io"]));
+        assert!(!is_openshift(["apps", "policy", "console.openshift.io.example.com"]));
     }
 
     #[test]

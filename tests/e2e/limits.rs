@@ -3,9 +3,11 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::events::events_until;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use serde_json::json;
@@ -99,9 +101,20 @@ async fn a_majority_of_the_control_plane_stays_unless_someone_insists() {
         nodes[1]
     );
     assert_eq!(error, expected);
+    if let Some(sandbox) = cluster.sandbox() {
+        // Somebody is faster with the node, and then with the status: the event is about what comes true in the end.
+        for (resource, subresource) in [("nodes", ""), ("nodemaintenances", "status")] {
+            let target = Target::any().verb("patch").resource(resource).subresource(subresource);
+            let conflict = Action::Fail(Failure::Conflict, Moment::BeforeEffect);
+            let rule = Rule::new(target.user_agent("nm-reconciler/*"), conflict).when(When::First(1));
+            sandbox.faults().add(rule);
+        }
+    }
     let insist = Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
     cluster.maintenances().patch("e2e-quorum-2", &PatchParams::default(), &insist).await.unwrap();
-    drained(&cluster, "e2e-quorum-2").await;
+    let second = drained(&cluster, "e2e-quorum-2").await;
+    let events = events_until(&cluster, &second, "QuorumOverridden").await;
+    assert_eq!(events.iter().filter(|reason| *reason == "QuorumOverridden").count(), 1, "{events:?}");
     for name in ["e2e-quorum-1", "e2e-quorum-2"] {
         stop(&cluster, name).await;
     }

@@ -10,7 +10,9 @@ use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::quorum::ETCD_NAMESPACE;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{has_kubectl, kubectl};
+use nm_tests::events::events_until;
+use nm_tests::programs::{has_kubectl, kubectl, plugin};
+use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{until, until_all};
 use nm_tests::webhook::serving;
 use nm_tests::workload::{parse, pod_spec};
@@ -128,6 +130,41 @@ async fn on_openshift_the_guards_of_etcd_are_asked() {
     budget(&cluster, 2, 0).await;
     assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "another's guard is not Ready");
     assert_eq!(refused(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
+}
+
+// What the webhook would refuse, were it asked: those who do not ask it go by the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_openshift_the_reconciler_and_a_plan_ask_the_guards_too() {
+    let Some(cluster) = only_sandbox(4, "the cluster is made to look like OpenShift").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes[..3], Some("")).await;
+    openshift(&cluster, &nodes[..3]).await;
+    let sentence = format!(
+        "can not put master/control-plane node into maintenance at this moment, disrupting node {} will violate etcd \
+         quorum",
+        nodes[0]
+    );
+    let plan = plugin(&cluster, &["plan", &nodes[0]]).await;
+    assert_eq!(plan.code, Some(3), "23: there is no budget: {plan:?}");
+    assert!(plan.stdout.contains(&sentence), "{plan:?}");
+    let _reconciler = Reconciler::start(&cluster);
+    crate::start(&cluster, "e2e-guarded", &nodes[0]).await;
+    let waits = |found: Option<&NodeMaintenance>| {
+        let status = found.and_then(|found| found.status.as_ref());
+        status.is_some_and(|status| status.last_error.starts_with(&sentence))
+    };
+    until(&cluster.maintenances(), "e2e-guarded", "waits", waits).await;
+    assert!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable.is_none(), "not touched");
+
+    // Its guard does not let it go, so the drain does not end: the event is about its beginning.
+    budget(&cluster, 3, 0).await;
+    let insist = Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
+    let maintenances = cluster.maintenances();
+    let begun = maintenances.patch("e2e-guarded", &PatchParams::default(), &insist).await.unwrap();
+    let events = events_until(&cluster, &begun, "QuorumOverridden").await;
+    assert_eq!(events.iter().filter(|reason| *reason == "QuorumOverridden").count(), 1, "{events:?}");
+    assert_eq!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable, Some(true));
+    stop(&cluster, "e2e-guarded").await;
 }
 
 // Case 24.

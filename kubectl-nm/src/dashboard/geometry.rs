@@ -159,10 +159,8 @@ fn under(area: Rect) -> (Rect, Rect) {
 
 /// Whether there is something that one should know about what is shown.
 fn has_banner(model: &Model) -> bool {
-    match model.freshness() {
-        Freshness::Stale { .. } => return true,
-        Freshness::Forbidden(_) if model.is_old() => return true,
-        Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
+    if matches!(model.freshness(), Freshness::Stale { .. }) {
+        return true;
     }
     let Some(open) = &model.open else { return false };
     let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };

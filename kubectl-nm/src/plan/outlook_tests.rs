@@ -43,6 +43,7 @@ fn readings(nodes: &[&str], pods: Vec<Arc<Pod>>) -> Readings {
     let mut known = Pods::default();
     known.planned.insert("n1".into(), pods);
     Readings {
+        is_openshift: false,
         nodes: Some(nodes.iter().map(|name| node(name)).collect()),
         maintenances: Vec::new(),
         pods: Some(known),

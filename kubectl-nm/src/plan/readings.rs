@@ -8,12 +8,12 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ListParams};
-use kube::core::{Selector, SelectorExt, Status};
+use kube::core::Status;
 use nm_shared::drain_plan::DaemonSets;
 use nm_shared::pod_requests::Resources;
 use nm_shared::quorum::{ETCD_NAMESPACE, Guard};
 use nm_shared::volumes::{self, Volumes};
-use nm_shared::{NodeMaintenance, pod};
+use nm_shared::{NodeMaintenance, node, pod};
 use serde::de::DeserializeOwned;
 
 use super::limit::{LABELS, Limit};
@@ -38,6 +38,8 @@ pub(crate) struct Readings {
     pub(crate) budgets: Vec<Arc<PodDisruptionBudget>>,
     /// The volumes that claims have.
     pub(crate) volumes: Volumes,
+    /// Whether the cluster is OpenShift, where a node of its control plane is planned.
+    pub(super) is_openshift: bool,
     /// How many nodes may be unavailable at once.
     pub(crate) limit: Limit,
     /// What may not be read, and what is therefore not known.
@@ -110,23 +112,28 @@ impl Readings {
             _ => Volumes::default(),
         };
         let daemon_sets = DaemonSets { names: sets, incomplete };
-        Ok(Self { nodes, maintenances: known, pods, daemon_sets, budgets, volumes, limit, missing })
+        let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::is_control_plane(node);
+        // Of no interest to other nodes.
+        let is_openshift =
+            nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
+        Ok(Self {
+            is_openshift,
+            nodes,
+            maintenances: known,
+            pods,
+            daemon_sets,
+            budgets,
+            volumes,
+            limit,
+            missing,
+        })
     }
 
-    /// What guards etcd, where its budgets say that this is OpenShift.
+    /// What guards etcd; none where this is not OpenShift.
     pub(crate) fn guard(&self) -> Option<Guard> {
-        let is_etcds =
-            |budget: &&Arc<PodDisruptionBudget>| budget.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE);
-        let budgets: Vec<PodDisruptionBudget> =
-            self.budgets.iter().filter(is_etcds).map(|budget| PodDisruptionBudget::clone(budget)).collect();
-        let selector = budgets.first()?.spec.clone().and_then(|spec| spec.selector);
-        let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-        let is_guard = |pod: &&Pod| {
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
-            selector.as_ref().is_some_and(|selector| selector.matches(&labels))
-        };
-        let pods = self.pods.iter().flat_map(|pods| &pods.etcd).filter(is_guard).cloned().collect();
-        Some(Guard { budgets, pods })
+        let budgets = self.budgets.iter().map(AsRef::as_ref);
+        let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
+        self.is_openshift.then(|| Guard::among(budgets, pods))
     }
 }
 

@@ -7,11 +7,8 @@ use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::drain_plan::DaemonSets;
-use nm_shared::quorum::{ETCD_NAMESPACE, Guard};
+use nm_shared::quorum::{self, ETCD_NAMESPACE, Guard};
 use nm_shared::{NodeMaintenance, node};
-
-/// The group that OpenShift serves and no other cluster does.
-const OPENSHIFT_GROUP: &str = "config.openshift.io";
 
 /// What could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +81,7 @@ impl Cluster {
     /// What guards etcd; none where this is not OpenShift.
     pub(super) async fn guard(&self) -> Result<Option<Guard>, Unread> {
         let groups = of("the API groups", self.client.list_api_groups().await)?;
-        if !groups.groups.iter().any(|group| group.name == OPENSHIFT_GROUP) {
+        if !quorum::is_openshift(groups.groups.iter().map(|group| group.name.as_str())) {
             return Ok(None);
         }
         let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), ETCD_NAMESPACE);

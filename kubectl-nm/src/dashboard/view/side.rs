@@ -2,7 +2,6 @@
 
 use ratatui::layout::Rect;
 
-use super::header::age_word;
 use super::pen::{Pen, line};
 use super::theme::Tone;
 use crate::dashboard::message::Feed;
@@ -12,9 +11,9 @@ use crate::duration::age;
 
 /// The pane.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
-    let (title, feed, lines) = match (model.side, &model.open) {
-        (Some(Side::Events), Some(open)) => ("EVENTS", Feed::Events, events(model, open, area)),
-        (Some(Side::Document), _) => ("YAML", Feed::Maintenances, document(model, area)),
+    let (title, lines) = match (model.side, &model.open) {
+        (Some(Side::Events), Some(open)) => ("EVENTS", events(model, open, area)),
+        (Some(Side::Document), _) => ("YAML", document(model, area)),
         _ => return,
     };
     let head = line(area, 0);
@@ -23,10 +22,7 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let hint = if model.side_has_focus { "j/k scroll, Tab back" } else { "Tab to scroll" };
     let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
     let x = pen.write(head, head.x + 1, &format!(" {title} "), tone);
-    let x = pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
-    if let Some((age, tone)) = age_word(&model.links.of(feed), model.now) {
-        pen.write(head, x + 1, &format!(" {age} "), tone);
-    }
+    pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
     for (row, (text, tone)) in (1u16..).zip(&lines) {
         let line = line(area, row);
         pen.write(line, line.x + 1, text, *tone);
