@@ -3,13 +3,15 @@
 use futures::future::join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::Config;
 use kube::{Api, ResourceExt};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_shared::names::WEBHOOK;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, has_kubectl, kubectl};
-use nm_tests::webhook::{namespace, serving};
+use nm_tests::until::until_all;
+use nm_tests::webhook::{namespace, serving, serving_also};
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
@@ -223,6 +225,38 @@ async fn while_nobody_answers_nothing_is_created_and_a_node_can_be_given_back() 
     cluster.sandbox().unwrap().cluster().admission.services.withdraw(&namespace(), WEBHOOK);
     let _other = nm_tests::reconciler::Reconciler::start(&cluster);
     nm_tests::until::until(&maintenances, "e2e-given-back", "gone", |found| found.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_ten_creations_at_once_that_two_replicas_review_only_one_goes_to_work() {
+    let Some(cluster) = only_sandbox(1, "two replicas serve one service").await else { return };
+    let node = cluster.nodes().await.remove(0);
+    let _one = serving(&cluster, &["--leader-elect"]).await;
+    let _other = serving_also(&cluster, &["--leader-elect"]).await;
+    let created = join_all((0..10).map(async |number| {
+        let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
+        let maintenance = NodeMaintenance::new(&format!("e2e-at-once-{number}"), spec);
+        cluster.maintenances().create(&PostParams::default(), &maintenance).await
+    }))
+    .await;
+    // Each replica lets one pass at most.
+    let passed: Vec<_> = created.iter().filter_map(|created| created.as_ref().ok()).collect();
+    assert!((1..=2).contains(&passed.len()), "{passed:?}");
+    for refused in created.iter().filter_map(|created| created.as_ref().err()) {
+        assert!(refused.to_string().contains(&format!("a NodeMaintenance for node {node} already exists")));
+    }
+    let phase = |it: &NodeMaintenance| it.status.as_ref().and_then(|status| status.phase);
+    let what = "one is at work and the others failed";
+    let mut all = until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
+        let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
+        (count(Phase::Succeeded), count(Phase::Failed)) == (1, passed.len() - 1) && all.len() == passed.len()
+    })
+    .await;
+    // Those that failed first, so that none inherits the node meanwhile.
+    all.sort_by_key(|it| phase(it) == Some(Phase::Succeeded));
+    for maintenance in all {
+        stop(&cluster, &maintenance.name_any()).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
