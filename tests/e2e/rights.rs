@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use nm_sandbox::request_log::{Entry, RequestLog};
 use nm_shared::names::LEASE_NAMESPACE;
-use nm_shared::{Phase, node_lease};
+use nm_shared::{Group, Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::older_groups::{OLDER, install};
@@ -24,46 +24,98 @@ use crate::older_groups::{in_phase, start_of, stop_of};
 use crate::virtual_machines::{LONG, machine_on, migrating};
 use crate::{drained, start, stop};
 
-/// `VERB RESOURCE.GROUP`, with the subresource.
+/// `VERB RESOURCE.GROUP`, with the subresource, and with the namespace where it is for one.
 type Right = String;
+
+/// A rule, and the namespace that it is for; none where that is the cluster.
+type Grant = (Option<String>, PolicyRule);
+
+/// Of these others have some too, which are none of the reconciler's business.
+const OF_OTHERS_TOO: [&str; 3] = ["customresourcedefinitions", "secrets", "validatingwebhookconfigurations"];
 
 fn right(verb: &str, group: &str, resource: &str) -> Right {
     format!("{verb} {resource}.{group}")
 }
 
-fn granted(rules: &[PolicyRule]) -> BTreeSet<Right> {
+fn in_namespace(right: &Right, namespace: &str) -> Right {
+    format!("{right} in {namespace}")
+}
+
+fn granted(grants: &[Grant]) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
-    for rule in rules {
+    for (namespace, rule) in grants {
         assert!(rule.non_resource_urls.is_none(), "the reconciler reads no other paths: {rule:?}");
         for group in rule.api_groups.iter().flatten() {
             for resource in rule.resources.iter().flatten() {
-                rights.extend(rule.verbs.iter().map(|verb| right(verb, group, resource)));
+                let here = rule.verbs.iter().map(|verb| right(verb, group, resource));
+                rights.extend(here.map(|right| match namespace {
+                    Some(namespace) => in_namespace(&right, namespace),
+                    None => right,
+                }));
             }
         }
     }
     rights
 }
 
-/// What an account asked for, and what of it was refused.
-fn used(log: &RequestLog, account: &str) -> (BTreeSet<Right>, Vec<Right>) {
+/// What an account asked for, and what of it was refused. What is granted in the whole cluster is used there.
+fn used(log: &RequestLog, account: &str, granted: &BTreeSet<Right>) -> (BTreeSet<Right>, Vec<Right>) {
     let (mut rights, mut refused) = (BTreeSet::new(), Vec::new());
-    // Discovery, which has paths and no resources, is everyone's.
-    let is_ours = |entry: &&Entry| entry.user == account && !entry.resource.starts_with('/');
-    for entry in log.all().iter().filter(is_ours) {
+    let somewhere = |right: Right, namespace: &str| {
+        let everywhere = granted.contains(&right) || namespace.is_empty();
+        if everywhere { right } else { in_namespace(&right, namespace) }
+    };
+    for entry in of_account(log, account) {
         let below = if entry.subresource.is_empty() { "" } else { "/" };
         let resource = format!("{}{below}{}", entry.resource, entry.subresource);
         // Of a longer path below a resource the API server asks for the first part, and who serves it for all of it.
         let mut parts = resource.splitn(3, '/');
         if let (Some(plural), Some(first), Some(_)) = (parts.next(), parts.next(), parts.next()) {
-            rights.insert(right(entry.verb, &entry.group, &format!("{plural}/{first}")));
+            let first = right(entry.verb, &entry.group, &format!("{plural}/{first}"));
+            rights.insert(somewhere(first, &entry.namespace));
         }
-        let right = right(entry.verb, &entry.group, &resource);
+        let right = somewhere(right(entry.verb, &entry.group, &resource), &entry.namespace);
         if entry.code == 403 {
             refused.push(right.clone());
         }
         rights.insert(right);
     }
     (rights, refused)
+}
+
+/// What an account asked for but discovery, which has paths and no resources, and is everyone's.
+fn of_account(log: &RequestLog, account: &str) -> Vec<Entry> {
+    let is_its = |entry: &Entry| entry.user == account && !entry.resource.starts_with('/');
+    log.all().into_iter().filter(is_its).collect()
+}
+
+/// What is narrowed to names is narrowed to those that are used. In the program's own namespace that is everything but
+/// the making of an object, which cannot be.
+fn check_names(grants: &[Grant], log: &RequestLog, account: &str, own: &str) {
+    let requests = of_account(log, account);
+    let definitions = OLDER.map(Group::definition);
+    for (namespace, rule) in grants {
+        let has = |list: &Option<Vec<String>>, wanted: &str| list.iter().flatten().any(|one| one == wanted);
+        let names: BTreeSet<&str> = rule.resource_names.iter().flatten().map(String::as_str).collect();
+        if names.is_empty() {
+            let others = OF_OTHERS_TOO.iter().any(|resource| has(&rule.resources, resource));
+            let may_be_narrower = others || namespace.as_deref() == Some(own);
+            assert!(!may_be_narrower || rule.verbs == ["create"], "for all of them: {rule:?}");
+            continue;
+        }
+        // A list or a watch is narrowed by a selector, which the log does not tell.
+        let of_rule = requests.iter().filter(|entry| {
+            has(&rule.api_groups, &entry.group)
+                && has(&rule.resources, &entry.resource)
+                && namespace.as_ref().is_none_or(|namespace| *namespace == entry.namespace)
+                && !entry.name.is_empty()
+        });
+        let mut used: BTreeSet<&str> = of_rule.map(|entry| entry.name.as_str()).collect();
+        if has(&rule.resources, "customresourcedefinitions") {
+            used.extend(definitions.iter().map(String::as_str));
+        }
+        assert_eq!(names, used, "{rule:?}");
+    }
 }
 
 /// A reconciler that leads and serves the webhook, and a drain that a budget holds up until the pod is deleted past it, a
@@ -118,16 +170,19 @@ async fn the_reconciler_has_the_rights_that_it_uses_and_no_others() {
     let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox.with_kubevirt(LONG).unwrap()).await;
     let _reconciler = everything(&cluster).await;
     let account = manifests::service_account();
-    let account = format!("system:serviceaccount:{}:{}", account.namespace().unwrap(), account.name_any());
-    let granted = granted(&manifests::rules());
+    let own = account.namespace().unwrap();
+    let account = format!("system:serviceaccount:{own}:{}", account.name_any());
+    let grants = manifests::rules();
+    let granted = granted(&grants);
     let log = cluster.sandbox().unwrap().requests();
     // The last events are published when the objects are gone already.
-    let all_used = log.until(|log| granted.is_subset(&used(log, &account).0));
+    let all_used = log.until(|log| granted.is_subset(&used(log, &account, &granted).0));
     let _ = tokio::time::timeout(PATIENCE, all_used).await;
-    let (used, refused) = used(log, &account);
+    let (used, refused) = used(log, &account, &granted);
     assert!(refused.is_empty(), "refused: {refused:?}");
     let unused: Vec<_> = granted.difference(&used).collect();
     assert!(unused.is_empty(), "granted in manifests/ and never used: {unused:?}");
     let uncovered: Vec<_> = used.difference(&granted).collect();
     assert!(uncovered.is_empty(), "used by other rights than those of the manifests: {uncovered:?}");
+    check_names(&grants, log, &account, &own);
 }

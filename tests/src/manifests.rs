@@ -60,11 +60,14 @@ pub fn cluster_role() -> ClusterRole {
     all_of::<ClusterRole>().into_iter().find(|role| role.name_any() == name).expect("the reconciler's role")
 }
 
-/// What the reconciler may do, in the cluster and in namespaces.
-pub fn rules() -> Vec<PolicyRule> {
-    let everywhere = cluster_role().rules.unwrap_or_default();
-    let in_namespaces = all_of::<Role>().into_iter().filter_map(|role| role.rules).flatten();
-    everywhere.into_iter().chain(in_namespaces).collect()
+/// What the reconciler may do, each rule with the namespace that it is for; none where that is the cluster.
+pub fn rules() -> Vec<(Option<String>, PolicyRule)> {
+    let everywhere = cluster_role().rules.into_iter().flatten().map(|rule| (None, rule));
+    let in_its_namespace = |role: Role| {
+        let namespace = role.metadata.namespace;
+        role.rules.into_iter().flatten().map(move |rule| (namespace.clone(), rule))
+    };
+    everywhere.chain(all_of::<Role>().into_iter().flat_map(in_its_namespace)).collect()
 }
 
 /// The only object of its kind.
