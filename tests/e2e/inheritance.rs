@@ -1,10 +1,11 @@
 //! Several maintenances of one node, at once or one after another: what one leaves must not mislead the next.
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_shared::names::UNDO_ANNOTATION;
-use nm_shared::{NodeMaintenance, Phase};
+use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
+use nm_shared::{NodeMaintenance, Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
@@ -40,6 +41,29 @@ async fn a_second_maintenance_fails_and_takes_over_when_the_first_is_deleted() {
         "still cordoned"
     );
     stop(&cluster, "e2e-b-second").await;
+    assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+}
+
+// Case 26.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_maintenance_that_failed_goes_first_and_leaves_the_node_to_the_other() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let before = cluster.node(node).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-a-stays", node).await;
+    drained(&cluster, "e2e-a-stays").await;
+    let in_maintenance = cluster.node(node).await;
+    start(&cluster, "e2e-b-goes", node).await;
+    until(&cluster.maintenances(), "e2e-b-goes", "failed", failed).await;
+    stop(&cluster, "e2e-b-goes").await;
+    let after = cluster.node(node).await;
+    assert_eq!(configuration(&after), configuration(&in_maintenance), "still cordoned, by the same marks");
+    assert!(after.annotations().contains_key(UNDO_ANNOTATION), "and to be given back as it was");
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE);
+    assert!(leases.get_opt(&node_lease::name(node)).await.unwrap().is_some(), "and leased");
+
+    stop(&cluster, "e2e-a-stays").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
 }
 
