@@ -2,9 +2,9 @@
 //! request log of a sandbox tells, so all of this plays on one.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
 
-use k8s_openapi::api::coordination::v1::Lease;
+use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use nm_sandbox::faults::{Action, Moment, Rule, Target};
 use nm_sandbox::request_log::Entry;
@@ -40,16 +40,23 @@ fn sandbox(cluster: &Cluster) -> &Sandbox {
     cluster.sandbox().unwrap()
 }
 
-/// Waits until a replica has the lease.
-async fn until_leads(cluster: &Cluster, replica: &Reconciler) {
+/// The lease by which one of them leads.
+fn leases(cluster: &Cluster) -> Api<Lease> {
     let namespace = manifests::service_account().metadata.namespace.unwrap();
-    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &namespace);
+    Api::namespaced(cluster.client.clone(), &namespace)
+}
+
+/// Waits until a replica has the lease, and returns that.
+async fn until_leads(cluster: &Cluster, replica: &Reconciler) -> LeaseSpec {
+    let leases = leases(cluster);
     let of_it = format!("-{}_", replica.pid());
     until(&leases, leader_lease::NAME, &format!("held by {of_it}"), |lease| {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         spec.and_then(|spec| spec.holder_identity.as_ref()).is_some_and(|holder| holder.contains(&of_it))
     })
-    .await;
+    .await
+    .and_then(|lease| lease.spec)
+    .unwrap()
 }
 
 /// The name by which the API server's log knows a replica.
@@ -129,15 +136,15 @@ async fn a_leader_that_is_killed_midway_is_replaced_within_twenty_seconds_and_no
     let workload = midway(&cluster, "e2e-killed", node).await;
     assert!(is_idle(&cluster, standby.pid()), "only one writes");
 
-    let killed = Instant::now();
     leader.crash().await;
-    until_leads(&cluster, &standby).await;
-    let took = killed.elapsed();
+    let last = leases(&cluster).get(leader_lease::NAME).await.unwrap().spec.unwrap().renew_time.unwrap();
+    let next = until_leads(&cluster, &standby).await;
+    // From the last sign of life on, which came before the end: by the times in the lease, which a machine that is busy
+    // with other tests hardly moves.
+    let took = next.acquire_time.unwrap().0.duration_since(last.0);
+    assert!(took <= SignedDuration::from_secs(20), "{took:?}");
     finish(&cluster, "e2e-killed", &workload).await;
     nobody_twice(&cluster);
-    // The lease runs for 15 s and is taken within one more. A machine that is busy with other tests may need longer
-    // than the 20 s that are promised.
-    assert!(took < Duration::from_secs(30), "{took:?}");
     stop(&cluster, "e2e-killed").await;
 }
 
