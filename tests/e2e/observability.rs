@@ -2,8 +2,13 @@
 
 use std::net::SocketAddr;
 
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use nm_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
+use nm_tests::manifests;
 use nm_tests::programs::program;
 use nm_tests::reconciler::{Reconciler, unconfigured};
 use nm_tests::until::PATIENCE;
@@ -171,6 +176,34 @@ async fn a_replica_that_stands_by_is_ready_and_leaves_counting_to_the_one_that_l
     first.0.signal("TERM");
     first.line("stopped").await;
     until_served(standby, "/metrics", |metrics| sample(metrics, running) == Some(0.0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_to_tell_on_nodes_is_missed_in_one_line_and_asked_for_seldom() {
+    let Some(cluster) = only_sandbox(1, "requests are counted").await else { return };
+    let role = manifests::cluster_role();
+    let mut rules = role.rules.clone().unwrap();
+    rules.retain(|rule| rule.resources.as_ref().is_none_or(|resources| resources != &["nodes/status"]));
+    assert_eq!(rules.len() + 1, role.rules.as_ref().unwrap().len());
+    let patch = Patch::Merge(json!({"rules": rules}));
+    let api: Api<ClusterRole> = Api::all(cluster.client.clone());
+    api.patch(&role.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    let workload = Workload::new(&cluster, "untold").await;
+    let node = &cluster.nodes().await[0];
+    for name in ["a", "b", "c", "d", "e"] {
+        workload.pod_on(node, name, json!({})).await;
+    }
+    let reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
+    start(&cluster, "e2e-untold", node).await;
+    drained(&cluster, "e2e-untold").await;
+    let requests = cluster.sandbox().unwrap().requests();
+    let is_refused = |entry: &Entry| entry.subresource == "status" && entry.code == 403;
+    assert_eq!(requests.count(is_refused), 1, "not at every look");
+    let again = requests.until(|log| log.count(is_refused) > 1);
+    tokio::time::timeout(PATIENCE, again).await.expect("it is asked for again");
+    let told = reconciler.log().iter().filter(|line| line.contains("are not published")).count();
+    assert_eq!(told, 1, "{:#?}", reconciler.log());
+    stop(&cluster, "e2e-untold").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
