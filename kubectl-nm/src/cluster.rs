@@ -47,6 +47,8 @@ pub(crate) enum Deletion {
     Gone,
     /// It goes when its finalizers are done.
     UnderWay,
+    /// It is gone, and there is a later one of its name, which is left alone.
+    Replaced,
 }
 
 /// The cluster, as far as the plugin goes.
@@ -55,14 +57,15 @@ pub(crate) struct Cluster {
     client: kube::Client,
     server: String,
     context: String,
+    flags: String,
     kubectl: String,
     request_timeout: Option<Duration>,
 }
 
 impl From<Connected> for Cluster {
     fn from(connected: Connected) -> Self {
-        let Connected { client, server, context, kubectl, request_timeout } = connected;
-        Self { client, server, context, kubectl, request_timeout }
+        let Connected { client, server, context, flags, request_timeout } = connected;
+        Self { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout }
     }
 }
 
@@ -80,6 +83,12 @@ impl Cluster {
     /// The name that people have for the cluster: that of the kubeconfig's context, where there is one.
     pub(crate) fn context(&self) -> &str {
         &self.context
+    }
+
+    /// The flags that lead to this cluster, each with a blank before it, for commands of our own to paste: `kubectl` takes
+    /// none before the name of a plugin.
+    pub(crate) fn flags(&self) -> &str {
+        &self.flags
     }
 
     /// How kubectl is called for this cluster, for commands to paste.
@@ -165,11 +174,8 @@ impl Cluster {
             self.ask(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await).await;
         match answer {
             Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
-            Err(error)
-                if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) =>
-            {
-                Ok(Deletion::Gone)
-            }
+            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(Deletion::Gone),
+            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
             Err(error) => Err(error),
         }
     }

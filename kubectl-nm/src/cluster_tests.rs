@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// The code of an answer that does not come.
+pub(crate) const NEVER: u16 = 0;
+
 /// A cluster that answers each request with what `answer` makes of its method and path, and the requests it got. The
-/// path of a watch is `watch`.
+/// path of a watch is `watch`, and an answer whose code is [`NEVER`] does not come.
 pub(crate) fn cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
@@ -27,6 +30,9 @@ pub(crate) fn cluster(
             };
             log.lock().unwrap().push(format!("{method} {path}"));
             let (code, body) = answer(method, path);
+            if code == NEVER {
+                std::future::pending::<()>().await;
+            }
             Response::builder().status(code).body(Body::from(serde_json::to_vec(&body).unwrap()))
         }
     });
@@ -35,6 +41,7 @@ pub(crate) fn cluster(
         client,
         server: "https://c:6443".into(),
         context: "c".into(),
+        flags: String::new(),
         kubectl: "kubectl".into(),
         request_timeout: None,
     };
@@ -96,9 +103,12 @@ async fn an_object_that_is_gone_or_another_need_not_be_deleted() {
         }
         _ => failure(403, "Forbidden", "n5"),
     });
-    for (name, deletion) in
-        [("n1", Deletion::Gone), ("n2", Deletion::Gone), ("n3", Deletion::UnderWay), ("n4", Deletion::Gone)]
-    {
+    for (name, deletion) in [
+        ("n1", Deletion::Gone),
+        ("n2", Deletion::Replaced),
+        ("n3", Deletion::UnderWay),
+        ("n4", Deletion::Gone),
+    ] {
         assert_eq!(cluster.delete(name, "u").await.unwrap(), deletion, "{name}");
     }
     assert!(cluster.delete("n5", "u").await.is_err());

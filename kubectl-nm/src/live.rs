@@ -67,16 +67,21 @@ impl Live {
         })
     }
 
-    /// Draws how things stand.
+    /// Draws how things stand, or stood when the connection was lost.
     ///
     /// # Errors
     ///
     /// When the terminal is gone.
-    pub(crate) fn draw(&mut self, picture: &Picture, now: Timestamp) -> io::Result<()> {
+    pub(crate) fn draw(
+        &mut self,
+        picture: &Picture,
+        now: Timestamp,
+        lost: Option<Timestamp>,
+    ) -> io::Result<()> {
         self.terminal.draw(|frame| {
             let area = frame.area();
             let lines: Vec<Text<'_>> =
-                lines(picture, usize::from(area.height), now).iter().map(drawn).collect();
+                current_or_old(picture, usize::from(area.height), now, lost).iter().map(drawn).collect();
             frame.render_widget(ratatui::text::Text::from(lines), area);
             // A cursor that is on the screen need not be brought back.
             frame.set_cursor_position(Position { x: area.x, y: area.bottom().saturating_sub(1) });
@@ -95,6 +100,16 @@ impl Live {
         self.terminal.backend_mut().clear_region(ClearType::AfterCursor)?;
         self.terminal.show_cursor()
     }
+}
+
+/// How things stand; or how they stood when the connection was lost, which no line leaves in doubt.
+fn current_or_old(picture: &Picture, height: usize, now: Timestamp, lost: Option<Timestamp>) -> Vec<Line> {
+    let Some(since) = lost else { return lines(picture, height, now) };
+    let mark = format!("STALE {} ", duration::age(now.duration_since(since).as_secs()));
+    let old = lines(picture, height, since);
+    old.iter()
+        .map(|line| Line::default().with(Style::Bad, mark.clone()).with(Style::Dim, line.to_string()))
+        .collect()
 }
 
 /// How things stand, in so many lines at most: those that need somebody first.
@@ -202,6 +217,24 @@ mod tests {
             ]
         );
         assert_eq!(told(objects, 2)[1], "all: 1 Requested, 1 Running, 1 Succeeded, 1 pod blocked");
+    }
+
+    #[test]
+    fn without_a_connection_no_line_looks_live() {
+        let since = "2026-01-02T03:08:17Z".parse().unwrap();
+        let now = "2026-01-02T03:08:29Z".parse().unwrap();
+        let objects = [requested("n1"), with_status("n2", running(40, &[]))];
+        let told = current_or_old(&picture(objects), 2, now, Some(since));
+        assert_eq!(
+            told.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [
+                "STALE 12s n2 [########------------]  40% Running, 3 to go, 4m12s",
+                "STALE 12s n1 [--------------------]   0% Requested, 4m12s",
+            ],
+            "and no age goes on"
+        );
+        let is_live = |style: Style| !matches!(style, Style::Bad | Style::Dim);
+        assert!(!told.iter().flat_map(Line::spans).any(|(style, _)| is_live(style)));
     }
 
     #[test]

@@ -144,9 +144,11 @@ impl Output {
         self.held.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Prints again. What is still kept is lost.
+    /// Prints again, and what is still kept first.
     pub(crate) fn release(&mut self) {
-        self.held = None;
+        for line in self.held.take().unwrap_or_default() {
+            self.talk(&line);
+        }
     }
 
     /// What the command line parser has to say to who typed `command`: help and versions are data, everything else is
@@ -279,9 +281,10 @@ mod tests {
         out.talk(&Line::new("b"));
         assert_eq!(out.held(), [Line::new("a"), Line::new("b")]);
         assert_eq!((out.held().len(), captured.data().len()), (0, 0));
-        out.release();
         out.talk(&Line::new("c"));
-        assert_eq!(captured.talk(), "c\n");
+        out.release();
+        out.talk(&Line::new("d"));
+        assert_eq!(captured.talk(), "c\nd\n");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{Timestamp, Unit};
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::{Standing, headline, node, status};
@@ -35,8 +36,9 @@ fn count<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
     }
 }
 
-/// That what was waited for goes on without us, and how to wait again; nothing without a goal.
-pub(crate) fn what_goes_on(goal: Option<Goal>, open: &[String]) -> Vec<Line> {
+/// That what was waited for goes on without us, and how to wait again; nothing without a goal. `flags` lead to the same
+/// cluster, each with a blank before it.
+pub(crate) fn what_goes_on(goal: Option<Goal>, open: &[String], flags: &str) -> Vec<Line> {
     let nodes = open.join(" ");
     let (what, until) = match goal {
         Some(Goal::Drained) => ("maintenance goes on", "drained"),
@@ -46,35 +48,52 @@ pub(crate) fn what_goes_on(goal: Option<Goal>, open: &[String]) -> Vec<Line> {
     if nodes.is_empty() {
         return Vec::new();
     }
-    let hint = Line::new(format!("hint: `kubectl nm watch {nodes} --until {until}` waits again"));
+    let hint = Line::new(format!("hint: `kubectl nm watch {nodes} --until {until}{flags}` waits again"));
     let hint = match goal {
-        Some(Goal::Drained) => hint.and(format!(", `kubectl nm stop {nodes}` gives up")),
+        Some(Goal::Drained) => hint.and(format!(", `kubectl nm stop {nodes}{flags}` gives up")),
         _ => hint,
     };
     vec![Line::new(format!("{what}: {}", open.join(", "))), hint]
 }
 
-/// How things stand for somebody who closes the dashboard, and how to come back; `nodes` are those that were named.
-pub(crate) fn farewell(picture: &Picture, nodes: &[String]) -> Vec<Line> {
+/// How things stand for somebody who closes the dashboard, and how to come back; `nodes` are those that were named, and
+/// `flags` lead to the same cluster, each with a blank before it. `old_since` says since when nobody knows whether that
+/// is still so.
+pub(crate) fn farewell(
+    picture: &Picture,
+    nodes: &[String],
+    flags: &str,
+    old_since: Option<Timestamp>,
+) -> Vec<Line> {
     let mut objects: Vec<&NodeMaintenance> = picture.objects().collect();
     if objects.is_empty() {
         return Vec::new();
     }
     objects.sort_by_key(|object| node(object));
-    let mut lines: Vec<Line> = objects
-        .iter()
-        .take(SHOWN)
-        .map(|object| Line::new(format!("node/{}: ", node(object))).join(headline(object)))
-        .collect();
+    let mut lines: Vec<Line> = old_since.map(stood).into_iter().collect();
+    lines.extend(
+        objects
+            .iter()
+            .take(SHOWN)
+            .map(|object| Line::new(format!("node/{}: ", node(object))).join(headline(object))),
+    );
     if objects.len() > SHOWN {
         let rest = objects[SHOWN..].iter().copied();
         lines.push(Line::new(format!("and {} more: ", objects.len() - SHOWN)).join(count(rest)));
     }
     let named = nodes.iter().fold(String::new(), |named, name| named + " " + name);
     lines.push(Line::new(format!(
-        "hint: maintenances go on; `kubectl nm watch{named}` shows them again, `kubectl nm stop NODE` ends one"
+        "hint: maintenances go on; `kubectl nm watch{named}{flags}` shows them again, \
+         `kubectl nm stop NODE{flags}` ends one"
     )));
     lines
+}
+
+/// That what follows was so once.
+fn stood(since: Timestamp) -> Line {
+    // The rounding cannot fail for a time of this age of the world.
+    let since = since.round(Unit::Second).unwrap_or_default();
+    Line::default().with(Style::Bad, format!("stale since {since}")).and(": this is how things stood then")
 }
 
 #[cfg(test)]
@@ -104,8 +123,8 @@ mod tests {
 
     #[test]
     fn who_leaves_is_told_how_things_stand_and_how_to_come_back() {
-        assert!(farewell(&picture(vec![]), &[]).is_empty());
-        let one = farewell(&picture(vec![requested("n1")]), &["n1".to_owned()]);
+        assert!(farewell(&picture(vec![]), &[], "", None).is_empty());
+        let one = farewell(&picture(vec![requested("n1")]), &["n1".to_owned()], "", None);
         assert_eq!(
             text(&one),
             [
@@ -114,7 +133,31 @@ mod tests {
             ]
         );
         let many = (0..12).map(|at| requested(&format!("n{at:02}")));
-        let many = text(&farewell(&picture(many), &[]));
+        let many = text(&farewell(&picture(many), &[], "", None));
         assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
+    }
+
+    #[test]
+    fn commands_to_paste_lead_to_the_same_cluster() {
+        let flags = " --context=staging";
+        let left = text(&farewell(&picture(vec![requested("n1")]), &[], flags, None));
+        assert_eq!(
+            left[1],
+            "hint: maintenances go on; `kubectl nm watch --context=staging` shows them again, \
+             `kubectl nm stop NODE --context=staging` ends one"
+        );
+        assert_eq!(
+            text(&what_goes_on(Some(Goal::Drained), &["n1".to_owned()], flags))[1],
+            "hint: `kubectl nm watch n1 --until drained --context=staging` waits again, \
+             `kubectl nm stop n1 --context=staging` gives up"
+        );
+    }
+
+    #[test]
+    fn who_leaves_a_picture_that_is_old_is_told_so_first() {
+        let since = "2026-01-02T03:04:05.6Z".parse().unwrap();
+        let left = text(&farewell(&picture(vec![requested("n1")]), &[], "", Some(since)));
+        assert_eq!(left[0], "stale since 2026-01-02T03:04:06Z: this is how things stood then");
+        assert_eq!(left.len(), 3);
     }
 }

@@ -145,14 +145,17 @@ impl<'a> Report<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Tells that it is over because something went wrong, which is for others to say.
+    ///
+    /// # Errors
+    ///
+    /// When stdout is closed.
+    pub(crate) fn fail(&mut self) -> Result<(), Error> {
+        self.done(Exit::Error).map(drop)
+    }
+
     fn see(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
-        let seen = match self.outlook.see(event) {
-            Ok(seen) => seen,
-            Err(error) => {
-                let _ = self.done(Exit::Error)?;
-                return Err(error);
-            }
-        };
+        let seen = self.outlook.see(event)?;
         if seen.begun {
             self.snapshot()?;
         }

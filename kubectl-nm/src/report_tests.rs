@@ -115,10 +115,3 @@ fn old_data_is_never_called_live() {
     assert_eq!((&lines[4]["type"], &lines[4]["state"]), (&json!("node"), &json!("Gone")));
     assert_eq!(lines[5], json!({"type": "done", "exitCode": 130, "result": "interrupted", "nodes": []}));
 }
-
-#[test]
-fn what_cannot_be_waited_for_is_told_as_the_end() {
-    let (exit, lines) = told(End::Goal(Goal::Drained), &["n1"], list(vec![]));
-    assert!(exit.is_err());
-    assert_eq!(lines, [json!({"type": "done", "exitCode": 1, "result": "error", "nodes": []})]);
-}

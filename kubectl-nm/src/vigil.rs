@@ -38,21 +38,25 @@ pub(crate) struct Vigil<'a> {
     out: &'a mut Output,
     voice: Voice,
     outlook: Outlook,
+    /// The flags that lead to the same cluster, each with a blank before it, for commands to paste.
+    flags: &'a str,
     live: Option<Live>,
-    lost: bool,
+    /// Since when the connection is lost, if it is.
+    lost: Option<Timestamp>,
     /// Whether something was said since the last reminder.
     spoke: bool,
 }
 
 impl<'a> Vigil<'a> {
-    /// Waits until these targets have reached the goal.
-    pub(crate) fn for_targets(out: &'a mut Output, goal: Goal, targets: Vec<Target>) -> Self {
-        Self::of(out, Voice::Progress, Outlook::for_targets(goal, targets))
+    /// Waits until these targets have reached the goal. `flags` lead to the same cluster, each with a blank before it.
+    pub(crate) fn for_targets(out: &'a mut Output, goal: Goal, targets: Vec<Target>, flags: &'a str) -> Self {
+        Self::of(out, Voice::Progress, Outlook::for_targets(goal, targets), flags)
     }
 
-    /// Says what happens to what the outlook is on, until its end.
-    pub(crate) fn of(out: &'a mut Output, voice: Voice, outlook: Outlook) -> Self {
-        Self { out, voice, outlook, live: None, lost: false, spoke: false }
+    /// Says what happens to what the outlook is on, until its end. `flags` lead to the same cluster, each with a blank
+    /// before it.
+    pub(crate) fn of(out: &'a mut Output, voice: Voice, outlook: Outlook, flags: &'a str) -> Self {
+        Self { out, voice, outlook, flags, live: None, lost: None, spoke: false }
     }
 
     /// Shows below what it says how things stand, where that can be: on a terminal that can be drawn on.
@@ -99,7 +103,7 @@ impl<'a> Vigil<'a> {
             self.out.release();
             return live.remove();
         }
-        live.draw(self.outlook.picture(), Timestamp::now())?;
+        live.draw(self.outlook.picture(), Timestamp::now(), self.lost)?;
         self.live = Some(live);
         Ok(())
     }
@@ -109,7 +113,7 @@ impl<'a> Vigil<'a> {
             Moment::Second => Ok(ControlFlow::Continue(())),
             Moment::News(News::Event(event)) => self.see(*event),
             Moment::News(News::Lost(error)) => {
-                self.lost = true;
+                self.lost.get_or_insert_with(Timestamp::now);
                 self.out.talk(
                     &Line::default()
                         .with(Style::Bad, "connection lost")
@@ -118,7 +122,7 @@ impl<'a> Vigil<'a> {
                 Ok(ControlFlow::Continue(()))
             }
             Moment::News(News::Restored) => {
-                self.lost = false;
+                self.lost = None;
                 self.out.talk(&Line::default().with(Style::Good, "connected again"));
                 Ok(ControlFlow::Continue(()))
             }
@@ -131,7 +135,10 @@ impl<'a> Vigil<'a> {
                 Ok(ControlFlow::Break(Exit::TimedOut))
             }
             Moment::Interrupted => {
-                self.part("interrupted");
+                // Whoever waits for nothing has seen enough.
+                if self.outlook.goal().is_some() {
+                    self.part("interrupted");
+                }
                 Ok(ControlFlow::Break(Exit::Interrupted))
             }
         }
@@ -236,10 +243,11 @@ impl<'a> Vigil<'a> {
         if let Voice::Journal(now) = self.voice
             && !spoke
         {
-            let standing = if self.lost { Line::new("no connection") } else { tally(self.outlook.picture()) };
+            let standing =
+                if self.lost.is_some() { Line::new("no connection") } else { tally(self.outlook.picture()) };
             self.out.data(&stamped(now()).and(" - ").join(standing))?;
         }
-        if self.lost || !self.outlook.picture().is_complete() {
+        if self.lost.is_some() || !self.outlook.picture().is_complete() {
             return Ok(());
         }
         for target in self.outlook.open() {
@@ -251,11 +259,8 @@ impl<'a> Vigil<'a> {
         Ok(())
     }
 
-    /// Says why it ends before the goal, how things stand and how to go on.
+    /// Says why it ends, and, if that is before the goal, how things stand and how to go on.
     fn part(&mut self, why: &str) {
-        if self.outlook.goal().is_none() {
-            return;
-        }
         self.out.talk(&Line::default().with(Style::Bad, why));
         for target in self.outlook.open() {
             if let Some(object) = self.outlook.picture().get(&target.uid) {
@@ -266,9 +271,18 @@ impl<'a> Vigil<'a> {
     }
 
     fn say_what_goes_on(&mut self) {
-        for line in parting::what_goes_on(self.outlook.goal(), &self.outlook.open_nodes()) {
+        for line in parting::what_goes_on(self.outlook.goal(), &self.outlook.open_nodes(), self.flags) {
             self.out.talk(&line);
         }
+    }
+}
+
+/// However the wait ends: what was said is printed, and the terminal is left to whoever says why it ended.
+impl Drop for Vigil<'_> {
+    fn drop(&mut self) {
+        // What a terminal that is gone would have shown is lost, and there is nobody to tell.
+        let _ = self.show(true);
+        self.out.release();
     }
 }
 

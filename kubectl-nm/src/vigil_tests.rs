@@ -47,7 +47,7 @@ fn live(mut vigil: Vigil<'_>, moments: Vec<Moment>) -> Result<Option<Exit>, Erro
 fn wait(goal: Goal, nodes: &[&str], moments: Vec<Moment>) -> (Option<Exit>, Captured) {
     let (mut out, captured) = output();
     let targets = nodes.iter().map(|node| Target::from(&requested(node))).collect();
-    let exit = live(Vigil::for_targets(&mut out, goal, targets), moments).unwrap();
+    let exit = live(Vigil::for_targets(&mut out, goal, targets, ""), moments).unwrap();
     (exit, captured)
 }
 
@@ -59,7 +59,12 @@ fn watch(
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
     let exit = live(
-        Vigil::of(&mut out, Voice::Journal(noon), Outlook::over(nodes, goal.map_or(End::Never, End::Goal))),
+        Vigil::of(
+            &mut out,
+            Voice::Journal(noon),
+            Outlook::over(nodes, goal.map_or(End::Never, End::Goal)),
+            "",
+        ),
         moments,
     );
     (exit, captured)
@@ -201,6 +206,9 @@ fn a_journal_has_the_time_and_goes_to_stdout() {
          2026-01-02T12:00:00Z n2 Stopped: the maintenance is deleted\n"
     );
     assert_eq!(captured.talk(), "");
+    let (exit, captured) = watch(None, &[], vec![Moment::TimedOut(Duration::from_secs(90))]);
+    assert_eq!(exit.unwrap(), Some(Exit::TimedOut));
+    assert_eq!(captured.talk(), "timed out after 1m30s\n", "also where nothing is waited for");
 }
 
 #[test]

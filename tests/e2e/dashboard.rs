@@ -1,21 +1,24 @@
 //! `kubectl nm watch` in a terminal: driven by keys alone, and gone without a trace however it ends.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use nm_sandbox::faults::Target;
+use kube::api::{Patch, PatchParams};
+use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{program, skipped};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::until::{PATIENCE, until};
 use nm_tests::workload::{Workload, node_of};
+use serde_json::{Value, json};
 
 use crate::{configuration, start};
 
 /// Keys as a terminal sends them.
 const ENTER: &str = "\r";
 const ESCAPE: &str = "\x1b";
-const CTRL_C: &str = "\x03";
+pub(crate) const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
 const F12: &str = "\x1b[24~";
 
@@ -53,9 +56,10 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
     terminal.until_shown("BLOCKED").await;
     terminal.press(ENTER);
     terminal.until(&format!("the pods of {node}"), |screen| screen.contents().contains("cart-")).await;
-    for (rows, columns) in [(6, 30), (20, 50), (50, 200), (24, 100)] {
+    for (rows, columns) in [(6, 30), (20, 45), (50, 200), (24, 100)] {
         terminal.resize(rows, columns);
-        terminal.until_shown(&node).await;
+        let what = format!("a screen of {columns} columns");
+        terminal.until(&what, |screen| is_drawn_for(screen, &node, rows, columns)).await;
     }
     workload.free("cart").await;
     terminal.until_shown("DONE").await;
@@ -68,6 +72,20 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
     assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+}
+
+/// Whether the view of a node is on the screen as it is drawn for this size and no other: an emulator keeps what was
+/// drawn for the size before.
+fn is_drawn_for(screen: &vt100::Screen, node: &str, rows: u16, columns: u16) -> bool {
+    let lines: Vec<String> = screen.rows(0, columns).map(|line| line.trim_end().to_owned()).collect();
+    let (header, rest) = lines.split_first().expect("a screen has lines");
+    if rows < 8 {
+        return header.starts_with(node) && rest.iter().all(String::is_empty);
+    }
+    header.ends_with("live ●")
+        && header.chars().count() == usize::from(columns) - 1
+        && lines.last().is_some_and(|keys| keys.contains("[q]quit"))
+        && lines.iter().any(|line| line.contains("NAMESPACE/POD")) == (columns >= 50)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,13 +160,17 @@ async fn the_fleet_is_two_watches_and_an_open_node_two_more() {
         let requests = sandbox.requests().all();
         let ours = requests.into_iter().filter(|request| request.user == "onlooker");
         let mut asked: Vec<String> = ours
-            .map(|request| format!("{} {} {}", request.verb, request.resource, request.namespace))
+            .map(|request| {
+                let form = if request.metadata_only { "metadata" } else { "whole" };
+                let part = format!("{} {}", request.namespace, request.field_selector);
+                format!("{} {form} {} {}", request.verb, request.resource, part.trim())
+            })
             .collect();
         asked.sort();
         asked.dedup();
         asked.iter().map(|asked| asked.trim_end().to_owned()).collect::<Vec<_>>()
     };
-    let until_asked = async |expected: &[&str]| {
+    let until_asked = async |expected: &[String]| {
         let enough = sandbox.requests().until(|_| asked().len() >= expected.len());
         // Whether it was in time or not: this is what there is to be.
         let _ = tokio::time::timeout(PATIENCE, enough).await;
@@ -160,13 +182,16 @@ async fn the_fleet_is_two_watches_and_an_open_node_two_more() {
     let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
     live(&terminal).await;
     terminal.until_shown(node).await;
-    let fleet = ["list nodemaintenances", "list nodes", "watch nodemaintenances", "watch nodes"];
+    let both = |what: &str| ["list", "watch"].map(|verb| format!("{verb} {what}"));
+    let mut fleet = ["whole nodemaintenances", "metadata nodes"].map(both).concat();
+    fleet.sort();
     until_asked(&fleet).await;
 
     terminal.press(ENTER);
-    let mut open =
-        [&fleet[..], &["list events default", "list pods", "watch events default", "watch pods"]].concat();
-    open.sort_unstable();
+    let on_node = format!("whole pods spec.nodeName={node}");
+    let about_node = format!("whole events default regarding.name={node}");
+    let mut open = [fleet, both(&on_node).to_vec(), both(&about_node).to_vec()].concat();
+    open.sort();
     until_asked(&open).await;
     assert_eq!(["pods", "events"].map(watches), before.map(|count| count + 1));
 
@@ -210,4 +235,79 @@ async fn a_wait_on_a_terminal_leaves_its_story_in_the_scrollback() {
     assert!(screen.contains("Succeeded: drained"), "{screen}");
     assert!(!screen.contains("[####"), "the live lines are gone: {screen}");
     assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_on_a_terminal_that_cannot_go_on_says_why_and_takes_its_lines_away() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let node = &cluster.nodes().await[0];
+    let faults = cluster.sandbox().unwrap().faults();
+    let watches = Target::any().verb("watch").resource("nodemaintenances");
+    let mut terminal = plugin(cluster.kubeconfig(), &["start", node, "--wait"], &[]);
+    terminal.until_shown("[-----").await;
+    faults.add(Rule::new(watches.clone(), Action::Fail(Failure::Unauthorized, Moment::BeforeEffect)));
+    faults.end_watches(&watches, 0);
+    assert_eq!(terminal.exit_code().await, 1);
+    let screen = terminal.until_shown("log in again").await;
+    assert!(screen.contains("You must be logged in to the server"), "{screen}");
+    assert!(!screen.contains("[-----"), "the live lines are gone: {screen}");
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_refused_after_its_asker_has_left_is_told_all_the_same() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let node = &cluster.nodes().await[0];
+    let faults = cluster.sandbox().unwrap().faults();
+    let creations = Target::any().verb("create").resource("nodemaintenances");
+    faults.add(Rule::new(creations.clone(), Action::Delay(Duration::from_secs(2))));
+    faults.add(Rule::new(creations, Action::Fail(Failure::Forbidden, Moment::BeforeEffect)));
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
+    live(&terminal).await;
+    terminal.press("n");
+    terminal.press(node);
+    terminal.until_shown("start 1 node").await;
+    terminal.press(ENTER);
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 1);
+    let screen = terminal.until_shown("(Forbidden)").await;
+    assert!(screen.contains(node) && screen.contains("waiting for"), "{screen}");
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dashboard_with_an_end_in_view_ends_with_its_code_and_a_word() {
+    let cluster = Cluster::start(2).await;
+    let [drained, failed] = &cluster.nodes().await[..2] else { panic!("two nodes") };
+    let play = async |node: &str, status: Value| {
+        let patch = Patch::Merge(json!({"status": status}));
+        cluster.maintenances().patch_status(node, &PatchParams::default(), &patch).await.unwrap();
+    };
+    for node in [drained, failed] {
+        start(&cluster, node, node).await;
+    }
+    let ends = async |args: &[&str], code: u32, word: &str, change: Option<(&str, Value)>| {
+        let mut terminal = plugin(cluster.kubeconfig(), args, &[]);
+        if let Some((node, status)) = change {
+            live(&terminal).await;
+            play(node, status).await;
+        }
+        assert_eq!(terminal.exit_code().await, code, "{args:?}");
+        terminal.until(word, |screen| !screen.alternate_screen() && screen.contents().contains(word)).await;
+        assert_eq!(terminal.left_behind().await, Vec::<String>::new(), "{args:?}");
+    };
+    for args in [
+        &["watch", "--timeout", "1s"][..],
+        &["watch", "--until", "stopped", "--timeout", "1s"],
+        &["watch", "--exit-on-complete", "--timeout", "1s"],
+        &["watch", "--output", "lines", "--timeout", "1s"],
+    ] {
+        ends(args, 124, "timed out after 1s", None).await;
+    }
+    let succeeded = json!({"phase": "Succeeded"});
+    let said = format!("node/{drained} drained");
+    ends(&["watch", drained, "--until", "drained"], 0, &said, Some((drained, succeeded))).await;
+    let given_up = json!({"phase": "Failed", "lastError": "no time left"});
+    ends(&["watch", "--exit-on-complete"], 3, "no time left", Some((failed, given_up))).await;
+    ends(&["watch", failed, "--until", "drained"], 3, "the maintenance failed: no time left", None).await;
 }

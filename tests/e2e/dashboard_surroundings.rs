@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::Talk;
+use nm_tests::programs::{Talk, program};
 use nm_tests::terminal::Terminal;
 use serde_json::{Value, json};
 
-use crate::dashboard::{live, plugin};
+use crate::dashboard::{CTRL_C, live, plugin};
 use crate::{only_sandbox, start};
 
 /// A credential plugin that asks for a password on its first run. What it brings has expired, so that it runs for every
@@ -158,6 +158,31 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_key_is_lost_while_the_terminal_changes_its_size() {
+    const ROWS: u16 = 60;
+    const COLUMNS: u16 = 220;
+    let cluster = Cluster::start(1).await;
+    let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
+    let mut terminal = Terminal::run(&program("kubectl-nm"), &["watch"], &env, ROWS, COLUMNS);
+    live(&terminal).await;
+    terminal.press("/");
+    for key in 1..=150 {
+        terminal.shrink(1 + key * 7 % ROWS, 1 + key * 31 % COLUMNS);
+        terminal.press("x");
+    }
+    terminal.shrink(ROWS, COLUMNS);
+    let typed = format!("filter: {}\u{258f}", "x".repeat(150));
+    terminal
+        .until("all that was typed", |screen| {
+            screen.rows(0, COLUMNS).last().is_some_and(|line| line.contains(&typed))
+        })
+        .await;
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.exit_code().await, 130);
+    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_that_can_only_print_gets_lines() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
@@ -165,7 +190,7 @@ async fn a_terminal_that_can_only_print_gets_lines() {
     let mut terminal: Terminal = plugin(cluster.kubeconfig(), &["watch"], &[("TERM", "dumb")]);
     let shown = terminal.until_shown("Requested").await;
     assert!(shown.contains(node) && !terminal.look(vt100::Screen::alternate_screen), "{shown}");
-    terminal.press("\x03");
+    terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
     assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }

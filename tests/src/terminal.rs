@@ -101,6 +101,12 @@ impl Terminal {
         self.master.resize(PtySize { rows, cols: columns, ..PtySize::default() }).unwrap();
     }
 
+    /// Tells the program of a smaller size, or of the old one again. The emulator stays as large as it was: it does not
+    /// survive a program that still writes past a column that has just gone.
+    pub fn shrink(&self, rows: u16, columns: u16) {
+        self.master.resize(PtySize { rows, cols: columns, ..PtySize::default() }).unwrap();
+    }
+
     /// Sends the program a signal, by its name.
     pub fn signal(&self, name: &str) {
         signal(self.process, name);

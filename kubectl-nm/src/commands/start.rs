@@ -177,7 +177,7 @@ async fn attend(
         return Ok(Exit::Done);
     }
     let targets = begun.iter().map(Target::from).collect();
-    let mut vigil = Vigil::for_targets(out, Goal::Drained, targets).with_live_lines();
+    let mut vigil = Vigil::for_targets(out, Goal::Drained, targets, cluster.flags()).with_live_lines();
     let exit = follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await?;
     // The reconciler gives up after the same time, and which of the two is first says nothing.
     Ok(if exit == Exit::Failed && vigil.saw_time_run_out() { Exit::TimedOut } else { exit })

@@ -109,7 +109,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
     }
     Error::tell_all(&failures, out);
     let gone = if args.wait && !targets.is_empty() {
-        let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets).with_live_lines();
+        let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets, cluster.flags()).with_live_lines();
         let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
         follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await?
     } else {
@@ -152,6 +152,9 @@ impl Object {
         let line = Line::new(format!("node/{node} "));
         let line = match deletion {
             Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
+            Deletion::Replaced => {
+                line.with(Style::Good, "maintenance stopped").and(", and another one has begun")
+            }
             Deletion::UnderWay if self.ending => line.with(Style::Busy, "maintenance is stopping already"),
             Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
         };
@@ -208,6 +211,7 @@ mod tests {
     ) -> (Result<Exit, Error>, String, Vec<String>) {
         let (cluster, requests) = cluster(move |method, path| match (method, path.rsplit('/').next()) {
             ("DELETE", Some("n3")) => failure(403, "Forbidden", "n3"),
+            ("DELETE", Some("n6")) => failure(409, "Conflict", "n6"),
             ("DELETE", _) => {
                 (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
             }
@@ -268,6 +272,13 @@ mod tests {
                 "{line}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_maintenance_that_began_meanwhile_goes_on_and_is_told_of() {
+        let (ended, printed, _) = stop(args("n6"), vec![requested("n6")]).await;
+        let said = "node/n6 maintenance stopped, and another one has begun\n";
+        assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, said));
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::cluster::Cluster;
-use crate::dashboard::{self, Ended, Look, ThemeName};
+use crate::dashboard::{self, Ended, Left, Look, ThemeName};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::{Moment, follow};
@@ -19,6 +19,7 @@ use crate::outlook::{End, Outlook};
 use crate::output::Output;
 use crate::parting;
 use crate::report::Report;
+use crate::text::{Line, Style};
 use crate::vigil::{Vigil, Voice};
 use crate::wait::Goal;
 use crate::{duration, node_name};
@@ -143,20 +144,29 @@ impl DashboardFlags {
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
     // to be asked for the credentials is asked now, while there are lines to ask it on.
-    let existing = cluster.maintenances().await?;
+    let existing = cluster.maintenances().await;
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
     match args.output {
         Some(Format::Json) => {
             let mut report = Report::of(out, Timestamp::now, outlook);
-            follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await
+            let followed = match existing {
+                Ok(_) => follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await,
+                Err(error) => Err(error),
+            };
+            if followed.is_err() {
+                // Where nobody reads what is written, this is no news either.
+                let _ = report.fail();
+            }
+            followed
         }
         None if out.is_on_terminal() => {
             let look = args.dashboard.look(out);
-            show(look, existing, outlook, timeout, cluster, out).await
+            show(look, existing?, outlook, timeout, cluster, out).await
         }
         Some(Format::Lines) | None => {
-            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook);
+            existing?;
+            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook, cluster.flags());
             follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
         }
     }
@@ -203,18 +213,30 @@ async fn show(
         settled.extend(seen.settled);
         over = over.or(seen.exit);
     }
-    let ended = match over {
-        Some(exit) => Ended::Settled(settled, exit),
-        None => dashboard::run(look, cluster, &mut outlook, timeout).await?,
+    let Left { ended, old_since, done } = match over {
+        Some(exit) => Left { ended: Ended::Settled(settled, exit), old_since: None, done: Vec::new() },
+        None => dashboard::run(look, cluster, &mut outlook, timeout, out).await?,
     };
-    let has_goal = outlook.goal().is_some();
-    if !has_goal {
-        for line in parting::farewell(outlook.picture(), outlook.nodes()) {
+    let has_failed = done.iter().any(Result::is_err);
+    for outcome in done {
+        out.talk(&match outcome {
+            Ok(words) => Line::new(words),
+            Err(words) => Line::default().with(Style::Bad, words),
+        });
+    }
+    if outlook.goal().is_none() {
+        for line in parting::farewell(outlook.picture(), outlook.nodes(), cluster.flags(), old_since) {
             out.talk(&line);
         }
     }
+    let exit = conclude(ended, outlook, cluster, out)?;
+    Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
+}
+
+/// Says how the dashboard ended, as far as it was to wait for something.
+fn conclude(ended: Ended, outlook: Outlook, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let waits = outlook.end() != End::Never;
-    let mut vigil = Vigil::of(out, Voice::Progress, outlook);
+    let mut vigil = Vigil::of(out, Voice::Progress, outlook, cluster.flags());
     let moment = match ended {
         Ended::Settled(settled, exit) => return vigil.conclude(&settled, exit),
         Ended::Quit if !waits => return Ok(Exit::Done),
@@ -224,5 +246,47 @@ async fn show(
     match vigil.react(moment)? {
         ControlFlow::Break(exit) => Ok(exit),
         ControlFlow::Continue(()) => Ok(Exit::Interrupted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cluster::tests::{cluster, failure, list};
+    use crate::maintenance::fixture::requested;
+    use crate::output::captured::output;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: WatchArgs,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_reads_of_every_error_that_it_is_the_end() {
+        for (line, list_code, before) in
+            [("", 200, 1), ("", 403, 0), ("n2 --until drained", 200, 0), ("n1 --until drained", 200, 1)]
+        {
+            let (cluster, _) = cluster(move |_, path| match path {
+                "watch" => failure(403, "Forbidden", ""),
+                _ if list_code == 403 => failure(403, "Forbidden", ""),
+                _ => list(&[requested("n1")]),
+            });
+            let line = ["watch", "-o", "json"].into_iter().chain(line.split_whitespace());
+            let (mut out, captured) = output();
+            assert!(run(Line::parse_from(line).args, &cluster, &mut out).await.is_err());
+            let said = captured.data();
+            let mut lines = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            assert_eq!(lines.by_ref().take(before).filter(|line| line["type"] == "snapshot").count(), before);
+            let last = lines.next().unwrap();
+            assert_eq!(
+                (&last["type"], &last["exitCode"], &last["result"]),
+                (&"done".into(), &1.into(), &"error".into())
+            );
+            assert!(lines.next().is_none());
+        }
     }
 }

@@ -115,9 +115,9 @@ pub(crate) struct ConnectionFlags {
 }
 
 impl ConnectionFlags {
-    /// How kubectl is called for the same cluster, quoted for a shell: for commands that people paste. Credentials are
-    /// left out: what is shown may be copied anywhere.
-    pub(crate) fn kubectl(&self) -> String {
+    /// The flags that lead to the same cluster, each with a blank before it and quoted for a shell: for commands that
+    /// people paste. Credentials are left out: what is shown may be copied anywhere.
+    pub(crate) fn to_paste(&self) -> String {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let single = [
             ("kubeconfig", path(&self.kubeconfig)),
@@ -133,9 +133,9 @@ impl ConnectionFlags {
         ];
         let groups = self.as_group.iter().map(|group| ("as-group", group.clone()));
         let given = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        given.chain(groups).fold(String::from("kubectl"), |line, (name, value)| {
-            format!("{line} --{name}={}", quoted(&value))
-        })
+        given
+            .chain(groups)
+            .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", quoted(&value)))
     }
 
     /// How long a single request may take; `None` is unlimited.
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn commands_to_paste_name_the_cluster_and_no_secret() {
-        assert_eq!(ConnectionFlags::default().kubectl(), "kubectl");
+        assert_eq!(ConnectionFlags::default().to_paste(), "");
         let flags = ConnectionFlags {
             context: Some("prod eu's".into()),
             server: Some("https://c:6443".into()),
@@ -175,7 +175,7 @@ mod tests {
             token: Some("secret".into()),
             ..ConnectionFlags::default()
         };
-        let said = r"kubectl --context='prod eu'\''s' --server=https://c:6443 --as-group=a --as-group=b";
-        assert_eq!(flags.kubectl(), said);
+        let said = r" --context='prod eu'\''s' --server=https://c:6443 --as-group=a --as-group=b";
+        assert_eq!(flags.to_paste(), said);
     }
 }

@@ -27,8 +27,8 @@ pub(crate) struct Connected {
     pub(crate) server: String,
     /// The name of the kubeconfig's context, for headings; the server's address where there is none.
     pub(crate) context: String,
-    /// How kubectl is called for this cluster, for commands to paste.
-    pub(crate) kubectl: String,
+    /// The flags that lead to this cluster, each with a blank before it, for commands to paste.
+    pub(crate) flags: String,
     /// What `--request-timeout` says; `None` is unlimited.
     pub(crate) request_timeout: Option<Duration>,
 }
@@ -71,8 +71,8 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connected, Connec
     let client = kube::Client::try_from(config)
         .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?;
     let context = context.unwrap_or_else(|| server.clone());
-    let (kubectl, request_timeout) = (flags.kubectl(), flags.request_timeout());
-    Ok(Connected { client, server, context, kubectl, request_timeout })
+    let (flags, request_timeout) = (flags.to_paste(), flags.request_timeout());
+    Ok(Connected { client, server, context, flags, request_timeout })
 }
 
 /// What to connect with, and the name of the context that says so.

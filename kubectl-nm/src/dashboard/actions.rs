@@ -8,57 +8,78 @@ use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
 use super::message::Message;
-use crate::cluster::{AT_ONCE, Cluster};
+use crate::cluster::{AT_ONCE, Cluster, Deletion};
 use crate::error::Error;
+use crate::request::Step;
 
 /// Creates maintenances, and says what became of it.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
-    let answers: Vec<(String, Result<(), Error>)> = stream::iter(&wanted)
-        .map(async |maintenance| {
-            let created = match cluster.create(maintenance, false).await {
-                // Somebody was faster, which is just as well.
-                Err(error) if error.status().is_some_and(Status::is_already_exists) => Ok(()),
-                answer => answer.map(drop),
-            };
-            (maintenance.name_any(), created)
-        })
+    let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
+        .map(async |maintenance| (maintenance.name_any(), begin(&cluster, maintenance).await))
         .buffered(AT_ONCE)
         .collect()
         .await;
     tell(to, "started", answers).await;
 }
 
+/// Creates one, and says in a word what became of it.
+async fn begin(cluster: &Cluster, wanted: &NodeMaintenance) -> Result<&'static str, Error> {
+    let refused = match cluster.create(wanted, false).await {
+        Ok(_) => return Ok("started"),
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
+        Err(error) => return Err(error),
+    };
+    // Somebody was faster; what they made may do, or be on its way out.
+    let node = &wanted.spec.node_name;
+    let theirs: Vec<NodeMaintenance> = cluster.maintenance(&wanted.name_any()).await?.into_iter().collect();
+    match Step::towards(node, &theirs) {
+        Step::Present(_) => Ok("in maintenance already"),
+        step => Err(step.refusal(node).unwrap_or(refused)),
+    }
+}
+
 /// Deletes the maintenances of these names and uids, and says what became of it.
 pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: Sender<Message>) {
-    let answers: Vec<(String, Result<(), Error>)> = stream::iter(&unwanted)
-        .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(drop)))
+    let word = |deletion| match deletion {
+        Deletion::UnderWay => "stopping",
+        Deletion::Gone => "stopped",
+        Deletion::Replaced => "gone, and a later one goes on",
+    };
+    let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
+        .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
         .buffered(AT_ONCE)
         .collect()
         .await;
     tell(to, "stopping", answers).await;
 }
 
-async fn tell(to: Sender<Message>, what: &str, answers: Vec<(String, Result<(), Error>)>) {
+async fn tell(to: Sender<Message>, what: &str, answers: Vec<(String, Result<&str, Error>)>) {
     // Nobody listens when the dashboard has ended.
     let _ = to.send(Message::Done(outcome(what, answers))).await;
 }
 
-/// What became of a command, in a sentence: failures before successes, the first of them with its reason.
-fn outcome(what: &str, answers: Vec<(String, Result<(), Error>)>) -> Result<String, String> {
-    let mut done = Vec::new();
+/// What became of a command, in a sentence: failures before successes, the first of them with its reason. `what` is the
+/// word for what was wanted.
+fn outcome(what: &str, answers: Vec<(String, Result<&str, Error>)>) -> Result<String, String> {
+    let mut done: Vec<(&str, Vec<String>)> = Vec::new();
     let mut failed = Vec::new();
     for (name, answer) in answers {
         match answer {
-            Ok(()) => done.push(name),
+            Ok(word) => match done.iter_mut().find(|(known, _)| *known == word) {
+                Some((_, names)) => names.push(name),
+                None => done.push((word, vec![name])),
+            },
             Err(error) => failed.push((name, error.to_string())),
         }
     }
+    let told: Vec<String> = done.iter().map(|(word, names)| format!("{word}: {}", in_short(names))).collect();
+    let told = if told.is_empty() { format!("{what}: none") } else { told.join("; ") };
     match failed.as_slice() {
-        [] => Ok(format!("{what}: {}", in_short(&done))),
+        [] => Ok(told),
         [(name, why)] if done.is_empty() => Err(format!("{name}: {why}")),
         [(name, why), others @ ..] => Err(match others.len() {
-            0 => format!("{name}: {why}; {what}: {}", in_short(&done)),
-            more => format!("{name} and {more} more: {why}; {what}: {}", in_short(&done)),
+            0 => format!("{name}: {why}; {told}"),
+            more => format!("{name} and {more} more: {why}; {told}"),
         }),
     }
 }
@@ -67,7 +88,6 @@ fn outcome(what: &str, answers: Vec<(String, Result<(), Error>)>) -> Result<Stri
 fn in_short(names: &[String]) -> String {
     const SHOWN: usize = 3;
     match names {
-        [] => String::from("none"),
         names if names.len() <= SHOWN => names.join(", "),
         names => format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
     }
@@ -79,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::tests::{cluster, failure};
-    use crate::maintenance::fixture::requested;
+    use crate::maintenance::fixture::{named, requested, stopping};
 
     async fn said(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
         let (to, mut from) = mpsc::channel(1);
@@ -103,12 +123,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn somebody_who_was_faster_is_no_failure_and_a_refusal_is_told_first() {
-        let (taken, _) = cluster(|_, _| failure(409, "AlreadyExists", "n1"));
+    async fn what_somebody_else_did_meanwhile_is_told_as_it_is() {
+        let start_beside = async |theirs: NodeMaintenance| {
+            let theirs = serde_json::to_value(theirs).unwrap();
+            let (taken, _) = cluster(move |method, _| match method {
+                "POST" => failure(409, "AlreadyExists", "n1"),
+                _ => (200, theirs.clone()),
+            });
+            said(async |to| start(taken, vec![requested("n1")], to).await).await
+        };
+        assert_eq!(start_beside(requested("n1")).await.unwrap(), "in maintenance already: n1");
+        let ending = start_beside(stopping(requested("n1"))).await.unwrap_err();
+        assert!(ending.contains("is just being given back"), "{ending}");
+        let other = start_beside(named("n1", "n2", "u")).await.unwrap_err();
+        assert!(other.contains("and it is for node \"n2\""), "{other}");
+
+        let (changed, _) = cluster(|_, path| match path.rsplit('/').next() {
+            Some("a") => failure(404, "NotFound", "a"),
+            Some("b") => failure(409, "Conflict", "b"),
+            _ => (200, serde_json::to_value(requested("c")).unwrap()),
+        });
+        let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
         assert_eq!(
-            said(async |to| start(taken, vec![requested("n1")], to).await).await.unwrap(),
-            "started: n1"
+            said(async |to| stop(changed, unwanted, to).await).await.unwrap(),
+            "stopped: a; gone, and a later one goes on: b; stopping: c, d"
         );
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_first() {
         let (refusing, _) = cluster(|_, path| match path.rsplit('/').next() {
             Some("a") => (200, serde_json::to_value(requested("a")).unwrap()),
             _ => failure(403, "Forbidden", "b"),

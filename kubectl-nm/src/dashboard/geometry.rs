@@ -159,8 +159,10 @@ fn under(area: Rect) -> (Rect, Rect) {
 
 /// Whether there is something that one should know about what is shown.
 fn has_banner(model: &Model) -> bool {
-    if matches!(model.freshness(), Freshness::Stale { .. }) {
-        return true;
+    match model.freshness() {
+        Freshness::Stale { .. } => return true,
+        Freshness::Forbidden(_) if model.is_old() => return true,
+        Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
     }
     let Some(open) = &model.open else { return false };
     let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };

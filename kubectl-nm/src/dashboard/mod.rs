@@ -29,7 +29,7 @@ mod view;
 mod workload;
 
 pub(crate) use options::ThemeName;
-pub(crate) use run::{Ended, Look, run};
+pub(crate) use run::{Ended, Left, Look, run};
 
 pub use workload::Workload;
 

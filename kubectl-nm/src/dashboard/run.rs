@@ -2,6 +2,7 @@
 //! changed. Nothing in it waits for a server.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
@@ -11,12 +12,12 @@ use kube::runtime::watcher;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::actions;
 use super::effect::Effect;
 use super::feed::Feeds;
-use super::message::{Change, Message};
+use super::message::{Change, Feed, Message};
 use super::model::Model;
 use super::options::{Options, ThemeName};
 use super::signals::{Signal, Signals};
@@ -29,6 +30,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::past;
 use crate::outlook::Outlook;
+use crate::output::Output;
+use crate::text::Line;
 use crate::wait::{Target, Verdict};
 
 /// The least time between two frames, but for the answer to a key, which is drawn at once.
@@ -42,6 +45,9 @@ const WAITING: usize = 256;
 
 /// How long commands that are under way may take when the dashboard ends.
 const LAST_COMMANDS: Duration = Duration::from_secs(10);
+
+/// How long they may take before somebody wonders.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// How the dashboard is to be.
 #[derive(Debug, Clone)]
@@ -69,6 +75,17 @@ pub(crate) enum Ended {
     TimedOut(Duration),
 }
 
+/// What it left behind.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// How it ended.
+    pub(crate) ended: Ended,
+    /// Since when nobody knows whether what was on the screen is so; none if it was so at the end.
+    pub(crate) old_since: Option<Timestamp>,
+    /// What became of commands that the screen could not tell any more.
+    pub(crate) done: Vec<Result<String, String>>,
+}
+
 /// Shows the dashboard until it ends. The screen is taken and given back in here.
 ///
 /// # Errors
@@ -79,8 +96,9 @@ pub(crate) async fn run(
     cluster: &Cluster,
     outlook: &mut Outlook,
     given: Option<Duration>,
-) -> Result<Ended, Error> {
-    LocalSet::new().run_until(until_ended(look, cluster, outlook, given)).await
+    out: &mut Output,
+) -> Result<Left, Error> {
+    LocalSet::new().run_until(until_ended(look, cluster, outlook, given, out)).await
 }
 
 async fn until_ended(
@@ -88,7 +106,8 @@ async fn until_ended(
     cluster: &Cluster,
     outlook: &mut Outlook,
     given: Option<Duration>,
-) -> Result<Ended, Error> {
+    out: &mut Output,
+) -> Result<Left, Error> {
     let (to, mut messages) = mpsc::channel(WAITING);
     let mut signals = Signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(look.mouse, to.clone()).map_err(Error::Screen)?;
@@ -168,10 +187,47 @@ async fn until_ended(
         }
     };
     drop(screen);
-    // Whoever starts a maintenance and leaves at once wants it started all the same.
-    let last = Instant::now() + LAST_COMMANDS;
-    while let Ok(Some(_)) = timeout_at(last, dashboard.commands.join_next()).await {}
-    Ok(ended)
+    let Dashboard { model, feeds, commands, .. } = dashboard;
+    // What they would say leaves no room for the answers that are awaited.
+    drop(feeds);
+    let end = async { while signals.next().await != Signal::End {} };
+    let done = last_answers(commands, &mut messages, end, out).await;
+    Ok(Left { ended, old_since: model.links.old_since(Feed::Maintenances), done })
+}
+
+/// What becomes of the commands that are under way: whoever starts a maintenance and leaves at once wants it started all
+/// the same, and to know if it was not.
+async fn last_answers(
+    mut commands: JoinSet<()>,
+    messages: &mut mpsc::Receiver<Message>,
+    end: impl Future<Output = ()>,
+    out: &mut Output,
+) -> Vec<Result<String, String>> {
+    let mut done = Vec::new();
+    let begun = Instant::now();
+    let mut patient = true;
+    let mut end = pin!(end);
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = messages.recv() => if let Message::Done(outcome) = message {
+                done.push(outcome);
+            },
+            ended = commands.join_next() => if ended.is_none() {
+                return done;
+            },
+            () = sleep_until(begun + SILENCE), if patient => {
+                patient = false;
+                out.talk(&Line::new("waiting for what was started or stopped to be answered"));
+            },
+            () = &mut end => break,
+            () = sleep_until(begun + LAST_COMMANDS) => break,
+        }
+    }
+    done.push(Err(String::from(
+        "error: no answer to what was started or stopped, which may be done or not; `kubectl nm status` tells",
+    )));
+    done
 }
 
 /// Everything behind the screen.
@@ -303,7 +359,39 @@ fn panic_if_asked(event: &Event) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
     use super::*;
+    use crate::output::captured::output;
+
+    /// A command that takes so many seconds, and what is left to say when somebody leaves meanwhile.
+    async fn leave(seconds: u64, end: impl Future<Output = ()>) -> (Vec<Result<String, String>>, String) {
+        let (mut out, captured) = output();
+        let (to, mut messages) = mpsc::channel(1);
+        // A full channel holds nobody up.
+        to.send(Message::Overheard(String::new())).await.unwrap();
+        let mut commands = JoinSet::new();
+        commands.spawn(async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let _ = to.send(Message::Done(Err(String::from("forbidden")))).await;
+        });
+        (last_answers(commands, &mut messages, end, &mut out).await, captured.talk())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_at_once_learns_what_became_of_the_command() {
+        let waiting = "waiting for what was started or stopped to be answered\n";
+        for (seconds, said) in [(0, ""), (3, waiting)] {
+            let (done, talk) = leave(seconds, pending()).await;
+            assert_eq!((done, talk.as_str()), (vec![Err(String::from("forbidden"))], said), "{seconds}");
+        }
+        let unknown = |done: &[Result<String, String>]| matches!(done, [Err(words)] if words.contains("may be done or not"));
+        let begun = Instant::now();
+        assert!(unknown(&leave(60, pending()).await.0));
+        assert_eq!(begun.elapsed(), LAST_COMMANDS);
+        assert!(unknown(&leave(60, ready(())).await.0));
+        assert_eq!(begun.elapsed(), LAST_COMMANDS, "whoever insists waits no longer");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_drawn_at_once_and_news_ten_times_a_second_at_most() {

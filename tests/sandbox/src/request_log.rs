@@ -34,6 +34,10 @@ pub struct Entry {
     pub namespace: String,
     /// Name, or empty.
     pub name: String,
+    /// What a list or a watch is narrowed to by `fieldSelector`, or empty.
+    pub field_selector: String,
+    /// Whether objects are asked for by their metadata alone.
+    pub metadata_only: bool,
     /// HTTP status code; zero where the connection was closed instead.
     pub code: u16,
     /// Until the answer began; a watch goes on after that.

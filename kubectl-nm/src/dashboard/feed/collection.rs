@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Debug;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -28,7 +29,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How long a watch may take to begin anew before what it told counts as old.
+/// How long a list, or a watch that begins anew, may take before what was told counts as old.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The least time from one watch to the next, for servers and proxies that end each at once.
@@ -55,7 +56,7 @@ pub(super) enum Notice<K> {
     Open,
     /// It has ended in good order, or so it seems, and begins anew.
     Closed,
-    /// It should have begun by now. It may yet.
+    /// It, or the list before it, should have been answered by now. It may yet.
     Overdue,
     /// An object is new or changed.
     Applied(K),
@@ -68,13 +69,13 @@ pub(super) enum Notice<K> {
 pub(super) struct Broken {
     /// Why.
     pub(super) error: Error,
-    /// Since when.
-    pub(super) since: Timestamp,
+    /// Since when, if that is not since anything was heard last.
+    pub(super) since: Option<Timestamp>,
 }
 
 impl From<Error> for Broken {
     fn from(error: Error) -> Self {
-        Self { error, since: Timestamp::now() }
+        Self { error, since: None }
     }
 }
 
@@ -93,11 +94,15 @@ where
     /// # Errors
     ///
     /// When the server cannot be asked or refuses.
-    pub(super) async fn list(&self, mut each: impl FnMut(K)) -> Result<String, Error> {
+    pub(super) async fn list(
+        &self,
+        mut each: impl FnMut(K),
+        listener: &impl Listener<K>,
+    ) -> Result<String, Error> {
         let mut params =
             ListParams { field_selector: self.fields.clone(), ..ListParams::default() }.limit(PAGE);
         loop {
-            let page = self.answered("list", self.api.list(&params)).await?;
+            let page = in_time(self.answered("list", self.api.list(&params)), listener).await?;
             page.items.into_iter().for_each(&mut each);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -125,7 +130,7 @@ where
             loop {
                 let Ok(event) = timeout_at(end, events.next()).await else {
                     let cause = String::from("the connection is silent");
-                    return Err(Broken { error: self.unreachable(cause), since: heard });
+                    return Err(Broken { error: self.unreachable(cause), since: Some(heard) });
                 };
                 heard = Timestamp::now();
                 match event {
@@ -139,9 +144,12 @@ where
                     }
                     Some(Ok(WatchEvent::Bookmark(mark))) => *version = mark.metadata.resource_version,
                     Some(Ok(WatchEvent::Error(status))) => {
-                        return Err(Error::Server { asked: self.asked("watch"), status }.into());
+                        let error = Error::Server { asked: self.asked("watch"), status };
+                        return Err(Broken { error, since: Some(heard) });
                     }
-                    Some(Err(error)) => return Err(self.failed("watch", error).into()),
+                    Some(Err(error)) => {
+                        return Err(Broken { error: self.failed("watch", error), since: Some(heard) });
+                    }
                     // The time is over, or the connection was closed: what comes next tells which.
                     None => break,
                 }
@@ -163,14 +171,7 @@ where
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request = self.answered("watch", self.api.watch(&params, version));
-        let mut request = std::pin::pin!(request);
-        let stream = if let Ok(answer) = timeout(PATIENCE, &mut request).await {
-            answer?
-        } else {
-            listener.hear(Notice::Overdue).await;
-            request.await?
-        };
+        let stream = in_time(self.answered("watch", self.api.watch(&params, version)), listener).await?;
         Ok(stream.boxed())
     }
 
@@ -196,6 +197,16 @@ where
     fn unreachable(&self, cause: String) -> Error {
         Error::Unreachable { server: self.server.clone(), cause }
     }
+}
+
+/// Waits for an answer, and says so when it is overdue.
+async fn in_time<K, T>(answer: impl Future<Output = T>, listener: &impl Listener<K>) -> T {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = timeout(PATIENCE, &mut answer).await {
+        return answer;
+    }
+    listener.hear(Notice::Overdue).await;
+    answer.await
 }
 
 fn keep(version: &mut String, object: &impl Resource) {

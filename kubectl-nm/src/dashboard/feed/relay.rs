@@ -46,11 +46,13 @@ where
         open: AtomicUsize::new(0),
         worked: AtomicBool::new(false),
         link: Mutex::default(),
+        heard: Mutex::default(),
     };
     let mut versions: Vec<String> = Vec::new();
     let mut failures = 0;
     loop {
         let Broken { error, since } = relay.attempt(&collections, &mut versions).await;
+        let since = since.unwrap_or_else(|| relay.heard_last());
         if error.status().is_some_and(Status::is_forbidden) {
             return relay.say(Link::Forbidden(error.to_string())).await;
         }
@@ -78,6 +80,8 @@ struct Relay<K, T> {
     worked: AtomicBool,
     /// What was said last of how it is doing.
     link: Mutex<Option<Link>>,
+    /// When the server last said something.
+    heard: Mutex<Option<Timestamp>>,
 }
 
 impl<K, T> Relay<K, T>
@@ -113,9 +117,21 @@ where
         let (mut versions, mut objects) = (Vec::new(), Vec::new());
         for collection in collections {
             let keep = |object| objects.extend((self.teller.slim)(object).map(Arc::new));
-            versions.push(collection.list(keep).await?);
+            versions.push(collection.list(keep, self).await?);
+            self.note();
         }
         Ok((versions, objects))
+    }
+
+    /// The server said something.
+    fn note(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Timestamp::now());
+    }
+
+    /// When the server last said something; now, if it never did.
+    fn heard_last(&self) -> Timestamp {
+        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.unwrap_or_else(Timestamp::now)
     }
 
     async fn tell(&self, change: Change<T>) {
@@ -149,6 +165,9 @@ where
     T: Send + Sync,
 {
     async fn hear(&self, notice: Notice<K>) {
+        if !matches!(notice, Notice::Overdue) {
+            self.note();
+        }
         match notice {
             Notice::Open => {
                 self.worked.store(true, Relaxed);
@@ -161,7 +180,7 @@ where
             }
             Notice::Overdue => {
                 let error = String::from("the server does not answer");
-                self.say(Link::Lost { since: Timestamp::now(), error }).await;
+                self.say(Link::Lost { since: self.heard_last(), error }).await;
             }
             Notice::Applied(object) => {
                 if let Some(object) = (self.teller.slim)(object) {

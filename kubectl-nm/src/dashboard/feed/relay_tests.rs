@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::cluster::tests::{cluster, failure, list};
+use crate::cluster::tests::{NEVER, cluster, failure, list};
 use crate::maintenance::fixture::requested;
 
 /// One event of a watch, after which the watch ends in good order.
@@ -111,6 +111,19 @@ async fn a_server_that_forgot_the_place_is_asked_for_everything_and_nothing_is_c
     ];
     let (said, _) = story(vec![list(std::slice::from_ref(&n1)), list(&[n1, n2])], watches, 5).await;
     assert_eq!(said, ["all n1", "live", "applied n2", "all n1 n2", "applied n1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_does_not_come_makes_the_picture_old_at_once() {
+    let (n1, never) = (requested("n1"), || (NEVER, Value::Null));
+    let (silent, unanswered) = ("lost: the server does not answer", "lost: error: the server https://c:6443");
+    let begun = tokio::time::Instant::now();
+    let (said, _) = story(vec![never()], vec![event("ADDED", &n1)], 1).await;
+    assert_eq!((said, begun.elapsed().as_secs()), (vec![silent.to_owned()], 2));
+    let watches = vec![event("ADDED", &n1), failure(410, "Expired", "")];
+    let (said, _) = story(vec![list(&[]), never()], watches, 5).await;
+    assert_eq!(said[..4], ["all ", "live", "applied n1", silent]);
+    assert!(said[4].starts_with(unanswered), "{said:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,6 +85,15 @@ impl StartDialog {
         }
     }
 
+    /// Goes back to the field before.
+    pub(crate) fn back(&mut self, several: bool) {
+        self.focus = match self.focus {
+            StartField::Nodes if several => StartField::Count,
+            StartField::Nodes | StartField::Count => StartField::Reason,
+            StartField::Reason => StartField::Nodes,
+        };
+    }
+
     /// Goes on to the next field.
     pub(crate) fn next(&mut self, several: bool) {
         self.focus = match self.focus {

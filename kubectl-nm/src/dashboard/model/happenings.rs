@@ -31,6 +31,8 @@ pub(crate) struct Happening {
 pub(crate) struct Happenings {
     known: HashMap<String, Happening>,
     latest: Vec<Happening>,
+    /// Whether the watch has told of all events.
+    pub(crate) complete: bool,
 }
 
 impl Happenings {
@@ -38,6 +40,7 @@ impl Happenings {
     pub(crate) fn see(&mut self, change: &Change<Event>) {
         match change {
             Change::All(events) => {
+                self.complete = true;
                 self.known = events.iter().map(|event| (key(event), happening(event))).collect();
             }
             Change::Applied(event) => {

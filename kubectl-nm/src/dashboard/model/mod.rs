@@ -130,6 +130,16 @@ impl Model {
         self.open.as_ref().map(|open| open.name.as_str())
     }
 
+    /// Whether the pods of that node have been told of, if it is open.
+    pub(crate) fn has_pods(&self, node: &str) -> bool {
+        self.open.as_ref().is_some_and(|open| open.name == node && open.pods.complete)
+    }
+
+    /// Whether the events about that node have been told of, if it is open.
+    pub(crate) fn has_events(&self, node: &str) -> bool {
+        self.open.as_ref().is_some_and(|open| open.name == node && open.happenings.complete)
+    }
+
     /// The maintenance that is looked at: that of the open node, or of the selected row.
     pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
         match &self.open {
@@ -142,6 +152,23 @@ impl Model {
     pub(crate) fn freshness(&self) -> Freshness<'_> {
         let arrival = |open: &OpenNode| if open.pods.complete { Arrival::Complete } else { Arrival::Awaited };
         self.links.overall(self.open.as_ref().map(arrival))
+    }
+
+    /// Whether what is on the screen may be so no more.
+    pub(crate) fn is_old(&self) -> bool {
+        let shows_something = match &self.open {
+            None => self.fleet.rows.total() > 0,
+            Some(open) => {
+                let is_live = self.links.of(Feed::Maintenances) == Freshness::Live;
+                open.pods.rows.total() > 0 || (!is_live && self.fleet.maintenance_of(&open.name).is_some())
+            }
+        };
+        match self.freshness() {
+            _ if self.paused.is_some() => true,
+            Freshness::Live => false,
+            Freshness::Stale { .. } => true,
+            Freshness::Connecting | Freshness::Forbidden(_) => shows_something,
+        }
     }
 
     /// Whether the names of all nodes are known.

@@ -2,6 +2,7 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
+use super::dialog::{Field, is_confirmed};
 use super::filter::{fits, is_pattern};
 use super::fleet::Fleet;
 use crate::node_name;
@@ -14,8 +15,10 @@ const HINTED: usize = 4;
 pub(crate) struct StartPlan {
     /// The nodes to be put into maintenance.
     pub(crate) nodes: Vec<String>,
-    /// Why some cannot be.
+    /// Why some cannot be, so that nothing is started.
     pub(crate) problems: Vec<String>,
+    /// Which are left out, because there is nothing to do for them.
+    pub(crate) left_out: Vec<String>,
     /// Which of the nodes are of the control plane.
     pub(crate) control_plane: Vec<String>,
     /// Whether nobody knows if the nodes exist.
@@ -36,6 +39,16 @@ impl StartPlan {
         let is_control_plane = |node: &&String| fleet.marks(node).is_some_and(|marks| marks.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
         plan
+    }
+
+    /// Whether nothing is meant yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.problems.is_empty() && self.left_out.is_empty()
+    }
+
+    /// Whether what was typed lets it through, which nothing does while there is a problem.
+    pub(crate) fn is_confirmed(&self, typed: &Field) -> bool {
+        self.problems.is_empty() && is_confirmed(typed, self.nodes.len())
     }
 
     /// The objects to create.
@@ -66,7 +79,7 @@ impl StartPlan {
         let (free, busy): (Vec<&str>, Vec<&str>) =
             fitting.into_iter().partition(|name| refusal(name, fleet).is_none());
         if !busy.is_empty() {
-            self.problems.push(format!("{pattern}: {} in maintenance already, left out", busy.len()));
+            self.left_out.push(format!("{pattern}: {} in maintenance already, left out", busy.len()));
         }
         for name in free {
             self.add(name);
@@ -88,9 +101,10 @@ impl StartPlan {
             };
             return self.problems.push(format!("there is no node {name}{hint}"));
         }
-        match refusal(&name, fleet) {
-            Some(problem) => self.problems.push(format!("{name} {problem}")),
-            None => self.add(&name),
+        match (refusal(&name, fleet), is_on_its_way(&name, fleet)) {
+            (None, _) => self.add(&name),
+            (Some(reason), true) => self.left_out.push(format!("{name} {reason}, left out")),
+            (Some(reason), false) => self.problems.push(format!("{name} {reason}")),
         }
     }
 
@@ -99,6 +113,11 @@ impl StartPlan {
             self.nodes.push(name.to_owned());
         }
     }
+}
+
+/// Whether the node is where it is to be put: in maintenance.
+fn is_on_its_way(node: &str, fleet: &Fleet) -> bool {
+    fleet.maintenance_of(node).is_some_and(|object| object.metadata.deletion_timestamp.is_none())
 }
 
 /// Why a node cannot be put into maintenance, if it cannot.
@@ -137,12 +156,23 @@ mod tests {
 
     #[test]
     fn names_and_patterns_become_nodes_and_whatever_cannot_is_told() {
-        for (text, nodes, problems) in [
+        for (text, nodes, left_out) in [
             ("", &[][..], &[][..]),
             ("w-4,w-5 node/w-4", &["w-4", "w-5"], &[]),
             ("w-?", &["w-4", "w-5", "w-6"], &["w-?: 3 in maintenance already, left out"]),
+            ("w-1 w-4", &["w-4"], &["w-1 is in maintenance already, left out"]),
+        ] {
+            let plan = StartPlan::of(text, &fleet(), true);
+            let known: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            assert_eq!((plan.is_empty(), plan.problems), (text.is_empty(), vec![]), "{text}");
+            assert_eq!(
+                (plan.nodes, plan.left_out),
+                (known, left_out.iter().map(ToString::to_string).collect())
+            );
+        }
+        for (text, nodes, problems) in [
+            ("w-4 nobody", &["w-4"][..], &["there is no node nobody"][..]),
             ("z*", &[], &["no node is called z*"]),
-            ("w-1", &[], &["w-1 is in maintenance already"]),
             ("w-2", &[], &["w-2 is still being given back"]),
             ("w-3", &[], &["w-3 cannot have a maintenance of its name: that is for node x-1"]),
             ("cp", &[], &["there is no node cp; there is cp-1"]),
@@ -151,6 +181,7 @@ mod tests {
             ("nobody", &[], &["there is no node nobody"]),
         ] {
             let plan = StartPlan::of(text, &fleet(), true);
+            assert!(!plan.is_confirmed(&Field::new(nodes.len().to_string())), "{text}");
             assert_eq!(
                 (plan.nodes, plan.problems),
                 (

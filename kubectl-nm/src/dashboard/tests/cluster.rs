@@ -133,6 +133,75 @@ fn while_paused_nothing_changes_and_going_on_tells_everything_anew() {
 }
 
 #[test]
+fn what_is_shown_after_a_pause_is_as_old_as_the_pause_until_it_is_told_anew() {
+    let later = |seconds| Message::Tick(now() + SignedDuration::from_secs(seconds));
+    for scene in [fleet as fn(Options) -> Model, node] {
+        let mut model = scene(options());
+        type_in(&mut model, "p");
+        tell(&mut model, later(3600));
+        type_in(&mut model, "p");
+        assert_eq!((model.freshness(), model.is_old()), (Freshness::Connecting, true));
+        assert!(text(&model).lines().next().unwrap().ends_with("connecting"), "{}", text(&model));
+        let lost = Link::Lost { since: now() + SignedDuration::from_secs(3600), error: "e".into() };
+        tell_link(&mut model, Feed::Maintenances, lost);
+        assert_eq!(model.freshness(), Freshness::Stale { since: now(), error: "e" });
+    }
+}
+
+#[test]
+fn whoever_connects_anew_sees_old_rows_until_they_are_told_anew() {
+    for (scene, feeds) in [
+        (fleet as fn(Options) -> Model, &[Feed::Maintenances][..]),
+        (node, &[Feed::Maintenances, Feed::Pods]),
+    ] {
+        let mut model = scene(options());
+        assert!(!model.is_old());
+        assert_eq!(type_in(&mut model, "r"), [Effect::Reconnect]);
+        for feed in feeds {
+            assert_eq!((model.freshness(), model.is_old()), (Freshness::Connecting, true), "{feed:?}");
+            tell_link(&mut model, *feed, Link::Live);
+        }
+        assert_eq!((model.freshness(), model.is_old()), (Freshness::Live, false));
+    }
+    let mut model = fleet(Options { size: (30, 6), ..options() });
+    type_in(&mut model, "r");
+    assert!(text(&model).starts_with("connecting "), "{}", text(&model));
+}
+
+#[test]
+fn a_node_that_is_opened_while_paused_shows_its_pods_and_then_stands_still() {
+    let mut model = fleet(options());
+    type_in(&mut model, "p");
+    press(&mut model, KeyCode::Enter);
+    let told = |pods| Message::Pods { node: "worker-07".into(), change: Change::All(pods) };
+    tell(&mut model, told(pods()));
+    assert_eq!(model.open.as_ref().unwrap().pods.rows.total(), pods().len());
+    tell(&mut model, told(vec![]));
+    assert_eq!(model.open.as_ref().unwrap().pods.rows.total(), pods().len());
+    let happened = |events| Message::Events { node: "worker-07".into(), change: Change::All(events) };
+    tell(&mut model, happened(super::scenes::events()));
+    tell(&mut model, happened(vec![]));
+    assert_eq!(model.open.as_ref().unwrap().happenings.latest().len(), 3);
+}
+
+#[test]
+fn events_and_what_is_known_of_nodes_say_how_old_they_are() {
+    let mut model = node(options());
+    type_in(&mut model, "e");
+    let line = |model: &Model, word: &str| {
+        text(model).lines().find(|line| line.contains(word)).unwrap_or_default().to_owned()
+    };
+    assert!(!line(&model, "EVENTS").contains("STALE") && !line(&model, "Cordoned:").contains("STALE"));
+    let lost = || Link::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
+    tell_link(&mut model, Feed::Events, lost());
+    tell_link(&mut model, Feed::Nodes, lost());
+    assert!(line(&model, "EVENTS").contains("STALE 12s"), "{}", text(&model));
+    assert!(line(&model, "Cordoned:").contains("Node: STALE 12s"), "{}", text(&model));
+    tell_link(&mut model, Feed::Events, Link::Forbidden("no".into()));
+    assert!(line(&model, "EVENTS").contains("FORBIDDEN"), "{}", text(&model));
+}
+
+#[test]
 fn pods_that_may_be_listed_again_replace_what_the_status_said() {
     let mut model = node(options());
     tell_link(&mut model, Feed::Pods, Link::Forbidden("no".into()));

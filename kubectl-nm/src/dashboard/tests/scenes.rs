@@ -174,7 +174,7 @@ pub(super) fn pods() -> Vec<Arc<Facts>> {
 }
 
 /// What happened to the open node.
-fn events() -> Vec<Arc<Event>> {
+pub(super) fn events() -> Vec<Arc<Event>> {
     let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
         let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
             "eventTime": format!("{}.000000Z", ago(seconds).trim_end_matches('Z'))});

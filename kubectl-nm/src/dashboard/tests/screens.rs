@@ -72,29 +72,39 @@ fn panes() {
 
 #[test]
 fn dialogs() {
-    for (width, height) in [(80, 24), (45, 12), (30, 6)] {
+    for (width, height) in [(80, 24), (45, 12)] {
         let mut model = fleet(sized(width, height));
         type_in(&mut model, "?");
         assert_snapshot!(format!("help_{width}x{height}"), text(&model));
         press(&mut model, KeyCode::Esc);
 
         type_in(&mut model, "x");
-        assert_snapshot!(format!("stop_one_{width}x{height}"), text(&model));
+        assert_snapshot!(format!("stop_one_{width}x{height}"), painted(&model));
         press(&mut model, KeyCode::Esc);
 
         type_in(&mut model, "  x2");
-        assert_snapshot!(format!("stop_two_{width}x{height}"), text(&model));
+        assert_snapshot!(format!("stop_two_{width}x{height}"), painted(&model));
         press(&mut model, KeyCode::Esc);
 
         type_in(&mut model, "n");
-        assert_snapshot!(format!("start_{width}x{height}"), text(&model));
+        assert_snapshot!(format!("start_{width}x{height}"), painted(&model));
         type_in(&mut model, "worker-1* cp-1 worker-07");
         press(&mut model, KeyCode::Tab);
         type_in(&mut model, "new kernel");
         press(&mut model, KeyCode::Enter);
         type_in(&mut model, "1");
-        assert_snapshot!(format!("start_many_{width}x{height}"), text(&model));
+        assert_snapshot!(format!("start_many_{width}x{height}"), painted(&model));
+        press(&mut model, KeyCode::Esc);
+
+        type_in(&mut model, "nworker-05 nobody worker-01 z* Worker");
+        assert_snapshot!(format!("start_refused_{width}x{height}"), painted(&model));
     }
+    let mut model = fleet(sized(30, 6));
+    type_in(&mut model, "?");
+    assert_snapshot!("help_30x6", text(&model));
+    press(&mut model, KeyCode::Esc);
+    type_in(&mut model, "x");
+    assert_snapshot!("stop_30x6", painted(&model));
     let mut model = fleet(options());
     type_in(&mut model, "?");
     assert_snapshot!("help_painted", painted(&model));
@@ -133,7 +143,7 @@ fn what_is_not_there_yet_and_what_is_empty() {
     let mut model = deaf(sized(80, 12));
     tell_link(&mut model, Feed::Maintenances, Link::Live);
     tell(&mut model, Message::Maintenances(Change::All(vec![])));
-    assert_snapshot!("empty", text(&model));
+    assert_snapshot!("empty", painted(&model));
     let mut model = fleet(sized(80, 24));
     press(&mut model, KeyCode::Enter);
     assert_snapshot!("node_loading", text(&model));
@@ -143,6 +153,14 @@ fn what_is_not_there_yet_and_what_is_empty() {
     tell_link(&mut model, Feed::Pods, Link::Live);
     tell(&mut model, Message::Pods { node: "worker-05".into(), change: Change::All(super::scenes::pods()) });
     assert_snapshot!("node_idle", text(&model));
+    let mut model = deaf(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
+    tell_link(&mut model, Feed::Maintenances, Link::Live);
+    tell(&mut model, Message::Maintenances(Change::All(vec![])));
+    assert!(!text(&model).contains("There is no node"), "nobody knows yet");
+    tell_link(&mut model, Feed::Nodes, Link::Live);
+    tell(&mut model, Message::Nodes(Change::All(super::scenes::nodes())));
+    assert!(text(&model).contains("There is no node worker-5."), "{}", text(&model));
+    assert!(!text(&model).contains("starts one"));
 }
 
 #[test]
@@ -151,6 +169,10 @@ fn what_one_may_not_see() {
     let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";
     tell_link(&mut model, Feed::Maintenances, Link::Forbidden(words.into()));
     assert_snapshot!("forbidden", painted(&model));
+
+    let mut model = fleet(sized(80, 24));
+    tell_link(&mut model, Feed::Maintenances, Link::Forbidden(words.into()));
+    assert_snapshot!("forbidden_midway", painted(&model));
 
     let mut model = fleet(sized(80, 24));
     press(&mut model, KeyCode::Enter);

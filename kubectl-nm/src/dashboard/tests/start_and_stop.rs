@@ -1,11 +1,12 @@
 //! The dialogs that start and stop maintenances.
 
 use crossterm::event::{Event, KeyCode};
+use jiff::SignedDuration;
 
 use super::painted::text;
-use super::scenes::{fleet, node, options, press, tell, type_in};
+use super::scenes::{fleet, node, now, options, press, tell, tell_link, type_in};
 use crate::dashboard::effect::Effect;
-use crate::dashboard::message::{Change, Message};
+use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::options::Options;
 
@@ -105,7 +106,7 @@ fn several_are_started_only_when_their_number_is_typed() {
 
 #[test]
 fn nothing_is_started_while_no_node_can_be() {
-    for nodes in ["", "nobody", "worker-07", "worker-01"] {
+    for nodes in ["", "nobody", "worker-07", "worker-01", "worker-05 nobody"] {
         let mut model = fleet(options());
         type_in(&mut model, &format!("n{nodes}"));
         assert_eq!(press(&mut model, KeyCode::Enter), [], "{nodes}");
@@ -133,11 +134,53 @@ fn fields_follow_each_other_and_the_count_only_where_it_is_asked_for() {
         press(&mut model, key);
         assert!(typed(&model).contains(field), "{field}");
     }
-    press(&mut model, KeyCode::Tab);
+    press(&mut model, KeyCode::Up);
     type_in(&mut model, " worker-06");
-    press(&mut model, KeyCode::Tab);
-    press(&mut model, KeyCode::Tab);
-    assert!(typed(&model).contains("Type 2"), "{}", text(&model));
+    for (key, field) in [
+        (KeyCode::Tab, "Reason"),
+        (KeyCode::Tab, "Type 2"),
+        (KeyCode::BackTab, "Reason"),
+        (KeyCode::Up, "Nodes"),
+        (KeyCode::Up, "Type 2"),
+        (KeyCode::Down, "Nodes"),
+    ] {
+        press(&mut model, key);
+        assert!(typed(&model).contains(field), "{field}: {}", text(&model));
+    }
+}
+
+#[test]
+fn nothing_is_confirmed_where_there_is_no_room_to_list_it() {
+    for key in ["n", "x"] {
+        let mut model = fleet(Options { size: (30, 6), ..options() });
+        type_in(&mut model, key);
+        assert!(model.dialog.is_none());
+        assert!(text(&model).contains("window too small to do that"), "{}", text(&model));
+
+        let mut model = node(options());
+        type_in(&mut model, "x");
+        tell(&mut model, Message::Input(Event::Resize(30, 6)));
+        assert_eq!(press(&mut model, KeyCode::Enter), []);
+        assert!(text(&model).contains("Esc leaves"), "{}", text(&model));
+        tell(&mut model, Message::Input(Event::Resize(80, 24)));
+        assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
+        type_in(&mut model, "x");
+        tell(&mut model, Message::Input(Event::Resize(30, 6)));
+        press(&mut model, KeyCode::Esc);
+        assert!(model.dialog.is_none());
+    }
+}
+
+#[test]
+fn what_is_not_known_to_be_so_of_nodes_is_said_before_they_are_started_or_stopped() {
+    for key in ["nworker-05", "x"] {
+        let mut model = fleet(options());
+        type_in(&mut model, key);
+        assert!(!text(&model).contains("What is known of the nodes is old"));
+        let lost = Link::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
+        tell_link(&mut model, Feed::Nodes, lost);
+        assert!(text(&model).contains("What is known of the nodes is old: STALE 12s"), "{}", text(&model));
+    }
 }
 
 #[test]
@@ -151,5 +194,10 @@ fn read_only_offers_neither() {
             assert_eq!(model.notice.as_ref().unwrap().text, "read-only: nothing is started or stopped here");
         }
         assert!(!text(&model).contains("[x]"));
+        type_in(&mut model, "?");
+        for offer in ["put nodes into maintenance", "mark a node", "stop the marked"] {
+            assert!(!text(&model).contains(offer), "{offer}");
+        }
+        assert!(text(&model).contains("quit; maintenances go on"), "{}", text(&model));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn link(model: &mut Model, feed: Feed, node: Option<&str>, link: Link
         let maintenance = model.fleet.maintenance_of(&open.name).map(Arc::as_ref);
         open.pods.hide(maintenance, model.now);
     }
-    model.links.set(feed, link);
+    model.links.set(feed, link, model.now);
 }
 
 /// A second went by.

@@ -7,6 +7,7 @@ use nm_shared::NodeMaintenance;
 use super::motion::{Motion, motion};
 use super::typing::edit;
 use crate::dashboard::effect::Effect;
+use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{
     Dialog, Field, StartDialog, StartField, StopDialog, Target, is_confirmed,
@@ -16,7 +17,7 @@ use crate::dashboard::model::start_plan::StartPlan;
 
 /// Opens the dialog that starts maintenances.
 pub(super) fn open_start(model: &mut Model) {
-    if refuse_if_readonly(model) {
+    if is_refused(model) {
         return;
     }
     let idle: Vec<&str> = match &model.open {
@@ -38,7 +39,7 @@ pub(super) fn open_start(model: &mut Model) {
 
 /// Opens the dialog that stops the open node's maintenance, the marked ones, or the selected one.
 pub(super) fn open_stop(model: &mut Model) {
-    if refuse_if_readonly(model) {
+    if is_refused(model) {
         return;
     }
     let fleet = &model.fleet;
@@ -65,6 +66,11 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
             help(model, top, key.code);
+            Vec::new()
+        }
+        // What cannot be seen is not confirmed.
+        Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
+            model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
             Vec::new()
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
@@ -99,14 +105,17 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
     let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known());
     match key.code {
         KeyCode::Esc => return Vec::new(),
-        KeyCode::Tab | KeyCode::Down | KeyCode::BackTab | KeyCode::Up => dialog.next(plan.nodes.len() > 1),
-        KeyCode::Enter if is_confirmed(&dialog.count, plan.nodes.len()) => {
+        KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
+        KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
+        KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
             let objects = plan.objects(dialog.reason.text());
             model.fleet.marked.clear();
             return vec![Effect::Start(objects)];
         }
         // What is missing is where to go on.
-        KeyCode::Enter if plan.nodes.len() > 1 => dialog.focus = StartField::Count,
+        KeyCode::Enter if plan.problems.is_empty() && plan.nodes.len() > 1 => {
+            dialog.focus = StartField::Count;
+        }
         KeyCode::Enter => dialog.focus = StartField::Nodes,
         _ => edit(dialog.field(), key),
     }
@@ -128,11 +137,19 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect>
     Vec::new()
 }
 
-fn refuse_if_readonly(model: &mut Model) -> bool {
+/// Whether nothing is started or stopped here, which is said.
+fn is_refused(model: &mut Model) -> bool {
     if model.options.readonly {
         model.complain(String::from("read-only: nothing is started or stopped here"));
+    } else if is_small(model) {
+        model.complain(String::from("window too small to do that"));
     }
-    model.options.readonly
+    model.options.readonly || is_small(model)
+}
+
+/// Whether there is no room to list what would happen.
+fn is_small(model: &Model) -> bool {
+    Screen::whole(model).shape == Shape::Line
 }
 
 fn target(object: &NodeMaintenance) -> Target {

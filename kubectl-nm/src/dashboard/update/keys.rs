@@ -26,6 +26,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
         KeyCode::Char('p') => return pause(model),
         KeyCode::Char('r') => {
             model.say(String::from("connecting anew"));
+            model.links.renew(model.paused.unwrap_or(model.now));
             return vec![Effect::Reconnect];
         }
         KeyCode::Char('c') => return copy(model),
@@ -89,8 +90,9 @@ fn leave(model: &mut Model) -> Vec<Effect> {
 }
 
 fn pause(model: &mut Model) -> Vec<Effect> {
-    if model.paused.take().is_some() {
-        // What happened meanwhile was not kept: everything is told anew.
+    if let Some(since) = model.paused.take() {
+        // What happened meanwhile was not kept: everything is told anew, and until then the picture is that old.
+        model.links.renew(since);
         return vec![Effect::Reconnect];
     }
     model.paused = Some(model.now);

@@ -46,7 +46,16 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             cluster::link(model, feed, node.as_deref(), link);
             Vec::new()
         }
-        // The picture stands still; what is missed is told anew when it goes on.
+        // The picture stands still; what is missed is told anew when it goes on. But of a node that was opened meanwhile
+        // there is no picture yet.
+        Message::Pods { node, change } if !model.has_pods(&node) => {
+            cluster::pods(model, &node, &change);
+            Vec::new()
+        }
+        Message::Events { node, change } if !model.has_events(&node) => {
+            cluster::events(model, &node, &change);
+            Vec::new()
+        }
         _ if model.paused.is_some() => Vec::new(),
         Message::Maintenances(change) => {
             cluster::maintenances(model, &change);

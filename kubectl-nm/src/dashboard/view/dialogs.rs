@@ -2,9 +2,12 @@
 
 use ratatui::layout::Rect;
 
-use super::help::HELP;
+use super::excerpt::{Entry, Worth, excerpt};
+use super::header::age_word;
+use super::help;
 use super::pen::{Pen, line};
 use super::theme::Tone;
+use crate::dashboard::message::Feed;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, Field, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::fleet_row::FleetRow;
@@ -19,7 +22,7 @@ const LISTED: usize = 10;
 /// A dialog before everything else.
 pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
     match dialog {
-        Dialog::Help(top) => help(*top, pen, area),
+        Dialog::Help(top) => draw_help(model, *top, pen, area),
         Dialog::Start(dialog) => {
             let plan = plan(model, dialog);
             let count = plan.nodes.len();
@@ -28,7 +31,8 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
                 1 => String::from("start 1 node"),
                 count => format!("start {count} nodes"),
             };
-            boxed(pen, area, &title, &start_lines(dialog, &plan, pen.glyphs.caret));
+            let lines = start_lines(model, dialog, &plan, pen.glyphs.caret);
+            boxed(pen, area, &title, &lines);
         }
         Dialog::Stop(dialog) => {
             let count = dialog.targets.len();
@@ -37,44 +41,29 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
             } else {
                 format!("stop {count} maintenances")
             };
-            boxed(pen, area, &title, &stop_lines(model, dialog, pen.glyphs.caret));
+            let lines = stop_lines(model, dialog, pen.glyphs.caret);
+            boxed(pen, area, &title, &lines);
         }
     }
 }
 
-/// A dialog where there is room for one line.
-pub(super) fn draw_line(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
+/// A dialog where there is room for one line, which is none for what has to be read first.
+pub(super) fn draw_line(dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
     let text = match dialog {
-        Dialog::Help(_) => String::from("q quit, Esc back; a larger window shows more"),
-        Dialog::Start(dialog) => {
-            let count = plan(model, dialog).nodes.len();
-            match dialog.focus {
-                StartField::Nodes => format!("start ({count}): {}", dialog.nodes.text()),
-                StartField::Reason => format!("reason: {}", dialog.reason.text()),
-                StartField::Count => format!("type {count} to start: {}", dialog.count.text()),
-            }
-        }
-        Dialog::Stop(dialog) => match dialog.targets.as_slice() {
-            [target] => format!("stop {}? [Enter] [Esc]", target.node),
-            targets => format!("type {} to stop: {}", targets.len(), dialog.count.text()),
-        },
+        Dialog::Help(_) => "q quit, Esc back; a larger window shows more",
+        Dialog::Start(_) | Dialog::Stop(_) => "window too small; Esc leaves",
     };
-    let x = pen.write(line(area, 0), area.x, &text, Tone::Strong);
-    pen.write(line(area, 0), x, pen.glyphs.caret, Tone::Plain);
+    pen.write(line(area, 0), area.x, text, Tone::Strong);
 }
 
-type Lines = Vec<(String, Tone)>;
-
-fn boxed(pen: &mut Pen<'_>, area: Rect, title: &str, lines: &Lines) {
+fn boxed(pen: &mut Pen<'_>, area: Rect, title: &str, lines: &[Entry]) {
     let width = area.width.saturating_sub(2).min(WIDEST);
+    let lines = excerpt(lines, width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 3, width, height };
     let inner = pen.frame(outer, title, Tone::Plain);
-    // The last lines say how to go on: they stay when there is no room for all.
-    let hidden = lines.len().saturating_sub(usize::from(inner.height));
-    let shown = lines.iter().take(2).chain(lines.iter().skip(2 + hidden));
-    for (row, (text, tone)) in (0u16..).zip(shown) {
+    for (row, Entry { text, tone, .. }) in (0u16..).zip(&lines) {
         pen.write(line(inner, row), inner.x, text, *tone);
     }
 }
@@ -83,55 +72,52 @@ fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
     StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
 }
 
-fn start_lines(dialog: &StartDialog, plan: &StartPlan, caret: &str) -> Lines {
+fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, caret: &str) -> Vec<Entry> {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
         let text = format!("{name} {}{}", field.text(), if is_typed { caret } else { "" });
-        (text, if is_typed { Tone::Strong } else { Tone::Plain })
+        Entry::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, Worth::Kept)
     };
+    let told = |text: &str, tone| Entry::new(text, tone, Worth::Told);
     let count = plan.nodes.len();
     let mut lines = vec![
         field("Nodes: ", &dialog.nodes, StartField::Nodes),
         field("Reason:", &dialog.reason, StartField::Reason),
-        (String::new(), Tone::Plain),
+        Entry::blank(),
     ];
-    if plan.nodes.is_empty() && plan.problems.is_empty() {
-        lines.push((String::from("Names or patterns such as worker-1*, with spaces between."), Tone::Quiet));
+    if plan.is_empty() {
+        lines.push(told("Names or patterns such as worker-1*, with spaces between.", Tone::Quiet));
     }
-    for problem in plan.problems.iter().take(LISTED) {
-        lines.push((problem.clone(), Tone::Bad));
-    }
+    lines.extend(plan.problems.iter().map(|problem| Entry::new(problem, Tone::Bad, Worth::Problem)));
+    lines.extend(plan.left_out.iter().map(|notice| Entry::new(notice, Tone::Busy, Worth::Problem)));
     lines.extend(listed(plan.nodes.iter().map(|node| {
         let role = if plan.control_plane.contains(node) { "  control plane" } else { "" };
-        (format!("  {node}{role}"), Tone::Plain)
+        format!("  {node}{role}")
     })));
     if count > 0 {
         let them = if count == 1 { "It is" } else { "They are" };
-        lines.push((format!("{them} cordoned, and the pods there are moved away by eviction."), Tone::Plain));
+        let what = format!("{them} cordoned, and the pods there are moved away by eviction.");
+        lines.push(told(&what, Tone::Plain));
         if plan.unchecked {
-            lines.push((
-                String::from("The nodes are not known here: nobody checked that they exist."),
-                Tone::Busy,
-            ));
+            lines.push(told("The nodes are not known here: nobody checked that they exist.", Tone::Busy));
         }
     }
-    lines.push((String::new(), Tone::Plain));
+    lines.extend(age_of_nodes(model));
+    lines.push(Entry::blank());
     if count > 1 {
         lines.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
     }
-    let ready = is_confirmed(&dialog.count, count);
-    lines.push((
-        format!("{}[Tab] next field  [Esc] leave it", if ready { "[Enter] start  " } else { "" }),
-        Tone::Quiet,
-    ));
+    let ready = plan.is_confirmed(&dialog.count);
+    let keys = format!("{}[Tab] next field  [Esc] leave it", if ready { "[Enter] start  " } else { "" });
+    lines.push(Entry::new(keys, Tone::Quiet, Worth::Kept));
     lines
 }
 
-fn stop_lines(model: &Model, dialog: &StopDialog, caret: &str) -> Lines {
+fn stop_lines(model: &Model, dialog: &StopDialog, caret: &str) -> Vec<Entry> {
     let count = dialog.targets.len();
     let they = if count == 1 { "the node is" } else { "the nodes are" };
-    let mut lines =
-        vec![(format!("The drain ends, and {they} given back:"), Tone::Plain), (String::new(), Tone::Plain)];
+    let told = |text: &str| Entry::new(text, Tone::Plain, Worth::Told);
+    let mut lines = vec![told(&format!("The drain ends, and {they} given back:")), Entry::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let row = model.fleet.maintenance(&target.uid).map(|object| FleetRow::of(object));
         let state = row.map_or_else(
@@ -143,37 +129,44 @@ fn stop_lines(model: &Model, dialog: &StopDialog, caret: &str) -> Lines {
             Some(false) => ", stays cordoned as before",
             None => "",
         };
-        (format!("  {}  {state}{back}", target.node), Tone::Plain)
+        format!("  {}  {state}{back}", target.node)
     })));
-    lines.push((String::from("Pods that went stay where they are."), Tone::Plain));
-    lines.push((String::new(), Tone::Plain));
+    lines.push(told("Pods that went stay where they are."));
+    lines.extend(age_of_nodes(model));
+    lines.push(Entry::blank());
     if count > 1 {
         let typed = format!("Type {count} to stop {count} maintenances: {}{caret}", dialog.count.text());
-        lines.push((typed, Tone::Strong));
+        lines.push(Entry::new(typed, Tone::Strong, Worth::Kept));
     }
     let ready = is_confirmed(&dialog.count, count);
-    lines.push((format!("{}[Esc] leave it", if ready { "[Enter] stop  " } else { "" }), Tone::Quiet));
+    let keys = format!("{}[Esc] leave it", if ready { "[Enter] stop  " } else { "" });
+    lines.push(Entry::new(keys, Tone::Quiet, Worth::Kept));
     lines
 }
 
 /// The first of the lines, and how many more there are.
-fn listed(lines: impl ExactSizeIterator<Item = (String, Tone)>) -> Lines {
+fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<Entry> {
     let more = lines.len().saturating_sub(LISTED);
-    let mut shown: Lines = lines.take(LISTED).collect();
-    if more > 0 {
-        shown.push((format!("  and {more} more"), Tone::Plain));
-    }
-    shown
+    let and_more = (more > 0).then(|| format!("  and {more} more"));
+    lines.take(LISTED).chain(and_more).map(|text| Entry::new(text, Tone::Plain, Worth::Listed)).collect()
 }
 
-fn help(top: usize, pen: &mut Pen<'_>, area: Rect) {
+/// That what is known of the nodes may be so no more.
+fn age_of_nodes(model: &Model) -> Option<Entry> {
+    model.fleet.node_names().next()?;
+    let (age, _) = age_word(&model.links.of(Feed::Nodes), model.now)?;
+    Some(Entry::new(format!("What is known of the nodes is old: {age}"), Tone::Busy, Worth::Problem))
+}
+
+fn draw_help(model: &Model, top: usize, pen: &mut Pen<'_>, area: Rect) {
+    let lines: Vec<(&str, &str)> = help::lines(model.options.readonly).collect();
     let width = area.width.saturating_sub(2).min(WIDEST);
-    let height = u16::try_from(HELP.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     let inner = pen.frame(outer, "help: j k scroll, Esc closes", Tone::Plain);
-    let top = top.min(HELP.len().saturating_sub(usize::from(inner.height)));
-    for (row, (key, what)) in (0u16..).zip(&HELP[top..]) {
+    let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
+    for (row, (key, what)) in (0u16..).zip(&lines[top..]) {
         let line = line(inner, row);
         match (*key, *what) {
             ("", what) => {

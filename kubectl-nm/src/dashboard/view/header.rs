@@ -1,5 +1,6 @@
 //! The first line: where we are, and how fresh what is shown is.
 
+use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use super::pen::Pen;
@@ -88,8 +89,12 @@ fn filtered(
 pub(super) fn draw_line(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let mut x = area.x;
     let (link, tone) = link(model, pen);
-    if tone == Tone::Alarm {
+    if tone == Tone::Alarm || model.is_old() {
         x = pen.write(area, x, &link, tone) + 1;
+    }
+    if let Some(notice) = &model.notice {
+        pen.write(area, x, &notice.text, if notice.is_bad { Tone::Bad } else { Tone::Good });
+        return;
     }
     if let Some(open) = &model.open {
         x = pen.write(area, x, &open.name, Tone::Strong);
@@ -130,12 +135,17 @@ fn link(model: &Model, pen: &Pen<'_>) -> (String, Tone) {
     if let (Some(since), false) = (model.paused, matches!(freshness, Freshness::Stale { .. })) {
         return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
     }
+    age_word(&freshness, model.now).unwrap_or_else(|| (format!("live {}", pen.glyphs.live), Tone::Good))
+}
+
+/// How old something is that is not live.
+pub(super) fn age_word(freshness: &Freshness<'_>, now: Timestamp) -> Option<(String, Tone)> {
     match freshness {
-        Freshness::Live => (format!("live {}", pen.glyphs.live), Tone::Good),
-        Freshness::Connecting => (String::from("connecting"), Tone::Busy),
-        Freshness::Forbidden(_) => (String::from("FORBIDDEN"), Tone::Alarm),
+        Freshness::Live => None,
+        Freshness::Connecting => Some((String::from("connecting"), Tone::Busy)),
+        Freshness::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
         Freshness::Stale { since, .. } => {
-            (format!("STALE {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm)
+            Some((format!("STALE {}", age(now.duration_since(*since).as_secs())), Tone::Alarm))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the keys and the filter language mean.
 
 /// The help, line by line: what to press, and what it does. Without a key it is a heading or a sentence.
-pub(super) const HELP: &[(&str, &str)] = &[
+const HELP: &[(&str, &str)] = &[
     ("", "Moving"),
     ("arrows, j k", "up and down"),
     ("PgUp PgDn", "a screen up and down"),
@@ -34,3 +34,11 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("", "! refused or failed   ~ under way   > migrating   . waits"),
     ("", "? nobody has taken it up   < being given back   = stays"),
 ];
+
+/// The keys that only serve to start and stop.
+const DOING: [&str; 3] = ["n", "Space", "x"];
+
+/// The help without what is not on offer.
+pub(super) fn lines(readonly: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    HELP.iter().copied().filter(move |(key, _)| !(readonly && DOING.contains(key)))
+}

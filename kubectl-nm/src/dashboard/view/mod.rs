@@ -2,6 +2,7 @@
 
 mod columns;
 mod dialogs;
+mod excerpt;
 mod fleet;
 mod footer;
 mod header;
@@ -17,17 +18,15 @@ use ratatui::Frame;
 use self::pen::Pen;
 use super::geometry::{Screen, Shape};
 use super::model::Model;
-use super::model::links::Freshness;
 
 /// Draws the whole screen.
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = Screen::of(model, area);
     let mut pen = Pen::new(frame.buffer_mut(), &model.options);
-    let is_old = model.paused.is_some() || matches!(model.freshness(), Freshness::Stale { .. });
     if screen.shape == Shape::Line {
         match &model.dialog {
-            Some(dialog) => dialogs::draw_line(model, dialog, &mut pen, area),
+            Some(dialog) => dialogs::draw_line(dialog, &mut pen, area),
             None => header::draw_line(model, &mut pen, screen.header),
         }
         return;
@@ -35,7 +34,7 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     header::draw(model, &mut pen, screen.header);
     summary::draw_banner(model, &mut pen, screen.banner);
     // Old data never looks live.
-    pen.fade(is_old);
+    pen.fade(model.is_old());
     if let Some(open) = &model.open {
         summary::draw_node(model, open, &mut pen, &screen);
         node::draw(model, open, &mut pen, &screen);

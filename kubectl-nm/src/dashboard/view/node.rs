@@ -128,7 +128,7 @@ fn nothing(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, area: Rect) {
         _ if open.pods.rows.total() > 0 => {
             (format!("None of {} pods passes the filter.", open.pods.rows.total()), "[Esc] takes it away")
         }
-        Freshness::Connecting if !open.pods.complete => (format!("Asking for the pods of {}", open.name), ""),
+        Freshness::Connecting => (format!("Asking for the pods of {}", open.name), ""),
         Freshness::Forbidden(why) => (String::from("The status names no pod that is still to go."), why),
         Freshness::Stale { error, .. } if !open.pods.complete => {
             (String::from("The pods are not known:"), error)

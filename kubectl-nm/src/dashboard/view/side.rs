@@ -2,6 +2,7 @@
 
 use ratatui::layout::Rect;
 
+use super::header::age_word;
 use super::pen::{Pen, line};
 use super::theme::Tone;
 use crate::dashboard::message::Feed;
@@ -11,9 +12,9 @@ use crate::duration::age;
 
 /// The pane.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
-    let (title, lines) = match (model.side, &model.open) {
-        (Some(Side::Events), Some(open)) => ("EVENTS", events(model, open, area)),
-        (Some(Side::Document), _) => ("YAML", document(model, area)),
+    let (title, feed, lines) = match (model.side, &model.open) {
+        (Some(Side::Events), Some(open)) => ("EVENTS", Feed::Events, events(model, open, area)),
+        (Some(Side::Document), _) => ("YAML", Feed::Maintenances, document(model, area)),
         _ => return,
     };
     let head = line(area, 0);
@@ -22,7 +23,10 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     let hint = if model.side_has_focus { "j/k scroll, Tab back" } else { "Tab to scroll" };
     let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
     let x = pen.write(head, head.x + 1, &format!(" {title} "), tone);
-    pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
+    let x = pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
+    if let Some((age, tone)) = age_word(&model.links.of(feed), model.now) {
+        pen.write(head, x + 1, &format!(" {age} "), tone);
+    }
     for (row, (text, tone)) in (1u16..).zip(&lines) {
         let line = line(area, row);
         pen.write(line, line.x + 1, text, *tone);

@@ -4,9 +4,11 @@ use nm_shared::condition::ConditionReason;
 use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
+use super::header::age_word;
 use super::pen::{Pen, line};
 use super::theme::Tone;
 use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::message::Feed;
 use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
 use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::pace;
@@ -95,6 +97,10 @@ fn facts(
     if marks.is_some_and(|marks| marks.control_plane) {
         facts.push(("Role", "control plane", Tone::Strong));
     }
+    let age = age_word(&model.links.of(Feed::Nodes), model.now);
+    if let Some((age, tone)) = age.as_ref().filter(|_| marks.is_some()) {
+        facts.push(("Node", age, *tone));
+    }
     facts.push(("Reason", reason, Tone::Plain));
     for (name, value, tone) in facts {
         x = pen.write(area, x, &format!("{name}: "), Tone::Quiet);
@@ -169,10 +175,18 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, ar
 
 /// What one should know about what is shown.
 pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
-    if let Freshness::Stale { error, .. } = model.freshness() {
-        let cause = error.trim_start_matches("error: ");
-        pen.write(area, area.x + 1, &format!("Not connected, trying again: {cause}"), Tone::Bad);
-        return;
+    match model.freshness() {
+        Freshness::Stale { error, .. } => {
+            let cause = error.trim_start_matches("error: ");
+            pen.write(area, area.x + 1, &format!("Not connected, trying again: {cause}"), Tone::Bad);
+            return;
+        }
+        Freshness::Forbidden(why) if model.is_old() => {
+            let words = format!("You may see maintenances no more, [r] tries again: {why}");
+            pen.write(area, area.x + 1, &words, Tone::Bad);
+            return;
+        }
+        Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
     }
     let Some(open) = &model.open else { return };
     if open.pods.hidden {
@@ -181,9 +195,13 @@ pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
         return;
     }
     let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
-        let words =
-            if model.options.readonly { "Not in maintenance." } else { "Not in maintenance. [n] starts one" };
-        pen.write(area, area.x + 1, words, Tone::Plain);
+        let is_unknown = model.nodes_are_known() && model.fleet.marks(&open.name).is_none();
+        let (words, tone) = match (is_unknown, model.options.readonly) {
+            (true, _) => (format!("There is no node {}.", open.name), Tone::Bad),
+            (false, true) => (String::from("Not in maintenance."), Tone::Plain),
+            (false, false) => (String::from("Not in maintenance. [n] starts one"), Tone::Plain),
+        };
+        pen.write(area, area.x + 1, &words, tone);
         return;
     };
     let tone = if row.state == NodeState::Failed { Tone::Bad } else { Tone::Plain };

@@ -5,9 +5,13 @@ use serde_json::json;
 use crate::refusal::Refusal;
 use crate::request_log::Entry;
 
-/// A failure that is not the client's fault.
+/// A failure that a server answers a good request with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
+    /// 401: the credentials have expired.
+    Unauthorized,
+    /// 403: the right is there no more.
+    Forbidden,
     /// 409: somebody else has written the object meanwhile.
     Conflict,
     /// 429 with a `Retry-After` header: the server throttles.
@@ -29,6 +33,11 @@ impl Failure {
     /// The answer to a request.
     pub(crate) fn refusal(&self, entry: &Entry) -> Refusal {
         match self {
+            Self::Unauthorized => Refusal::new(401, "Unauthorized", "Unauthorized"),
+            Self::Forbidden => {
+                let because = format!("User cannot {} it", entry.verb);
+                Refusal::forbidden(&entry.group, &entry.resource, &entry.name, &because)
+            }
             Self::Conflict => Refusal::conflict(
                 &entry.group,
                 &entry.resource,
@@ -71,6 +80,8 @@ mod tests {
     fn failures_have_the_code_and_the_reason_that_clients_look_at() {
         let entry = Entry { resource: "nodes".into(), name: "n1".into(), ..Entry::default() };
         for (failure, code, reason, retry_after) in [
+            (Failure::Unauthorized, 401, "Unauthorized", None),
+            (Failure::Forbidden, 403, "Forbidden", None),
             (Failure::Conflict, 409, "Conflict", None),
             (Failure::TooManyRequests { retry_after: 3 }, 429, "TooManyRequests", Some(3)),
             (Failure::Initializing, 429, "TooManyRequests", Some(1)),

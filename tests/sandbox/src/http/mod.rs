@@ -87,10 +87,14 @@ impl Api {
             subresource: String::new(),
             namespace: String::new(),
             name: String::new(),
+            field_selector: String::new(),
+            metadata_only: negotiate::form(Some(text(&head.headers, "accept")))
+                == Ok(negotiate::Form::Metadata),
             code: 0,
             took: std::time::Duration::ZERO,
         };
         let query = Query::parse(head.uri.query().unwrap_or_default());
+        query.get("fieldSelector").unwrap_or_default().clone_into(&mut entry.field_selector);
         let path = path::parse(head.uri.path());
         let mut allowance = Allowance::default();
         let answer = match self.access.authenticate(&head.headers) {
