@@ -1,6 +1,7 @@
 //! Requests against a server that is a function.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
@@ -17,11 +18,34 @@ pub(crate) const NEVER: u16 = 0;
 pub(crate) fn cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
+    let (cluster, requests, _) = serve(answer, None);
+    (cluster, requests)
+}
+
+/// The same with an answer that takes a second, and how many requests were under way at once at most.
+pub(crate) fn slow_cluster(
+    answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
+) -> (Cluster, Arc<AtomicUsize>) {
+    let (cluster, _, most) = serve(answer, Some(Duration::from_secs(1)));
+    (cluster, most)
+}
+
+fn serve(
+    answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
+    takes: Option<Duration>,
+) -> (Cluster, Arc<Mutex<Vec<String>>>, Arc<AtomicUsize>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
-    let (log, answer) = (requests.clone(), Arc::new(answer));
+    let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (log, answer, peak) = (requests.clone(), Arc::new(answer), most.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
         let (log, answer) = (log.clone(), answer.clone());
+        let (under_way, peak) = (under_way.clone(), peak.clone());
         async move {
+            peak.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            if let Some(takes) = takes {
+                tokio::time::sleep(takes).await;
+            }
+            under_way.fetch_sub(1, Ordering::Relaxed);
             let (method, path) = (request.method().as_str(), request.uri().path());
             let path = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
                 "watch"
@@ -45,7 +69,7 @@ pub(crate) fn cluster(
         kubectl: "kubectl".into(),
         request_timeout: None,
     };
-    (cluster, requests)
+    (cluster, requests, most)
 }
 
 /// All maintenances as the server lists them.

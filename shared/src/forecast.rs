@@ -19,6 +19,7 @@ use crate::group::Group;
 use crate::maintenance::DrainSpec;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
+use crate::status::BlockReason;
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
@@ -63,6 +64,8 @@ pub struct Expected {
     pub warnings: Vec<Warning>,
     /// Whether it is to be moved, sooner or later.
     pub leaves: bool,
+    /// After how many seconds of being refused, or held back, it is deleted; none if it waits for as long as it takes.
+    pub deleted_after: Option<i64>,
 }
 
 /// What would become of a pod.
@@ -78,6 +81,8 @@ pub enum Fate {
     Migrates,
     /// It goes when others that the budget guards have gone and are replaced.
     Later(BudgetKey),
+    /// Something refuses to let it go as things are, and then it is deleted past that.
+    Deleted(Obstacle),
     /// Something refuses to let it go as things are.
     Blocked(Obstacle),
 }
@@ -96,6 +101,13 @@ pub struct Guard {
     /// In how many rounds they go at least, each as large as the budget allows and over when all pods are replaced;
     /// none if the budget never allows one.
     pub rounds: Option<usize>,
+}
+
+impl Station {
+    /// Whether pods are deleted that are refused for long.
+    fn deletes(&self) -> bool {
+        self.drain.delete_after_seconds > 0
+    }
 }
 
 impl Expected {
@@ -179,16 +191,21 @@ impl Draft {
                 },
                 PodState::Terminating => Fate::Ends,
                 PodState::Migrating => Fate::Migrates,
+                PodState::Blocked(obstacle) if station.deletes() && is_refused(judged, obstacle.reason) => {
+                    Fate::Deleted(obstacle)
+                }
                 PodState::Blocked(obstacle) => Fate::Blocked(obstacle),
                 PodState::Waiting | PodState::Evicting => match opinion.filter(|_| waits) {
                     Some((budget, _)) => Fate::Later(budget.clone()),
                     None => Fate::Goes,
                 },
             };
+            let waits = matches!(fate, Fate::Later(_) | Fate::Deleted(_)) && station.deletes();
             forecast.pods.push(Expected {
                 node: station.node.clone(),
                 pod: judged.pod.clone(),
                 fate,
+                deleted_after: waits.then_some(station.drain.delete_after_seconds),
                 warnings: judged.warnings.clone(),
                 leaves: is_asked(judged),
             });
@@ -222,6 +239,25 @@ impl Guard {
 
 fn is_asked(judged: &Judged) -> bool {
     judged.verdict == Verdict::Evict && pod::deadline(&judged.pod).is_none()
+}
+
+/// Whether it is the answer to its eviction that keeps a pod, and not the drain's own settings.
+fn is_refused(judged: &Judged, reason: BlockReason) -> bool {
+    use BlockReason::{
+        AdmissionWebhook, DisruptionBudget, MigrationFailed, MultipleDisruptionBudgets, NamespaceTerminating,
+        NotMigratable, ServerError,
+    };
+    let by_answer = matches!(
+        reason,
+        AdmissionWebhook
+            | DisruptionBudget
+            | MigrationFailed
+            | MultipleDisruptionBudgets
+            | NamespaceTerminating
+            | NotMigratable
+            | ServerError
+    );
+    is_asked(judged) && by_answer
 }
 
 /// Why an answer says nothing about what an eviction would come to, if it does not: because who asked may not ask, or

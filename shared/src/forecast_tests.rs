@@ -57,6 +57,7 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
         Fate::Goes => "goes",
         Fate::Migrates => "migrates",
         Fate::Later(_) => "later",
+        Fate::Deleted(_) => "deleted",
         Fate::Blocked(obstacle) => obstacle.reason.as_str(),
     };
     forecast.pods.iter().map(word).collect()
@@ -92,6 +93,31 @@ fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
     assert_eq!(words(&none), ["DisruptionBudget"; 2]);
     let Fate::Blocked(obstacle) = &none.pods[0].fate else { panic!() };
     assert_eq!(obstacle.message, "The disruption budget cart needs 6 healthy pods and has 6 currently");
+}
+
+#[test]
+fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it() {
+    let patient =
+        |seconds: i64| DrainSpec { delete_after_seconds: seconds, force: false, ..DrainSpec::default() };
+    let drained = |seconds: i64, allowed: i32| {
+        let mut pods = carts(&["a", "b"]);
+        pods.push(pod("bare", "web", &json!({"/metadata/ownerReferences": []})));
+        let station = Station { drain: patient(seconds), ..station("n1", pods) };
+        forecast(vec![station], vec![budget("cart", "cart", allowed, 6 + allowed)], &[])
+    };
+    assert_eq!(words(&drained(0, 0)), ["DisruptionBudget", "DisruptionBudget", "Unmanaged"]);
+    let past = drained(600, 0);
+    assert_eq!(words(&past), ["deleted", "deleted", "Unmanaged"]);
+    let after = |forecast: &Forecast| forecast.pods.iter().map(|pod| pod.deleted_after).collect::<Vec<_>>();
+    assert_eq!(after(&past), [Some(600), Some(600), None]);
+    let shared = drained(600, 1);
+    assert_eq!(
+        (words(&shared), after(&shared)),
+        (vec!["goes", "later", "Unmanaged"], vec![None, Some(600), None])
+    );
+    let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
+    let station = Station { drain: patient(600), ..station("n1", carts(&["a"])) };
+    assert_eq!(words(&forecast(vec![station], vec![], &[("a", webhook)])), ["deleted"]);
 }
 
 #[test]

@@ -123,7 +123,7 @@ async fn each_pod_is_told_and_nothing_is_changed() {
     assert_eq!(
         *bare,
         json!({"node": node, "namespace": space, "name": "bare", "would": "go",
-            "because": "its emptyDir data is lost; nothing replaces it", "reason": null, "behind": null,
+            "because": "its emptyDir data is lost; nothing replaces it", "reason": null, "behind": null, "deletedAfterSeconds": null,
             "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
     );
     let template = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.pods[*].would}"]).await;

@@ -31,11 +31,15 @@ Examples:
   # As it would be with other drain settings
   kubectl nm plan node-1 --force=false --delete-emptydir-data=false
 
+  # As it would be if pods that are refused were deleted after ten minutes
+  kubectl nm plan node-1 --delete-after 10m
+
   # The pods that would block, by jq
   kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.would == \"block\") | .name'
 
 It asks the API server to evict each pod without doing so, so that webhooks are heard as well. What you
-may not read is named and left out.
+may not read is named and left out. --timeout and --order change when pods go, not which: they are taken,
+so that a line for `start` can be planned as it is, and change nothing here.
 
 Exit codes: 0 nothing blocks, 1 nobody knows, 2 usage, 3 something blocks.";
 

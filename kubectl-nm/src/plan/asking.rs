@@ -86,7 +86,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::cluster::tests::{cluster, failure};
+    use crate::cluster::tests::{cluster, failure, slow_cluster};
 
     fn pods(namespace: &str, count: usize) -> Vec<Arc<Pod>> {
         let pod = |at: usize| {
@@ -137,7 +137,15 @@ mod tests {
         assert!(answers.iter().all(|(uid, answer)| {
             uid.starts_with("shop") == matches!(answer, EvictionOutcome::Forbidden(_))
         }));
-        assert!((101..=100 + AT_ONCE).contains(&requests), "{requests}");
+        assert!((101..=120).contains(&requests), "{requests}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_twenty_are_asked_about_at_once() {
+        let (cluster, most) = slow_cluster(|_, _| (201, json!({"kind": "Status", "status": "Success"})));
+        let done = Cell::new(0);
+        answers(&cluster, pods("shop", 100).iter(), None, &done).await.unwrap();
+        assert_eq!((done.get(), most.load(Ordering::Relaxed)), (100, 20));
     }
 
     #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ fn prospect(prospect: &Prospect) -> Value {
 fn expected(expected: &Expected, outlook: &Outlook) -> Value {
     let pod::Names { namespace, name, uid } = pod::names(&expected.pod);
     let reason = match &expected.fate {
-        Fate::Blocked(obstacle) => Some(obstacle.reason.as_str()),
+        Fate::Deleted(obstacle) | Fate::Blocked(obstacle) => Some(obstacle.reason.as_str()),
         _ => None,
     };
     let budget = match &expected.fate {
@@ -64,6 +64,7 @@ fn expected(expected: &Expected, outlook: &Outlook) -> Value {
         "because": text::detail(expected, outlook),
         "reason": reason,
         "behind": budget,
+        "deletedAfterSeconds": expected.deleted_after,
         "losesEmptyDirData": expected.leaves && expected.warnings.contains(&Warning::LocalStorage),
         "localVolumes": outlook.local_volumes.get(uid).cloned().unwrap_or_default(),
         "isReplaced": expected.is_replaced(),

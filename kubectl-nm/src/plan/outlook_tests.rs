@@ -88,6 +88,35 @@ fn a_maintenance_that_exists_drains_as_it_says_itself_unless_something_else_is_a
 }
 
 #[test]
+fn a_pod_that_is_deleted_past_its_budget_blocks_nothing_and_says_when() {
+    let budget = || EvictionOutcome::RefusedByBudget("no".into());
+    let patient = DrainSpec { delete_after_seconds: 600, ..DrainSpec::default() };
+    let planned = |drain: &DrainSpec, answer: EvictionOutcome| {
+        outlook(
+            &["n1"],
+            Some(drain),
+            readings(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]),
+            &[("db-0", answer)],
+        )
+    };
+    let blocked = planned(&DrainSpec::default(), budget());
+    assert!(blocked.is_blocked() && said(&blocked).contains(" block "), "{}", said(&blocked));
+    let deleted = planned(&patient, budget());
+    assert!(!deleted.is_blocked());
+    let told = said(&deleted);
+    assert!(told.contains("be deleted") && told.contains("; deleted after 10m, past its budget\n"), "{told}");
+    assert!(
+        told.ends_with("1 node, 1 pod: 1 be deleted\nNothing blocks this plan. Nothing was changed.\n"),
+        "{told}"
+    );
+    let pods = &document::document(&deleted)["pods"];
+    assert_eq!((&pods[0]["would"], &pods[0]["deletedAfterSeconds"]), (&json!("be deleted"), &json!(600)));
+    let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
+    let told = said(&planned(&patient, webhook));
+    assert!(told.contains("; deleted after 10m, past what refuses it\n"), "{told}");
+}
+
+#[test]
 fn what_keeps_a_node_out_of_maintenance_blocks_the_plan() {
     let cps = || readings(&["cp1", "cp2", "cp3"], vec![]);
     assert!(!outlook(&["cp1"], None, cps(), &[]).is_blocked());

@@ -65,68 +65,59 @@ impl Readings {
     /// When the server cannot be asked, or refuses for another reason than a missing right.
     pub(crate) async fn of(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
-        let (mut pods, mut sets) = (Pods::default(), HashSet::new());
-        let (mut nodes, mut budgets, mut deployments) = (Vec::new(), Vec::new(), Vec::new());
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABELS);
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances) = tokio::join!(
-            each(cluster, "list nodes", everywhere(), |node: Node| nodes.push(node)),
-            each(cluster, "list pods", everywhere(), |pod: Pod| pods.see(pod, &planned)),
-            each(cluster, "list daemonsets.apps", everywhere(), |set: DaemonSet| {
+            each(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
+            each(cluster, "list pods", everywhere(), |pods: &mut Pods, pod: Pod| pods.see(pod, &planned)),
+            each(cluster, "list daemonsets.apps", everywhere(), |sets: &mut HashSet<_>, set: DaemonSet| {
                 sets.insert((
                     set.metadata.namespace.unwrap_or_default(),
                     set.metadata.name.unwrap_or_default(),
                 ));
             }),
-            each(cluster, "list poddisruptionbudgets.policy", everywhere(), |budget: PodDisruptionBudget| {
-                budgets.push(Arc::new(budget));
-            }),
-            each(cluster, "list deployments.apps", labelled, |found: Deployment| deployments.push(found)),
+            each(
+                cluster,
+                "list poddisruptionbudgets.policy",
+                everywhere(),
+                |budgets: &mut Vec<_>, budget: PodDisruptionBudget| budgets.push(Arc::new(budget))
+            ),
+            each(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
             cluster.maintenances(),
         );
         let mut missing = Vec::new();
-        let mut may = |read: Result<(), Error>, unknown: &str| may(read, unknown, &mut missing);
-        let nodes =
-            may(of_nodes, "room elsewhere, the control plane and who waits in line")?.then_some(nodes);
-        let pods = may(of_pods, "what becomes of the pods")?.then_some(pods);
-        let incomplete = !may(of_sets, "whose DaemonSet is gone")?;
-        may(of_budgets, "what disruption budgets make of all evictions together")?;
+        let nodes = may(of_nodes, "room elsewhere, the control plane and who waits in line", &mut missing)?;
+        let pods = may(of_pods, "what becomes of the pods", &mut missing)?;
+        let sets = may(of_sets, "whose DaemonSet is gone", &mut missing)?;
+        let budgets =
+            may(of_budgets, "what disruption budgets make of all evictions together", &mut missing)?;
         let limit = match of_deployments {
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
                 Limit::Unknown(format!("you may not {asked}"))
             }
-            read => read.map(|()| Limit::of(&deployments))?,
+            read => Limit::of(&read?),
         };
-        let mut known = Vec::new();
-        may(maintenances.map(|all| known = all), "which nodes are in maintenance already")?;
+        let maintenances = match maintenances {
+            // Before the installation nothing is in maintenance.
+            Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
+            read => read,
+        };
+        let maintenances = may(maintenances, "which nodes are in maintenance already", &mut missing)?;
         let volumes = match &pods {
             Some(pods) if pods.have_claims() => {
-                let mut volumes = Vec::new();
-                let read =
-                    each(cluster, "list persistentvolumes", everywhere(), |volume: PersistentVolume| {
-                        volumes.push(volume);
-                    });
-                may(read.await, "which volumes are local")?;
-                Volumes::new(volumes)
+                let push = |volumes: &mut Vec<PersistentVolume>, volume| volumes.push(volume);
+                let read = each(cluster, "list persistentvolumes", everywhere(), push).await;
+                Volumes::new(may(read, "which volumes are local", &mut missing)?.unwrap_or_default())
             }
             _ => Volumes::default(),
         };
-        let daemon_sets = DaemonSets { names: sets, incomplete };
+        let daemon_sets = DaemonSets { incomplete: sets.is_none(), names: sets.unwrap_or_default() };
+        let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::is_control_plane(node);
         // Of no interest to other nodes.
         let is_openshift =
             nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
-        Ok(Self {
-            is_openshift,
-            nodes,
-            maintenances: known,
-            pods,
-            daemon_sets,
-            budgets,
-            volumes,
-            limit,
-            missing,
-        })
+        Ok(Self { nodes, maintenances, pods, daemon_sets, budgets, volumes, is_openshift, limit, missing })
     }
 
     /// What guards etcd; none where this is not OpenShift.
@@ -155,39 +146,54 @@ impl Pods {
     }
 }
 
-/// Whether something could be read; if the user may not, that is noted.
-fn may(read: Result<(), Error>, unknown: &str, missing: &mut Vec<String>) -> Result<bool, Error> {
+/// What could be read; if the user may not, that is noted.
+fn may<T>(read: Result<T, Error>, unknown: &str, missing: &mut Vec<String>) -> Result<Option<T>, Error> {
     let error = match read {
-        Ok(()) => return Ok(true),
+        Ok(read) => return Ok(Some(read)),
         Err(error) => error,
     };
     match &error {
         Error::Server { asked, status } if Status::is_forbidden(status) => {
             missing.push(format!("{unknown}: you may not {asked}"));
-            Ok(false)
+            Ok(None)
         }
         _ => Err(error),
     }
 }
 
-/// Reads all objects of a kind, page by page.
-async fn each<K>(
+/// Reads all objects of a kind, page by page, and keeps of them what `see` does. If the server has forgotten midway what
+/// the list was of, it is asked for all at once.
+async fn each<K, Kept: Default>(
     cluster: &Cluster,
     what: &str,
-    mut page: ListParams,
-    mut see: impl FnMut(K),
-) -> Result<(), Error>
+    whole: ListParams,
+    mut see: impl FnMut(&mut Kept, K),
+) -> Result<Kept, Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    page = page.limit(PAGE);
+    const EXPIRED: u16 = 410;
     let api: Api<K> = Api::all(cluster.client());
+    let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE));
     loop {
-        let list = cluster.ask(what, async || api.list(&page).await).await?;
-        list.items.into_iter().for_each(&mut see);
+        let list = match cluster.ask(what, async || api.list(&page).await).await {
+            Err(error)
+                if page.continue_token.is_some()
+                    && error.status().is_some_and(|status| status.code == EXPIRED) =>
+            {
+                (kept, page) = (Kept::default(), whole.clone());
+                continue;
+            }
+            list => list?,
+        };
+        list.items.into_iter().for_each(|item| see(&mut kept, item));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
+            None => return Ok(kept),
         }
     }
 }
+
+#[cfg(test)]
+#[path = "readings_tests.rs"]
+mod tests;

@@ -1,14 +1,18 @@
 //! A plan for a person: the pods line by line, those that need attention last, and then what it all comes to.
 
+use std::time::Duration;
+
 use nm_shared::drain_plan::{SkipReason, Warning};
 use nm_shared::forecast::{Expected, Fate, Forecast, Guard};
 use nm_shared::pod;
+use nm_shared::pod_state::Obstacle;
 use nm_shared::room::{Estimate, Misfits};
+use nm_shared::status::BlockReason;
 
 use super::limit::Limit;
 use super::outlook::{Outlook, Prospect, counted};
-use crate::table;
 use crate::text::{Line, Style};
+use crate::{duration, table};
 
 /// How many pods a sentence names before it says "and N more".
 const NAMED: usize = 3;
@@ -50,7 +54,8 @@ fn rank(fate: &Fate) -> u8 {
         Fate::Goes => 2,
         Fate::Migrates => 3,
         Fate::Later(_) => 4,
-        Fate::Blocked(_) => 5,
+        Fate::Deleted(_) => 5,
+        Fate::Blocked(_) => 6,
     }
 }
 
@@ -62,6 +67,7 @@ pub(crate) fn word(fate: &Fate) -> (&'static str, Style) {
         Fate::Goes => ("go", Style::Good),
         Fate::Migrates => ("migrate", Style::Good),
         Fate::Later(_) => ("go later", Style::Busy),
+        Fate::Deleted(_) => ("be deleted", Style::Busy),
         Fate::Blocked(_) => ("block", Style::Bad),
     }
 }
@@ -74,14 +80,32 @@ pub(crate) fn detail(expected: &Expected, outlook: &Outlook) -> String {
         Fate::Goes => Vec::new(),
         Fate::Migrates => vec![String::from("KubeVirt moves its virtual machine")],
         Fate::Later(budget) => vec![format!("budget {budget} lets others go first")],
-        Fate::Blocked(obstacle) => vec![obstacle.message.trim_end_matches('.').to_owned()],
+        Fate::Deleted(obstacle) | Fate::Blocked(obstacle) => {
+            vec![obstacle.message.trim_end_matches('.').to_owned()]
+        }
     };
+    parts.extend(deleted(expected));
     if expected.leaves {
         parts.extend(expected.warnings.iter().filter_map(|warning| cost(*warning)).map(str::to_owned));
         let volumes = outlook.local_volumes.get(pod::uid(&expected.pod)).into_iter().flatten();
         parts.extend(volumes.map(|volume| format!("its local volume {volume} stays behind")));
     }
     parts.join("; ")
+}
+
+/// When it is deleted that is not let go before, and past what.
+fn deleted(expected: &Expected) -> Option<String> {
+    let after = Duration::from_secs(expected.deleted_after?.try_into().ok()?);
+    let past = match &expected.fate {
+        Fate::Deleted(Obstacle {
+            reason: BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets,
+            ..
+        })
+        | Fate::Later(_) => "its budget",
+        _ => "what refuses it",
+    };
+    let at_most = if matches!(expected.fate, Fate::Later(_)) { "at the latest deleted" } else { "deleted" };
+    Some(format!("{at_most} after {}, past {past}", duration::show(after)))
 }
 
 fn stays(reason: SkipReason) -> &'static str {
@@ -164,15 +188,18 @@ fn prospect(prospect: &Prospect) -> Option<Line> {
 fn guards(forecast: &Forecast) -> Vec<Line> {
     let mut guards: Vec<&Guard> = forecast.budgets.iter().filter(|guard| guard.now < guard.pods).collect();
     guards.sort_by_key(|guard| guard.rounds.unwrap_or(usize::MAX));
-    guards.into_iter().map(budget).collect()
+    let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, Fate::Deleted(_)));
+    guards.into_iter().map(|guard| budget(guard, deletes)).collect()
 }
 
-fn budget(guard: &Guard) -> Line {
+/// What a budget lets go; what it never does is no obstacle where pods are deleted past it.
+fn budget(guard: &Guard, deletes: bool) -> Line {
+    let never = if deletes { Style::Busy } else { Style::Bad };
     let Guard { budget, pods, now, at_most, rounds } = guard;
     let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
     match rounds {
-        None if *now == 0 => line.with(Style::Bad, "none go, now or later, while it is as it is"),
-        None => line.and(format!("{now} go now and ")).with(Style::Bad, "none later, while it is as it is"),
+        None if *now == 0 => line.with(never, "none go, now or later, while it is as it is"),
+        None => line.and(format!("{now} go now and ")).with(never, "none later, while it is as it is"),
         Some(rounds) => line
             .and(format!("{now} go now and {at_most} at once when all its pods are healthy: "))
             .with(Style::Busy, format!("needs at least {}", counted(*rounds, "round"))),
