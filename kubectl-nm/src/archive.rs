@@ -1,8 +1,8 @@
-//! A `.tar.gz` in memory. It is written to its file in one go, so that what is there is whole.
+//! A `.tar.gz` in memory, and the place that it is for: what is there in the end is whole, or not there at all.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -36,18 +36,58 @@ impl Archive {
         self.tar.append_data(&mut header, format!("{}/{name}", self.folder), content)
     }
 
-    /// Writes it to a file that does not exist yet, and that only its owner may read.
+    /// Writes it to its place.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written, or another file has appeared there.
+    pub(crate) fn write(self, place: Place) -> io::Result<()> {
+        place.fill(&self.tar.into_inner()?.finish()?)
+    }
+}
+
+/// A file that is to be: until it is whole it lies beside its place under another name.
+pub(crate) struct Place {
+    path: PathBuf,
+    draft: PathBuf,
+    file: File,
+}
+
+impl Place {
+    /// Makes sure that a file can be written that does not exist yet. Only its owner may read it.
     ///
     /// # Errors
     ///
     /// When the file exists, or cannot be written.
-    pub(crate) fn write(self, path: &Path) -> io::Result<()> {
-        let bytes = self.tar.into_inner()?.finish()?;
+    pub(crate) fn keep(path: &Path) -> io::Result<Self> {
+        is_free(path)?;
+        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
+        let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(path)?.write_all(&bytes)
+        Ok(Self { path: path.to_owned(), file: options.open(&draft)?, draft })
+    }
+
+    fn fill(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        is_free(&self.path)?;
+        std::fs::rename(&self.draft, &self.path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Where it has become what it was for, there is nothing of that name.
+        let _ = std::fs::remove_file(&self.draft);
+    }
+}
+
+fn is_free(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => Ok(()),
     }
 }
 
@@ -68,8 +108,8 @@ mod tests {
             archive.add("../logs/p:d\u{1b}.log", b"line\n").unwrap();
             archive
         };
-        filled().write(&path).unwrap();
-        let mut tar = tar::Archive::new(GzDecoder::new(std::fs::File::open(&path).unwrap()));
+        filled().write(Place::keep(&path).unwrap()).unwrap();
+        let mut tar = tar::Archive::new(GzDecoder::new(File::open(&path).unwrap()));
         let mut entries = tar.entries().unwrap();
         let mut entry = entries.next().unwrap().unwrap();
         assert_eq!(entry.path().unwrap().to_str(), Some("nm/__/logs/p_d_.log"));
@@ -78,6 +118,16 @@ mod tests {
         entry.read_to_string(&mut text).unwrap();
         assert_eq!(text, "line\n");
         assert!(entries.next().is_none());
-        assert_eq!(filled().write(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(Place::keep(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+        let late = folder.path().join("late");
+        let kept = Place::keep(&late).unwrap();
+        std::fs::write(&late, "another's").unwrap();
+        assert_eq!(filled().write(kept).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(&late).unwrap(), "another's");
+        drop(Place::keep(&folder.path().join("never")).unwrap());
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["a.tar.gz", "late"]);
     }
 }

@@ -236,18 +236,29 @@ fn rights(command: &str, missing: &Known<Vec<Right>>) -> Finding {
     match missing {
         Err(why) => unknown(CHECK, why),
         Ok(missing) => match missing.as_slice() {
-            [] => ok(CHECK, format!("you may {command}")),
+            [] => ok(CHECK, format!("you may run {command}")),
             [first, rest @ ..] => {
                 let more =
                     if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
-                let remedy = match command {
-                    "install" | "uninstall" => "it takes the rights of cluster-admin",
-                    _ => {
-                        "an administrator binds the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you"
+                let lacks = format!("the right to {} {}{more} is missing", first.verb, first.object());
+                let (what, remedy) = match command {
+                    "plan" | "doctor" | "gather" | "version" => (
+                        format!("{command} does not see everything"),
+                        "what you may not read is left out, and named",
+                    ),
+                    "install" | "uninstall" => {
+                        (format!("you may not run {command}"), "it takes the rights of cluster-admin")
                     }
+                    "start -l" | "stop -l" => (
+                        format!("you may not run {command}"),
+                        "without it, name the nodes or list them in a file for -f",
+                    ),
+                    _ => (
+                        format!("you may not run {command}"),
+                        "an administrator binds the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you",
+                    ),
                 };
-                let lacks = format!("{} {}{more}", first.verb, first.object());
-                warn(CHECK, format!("you may not {command}: the right to {lacks} is missing"), remedy)
+                warn(CHECK, format!("{what}: {lacks}"), remedy)
             }
         },
     }

@@ -188,7 +188,7 @@ fn a_missing_right_is_named_with_the_command_that_needs_it() {
     check(
         "rights",
         Grade::Warn,
-        "you may not install: the right to create deployments.apps is missing",
+        "you may not run install: the right to create deployments.apps is missing",
         |facts| {
             facts.missing = missing(lacking(1));
         },
@@ -196,6 +196,8 @@ fn a_missing_right_is_named_with_the_command_that_needs_it() {
     check("rights", Grade::Warn, "create deployments.apps (and 2 more) is missing", |facts| {
         facts.missing = missing(lacking(3));
     });
+    let partly = "gather does not see everything: the right to create deployments.apps is missing";
+    check("rights", Grade::Warn, partly, |facts| facts.missing = vec![("gather", Ok(lacking(1)))]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_sandbox::controllers::kubelet::annotations::LOG;
 use nm_shared::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
 use nm_shared::{Group, NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
@@ -44,7 +45,7 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
         "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
         "fail  reconciler    nm-reconciler is not installed\n",
         "fail  leader        nobody leads",
-        "ok    rights        you may install\n",
+        "ok    rights        you may run install\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
     }
@@ -136,7 +137,7 @@ async fn without_rights_what_cannot_be_told_is_a_warning_and_the_rights_are_name
         let (result, message) = said(&found, check);
         assert!(result == "warn" && message.starts_with("nobody can tell: "), "{check}: {message}");
     }
-    let lacking = "you may not start: the right to list nodemaintenances.nodemaintenance.medik8s.io (and 1 more) is missing";
+    let lacking = "you may not run start: the right to list nodemaintenances.nodemaintenance.medik8s.io (and 1 more) is missing";
     assert_eq!(said(&found, "rights"), ("warn".into(), lacking.into()));
 }
 
@@ -166,6 +167,21 @@ async fn a_report_has_what_is_needed_and_no_secret() {
             "env": [{"name": "PASSWORD", "value": "hunter2"}]}]}}))
     .unwrap();
     pods.create(&PostParams::default(), &pod).await.unwrap();
+    let ours: Api<k8s_openapi::api::core::v1::Pod> =
+        Api::namespaced(cluster.client.clone(), &webhook::namespace());
+    let reconciler = serde_json::from_value(json!({
+        "metadata": {"name": "nm-reconciler-0", "annotations": {LOG: "it leads\nit does not\n"}, "labels": {
+            "app.kubernetes.io/name": "kubectl-nm", "app.kubernetes.io/component": "reconciler"}},
+        "spec": {"containers": [{"name": "main", "image": "nm:1"}]}}))
+    .unwrap();
+    ours.create(&PostParams::default(), &reconciler).await.unwrap();
+    let event = serde_json::from_value(json!({
+        "metadata": {"name": "cart.1"}, "reason": "FailedPreStopHook", "message": "it does not end",
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": workload.namespace(), "name": "cart"}}))
+    .unwrap();
+    let events: Api<k8s_openapi::api::core::v1::Event> =
+        Api::namespaced(cluster.client.clone(), workload.namespace());
+    events.create(&PostParams::default(), &event).await.unwrap();
     let secrets: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(cluster.client.clone(), workload.namespace());
     let secret =
@@ -193,6 +209,11 @@ async fn a_report_has_what_is_needed_and_no_secret() {
         json!([{"name": "main", "image": "cart:1", "imagePullPolicy": "IfNotPresent",
         "resources": {}}])
     );
+    assert_eq!(files["logs/nm-reconciler-0.log"], "it leads\nit does not\n");
+    assert!(
+        list("events.json").iter().any(|event| event["reason"] == "FailedPreStopHook"),
+        "of a pod on the node"
+    );
     let manifest = &files["MANIFEST.txt"];
     for name in files.keys().filter(|name| *name != "MANIFEST.txt") {
         assert!(manifest.contains(&format!("  {name} (")), "{name} in {manifest}");
@@ -201,9 +222,16 @@ async fn a_report_has_what_is_needed_and_no_secret() {
     let log = cluster.sandbox().unwrap().requests();
     assert_eq!(log.count(|entry| entry.resource == "secrets" && entry.verb != "create"), 0);
 
+    let lists = || {
+        log.count(|entry| {
+            entry.resource == "poddisruptionbudgets" && entry.user_agent.starts_with("kubectl-nm")
+        })
+    };
+    let asked = lists();
     let again = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await;
     let complaint = format!("error: cannot write {}: ", path.display());
     assert!(again.code == Some(1) && again.stderr.contains(&complaint), "{again:?}");
+    assert_eq!(lists(), asked, "it is noticed before anything is asked for");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,12 +241,15 @@ async fn a_report_says_what_could_not_be_read() {
     let nobody = cluster.kubeconfig_of(&default_account(&workload)).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.tar.gz");
-    let gathered = plugin_of(&nobody, &["gather", "-o", path.to_str().unwrap()]).await.ok();
+    let gathered = plugin_of(&nobody, &["gather", "-o", path.to_str().unwrap()]).await;
+    assert_eq!(gathered.code, Some(1), "versions alone are no report: {gathered:?}");
     let files = unpacked(&path);
-    assert_eq!(files.keys().collect::<Vec<_>>(), ["MANIFEST.txt", "pods.json", "versions.json"]);
-    for missing in
-        ["nodes.json: Error from server (Forbidden): nodes is forbidden", "nodemaintenances.json: "]
-    {
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["MANIFEST.txt", "versions.json"]);
+    for missing in [
+        "nodes.json: Error from server (Forbidden): nodes is forbidden",
+        "nodemaintenances.json: ",
+        "pods.json: nobody knows which nodes are in maintenance\n",
+    ] {
         assert!(files["MANIFEST.txt"].contains(missing), "{}", files["MANIFEST.txt"]);
         assert!(gathered.stderr.contains(&format!("left out: {missing}")), "{gathered:?}");
     }

@@ -2,6 +2,7 @@
 //!
 //! What is asked for is written here, and what of it is kept in `scrub`. Secrets are never asked for.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,7 +11,7 @@ use kube::api::{ListParams, LogParams};
 use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
 use serde_json::{Value, json};
 
-use crate::archive::Archive;
+use crate::archive::{Archive, Place};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -32,7 +33,10 @@ Examples:
 Never in it: Secrets, ConfigMaps, what pods run and with which arguments and variables, annotations' values, addresses.
 In it: names and labels of all nodes, of the pods on nodes in maintenance, and of budgets; events; the reconciler's log.
 
-Exit codes: 0 gathered, even if something could not be read; 1 nothing could.";
+Exit codes: 0 gathered, even if something could not be read; 1 nothing could but the versions.";
+
+/// What every cluster tells everybody.
+const VERSIONS: &str = "versions.json";
 
 /// How much of a container's log is taken.
 const LOG_BYTES: i64 = 10 * 1024 * 1024;
@@ -61,6 +65,8 @@ pub(crate) async fn run(
     let folder = format!("kubectl-nm-{}", begun.strftime("%Y%m%dT%H%M%SZ"));
     let path = args.output.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
     let unwritable = |source| Error::Unwritable { path: path.display().to_string(), source };
+    // Who waits for a minute must not learn then that it was in vain.
+    let place = Place::keep(&path).map_err(unwritable)?;
     let asking = || format!("asking {} for everything", cluster.server());
     let report = progress::during(out, asking, Box::pin(gather(namespace, cluster))).await?;
     let seconds = u64::try_from(begun.as_second()).unwrap_or_default();
@@ -69,13 +75,14 @@ pub(crate) async fn run(
     for (name, content) in &report.files {
         archive.add(name, content.as_bytes()).map_err(unwritable)?;
     }
-    archive.write(&path).map_err(unwritable)?;
+    archive.write(place).map_err(unwritable)?;
     for missing in &report.missing {
         out.talk(&Line::new(format!("left out: {missing}")));
     }
     out.data(&Line::new(path.display().to_string()))?;
     out.talk(&Line::new("Look at it before you pass it on: it names nodes, pods, namespaces and labels."));
-    Ok(Exit::Done)
+    let is_worth_something = report.files.iter().any(|(name, _)| name != VERSIONS);
+    Ok(if is_worth_something { Exit::Done } else { Exit::Error })
 }
 
 /// What was gathered.
@@ -92,16 +99,16 @@ impl Report {
         name: &str,
         found: Result<Vec<Value>, Error>,
         scrub: fn(&Value) -> Value,
-    ) -> Vec<Value> {
+    ) -> Option<Vec<Value>> {
         match found {
             Ok(objects) => {
                 let kept: Vec<Value> = objects.iter().map(scrub).collect();
                 self.file(name, &format::list(&kept));
-                objects
+                Some(objects)
             }
             Err(error) => {
                 self.missing.push(format!("{name}: {error}"));
-                Vec::new()
+                None
             }
         }
     }
@@ -145,13 +152,21 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
         }
         Err(error) => report.missing.push(format!("deployments.json: {error}")),
     }
-    report.file("versions.json", &json!(versions));
+    report.file(VERSIONS, &json!(versions));
     let everywhere = |kind: Kind| list(cluster, kind, None);
     let maintenances = everywhere((MAINTENANCE, "NodeMaintenance")).await;
     let maintenances = report.keep("nodemaintenances.json", maintenances, scrub::plain);
     let nodes = report.keep("nodes.json", everywhere(("v1", "Node")).await, scrub::node);
-    let nodes = in_maintenance(&maintenances, &nodes);
-    report.keep("pods.json", pods_on(cluster, &nodes).await, scrub::pod);
+    let known = maintenances.is_some() || nodes.is_some();
+    let nodes = in_maintenance(&maintenances.unwrap_or_default(), &nodes.unwrap_or_default());
+    let mut pods = Vec::new();
+    if known {
+        let there = pods_on(cluster, &nodes).await;
+        pods = report.keep("pods.json", there, scrub::pod).unwrap_or_default();
+    } else {
+        report.missing.push(String::from("pods.json: nobody knows which nodes are in maintenance"));
+    }
+    let pods: HashSet<(&str, &str)> = pods.iter().map(place_and_name).collect();
     let budgets = everywhere(("policy/v1", "PodDisruptionBudget")).await;
     report.keep("poddisruptionbudgets.json", budgets, scrub::plain);
     let definition = objects::get(cluster, &manifests::definition()).await;
@@ -168,12 +183,13 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
         report.keep(&format!("leases-{namespace}.json"), leases, scrub::plain);
     }
     let events = everywhere(("events.k8s.io/v1", "Event")).await;
-    let concerned =
-        |events: Vec<Value>| events.into_iter().filter(|event| concerns(event, &nodes, &place)).collect();
+    let concerned = |events: Vec<Value>| {
+        events.into_iter().filter(|event| concerns(event, &nodes, &pods, &place)).collect()
+    };
     report.keep("events.json", events.map(concerned), scrub::event);
     let ours = ListParams::default().labels(&manifests::selector());
-    let pods = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
-    for pod in report.keep("reconciler-pods.json", pods, scrub::ours) {
+    let reconcilers = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
+    for pod in report.keep("reconciler-pods.json", reconcilers, scrub::ours).unwrap_or_default() {
         logs(&mut report, &pod, cluster).await;
     }
     Ok(report)
@@ -240,11 +256,20 @@ fn about_us(configurations: Vec<Value>) -> Vec<Value> {
     configurations.into_iter().filter(is_asked).collect()
 }
 
-/// Whether an event is about a maintenance, a node in maintenance, or something in the reconciler's namespace.
-fn concerns(event: &Value, nodes: &[String], namespace: &str) -> bool {
+fn place_and_name(pod: &Value) -> (&str, &str) {
+    let field = |name: &str| pod["metadata"][name].as_str().unwrap_or_default();
+    (field("namespace"), field("name"))
+}
+
+/// Whether an event is about a maintenance, a node in maintenance or a pod on one, or something in the reconciler's
+/// namespace.
+fn concerns(event: &Value, nodes: &[String], pods: &HashSet<(&str, &str)>, namespace: &str) -> bool {
     let about = &event["regarding"];
+    let field = |name: &str| about[name].as_str().unwrap_or_default();
     match about["kind"].as_str() {
         Some("NodeMaintenance") => true,
+        // Why a pod does not end is told there: FailedPreStopHook, FailedKillPod.
+        Some("Pod") if pods.contains(&(field("namespace"), field("name"))) => true,
         Some("Node") => about["name"].as_str().is_some_and(|name| nodes.iter().any(|node| node == name)),
         _ => about["namespace"] == namespace,
     }
@@ -273,8 +298,11 @@ mod tests {
             (event("Node", "n2", Value::Null), false),
             (event("Pod", "p", json!("ns")), true),
             (event("Pod", "p", json!("shop")), false),
+            (event("Pod", "cart-0", json!("shop")), true),
+            (event("Pod", "cart-0", json!("bank")), false),
         ] {
-            assert_eq!(concerns(&event, &["n1".into()], "ns"), kept, "{event}");
+            let pods = HashSet::from([("shop", "cart-0")]);
+            assert_eq!(concerns(&event, &["n1".into()], &pods, "ns"), kept, "{event}");
         }
         let configuration = |resource: &str| json!({"webhooks": [{"rules": [{"resources": [resource]}]}]});
         let kept = about_us(vec![

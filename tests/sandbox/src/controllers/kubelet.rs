@@ -35,6 +35,8 @@ pub mod annotations {
     pub const STOP_DELAY: &str = "sandbox.kubectl-nm.dev/stop-delay";
     /// How long after its start the pod succeeds by itself.
     pub const RUN_FOR: &str = "sandbox.kubectl-nm.dev/run-for";
+    /// What this pod's containers have logged.
+    pub const LOG: &str = "sandbox.kubectl-nm.dev/log";
 }
 
 /// How long pods take.

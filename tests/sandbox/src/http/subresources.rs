@@ -1,4 +1,4 @@
-//! What hangs below objects beside their status: evictions, bindings, scales and a namespace's end.
+//! What hangs below objects beside their status: evictions, bindings, logs, scales and a namespace's end.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use super::answer::{Answer, not_allowed};
 use super::call::Call;
 use super::{decode, delete_options, intake, options, read, webhooks};
 use crate::cluster::Cluster;
+use crate::controllers::kubelet::annotations;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect, Part};
 use crate::resource::{NAMESPACES, PODS};
@@ -24,9 +25,10 @@ pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> A
         ("POST", "eviction") if call.stored.collection == PODS => evict(cluster, call).await,
         ("POST", "binding") if call.stored.collection == PODS => bind(cluster, call).await,
         ("PUT", "finalize") if call.stored.collection == NAMESPACES => finalize(cluster, call).await,
+        ("GET", "log") if call.stored.collection == PODS => log(cluster, call),
         ("GET", "scale") if workload => scale(cluster, call),
         ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call).await,
-        (_, "eviction" | "binding") if call.stored.collection == PODS => Err(not_allowed()),
+        (_, "eviction" | "binding" | "log") if call.stored.collection == PODS => Err(not_allowed()),
         _ => Err(not_served()),
     }
 }
@@ -103,6 +105,13 @@ async fn finalize(cluster: &Cluster, call: &Call) -> Answer {
         registry::update(state, &call.stored, &next, Part::Main, effect)
     })?;
     Ok(warn(read::object_answer(cluster, call, 200, &stored), &warnings))
+}
+
+/// All containers of a pod have logged what its annotation says, and nothing runs that would log more.
+fn log(cluster: &Cluster, call: &Call) -> Answer {
+    let pod = cluster.store.read(|state| current(state, call))?;
+    let logged = pod["metadata"]["annotations"][annotations::LOG].as_str();
+    Ok(answer::text(200, logged.unwrap_or_default()))
 }
 
 fn scale(cluster: &Cluster, call: &Call) -> Answer {
