@@ -81,24 +81,24 @@ use crate::output::{Colour, Output};
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let begun = std::env::var_os("_");
+    let command = caller::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
     if let Some(answer) = completion::answer(&arguments) {
         // A shell that has stopped listening needs no words.
-        let _ = Output::of_this_process(Colour::Never).text(&answer);
+        let _ = Output::of_this_process(Colour::Never, command).text(&answer);
         return Exit::Done.into();
     }
     match Cli::try_parse_from(&arguments) {
-        Ok(cli) => execute(cli).into(),
+        Ok(cli) => execute(cli, command).into(),
         Err(said) => {
-            let begun = std::env::var_os("_");
-            let command = caller::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
-            Output::of_this_process(cli::colour_on(&arguments)).parser(&said, command);
+            Output::of_this_process(cli::colour_on(&arguments), command).parser(&said);
             if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }
 }
 
-fn execute(cli: Cli) -> Exit {
-    let mut out = Output::of_this_process(cli.color);
+fn execute(cli: Cli, command: &'static str) -> Exit {
+    let mut out = Output::of_this_process(cli.color, command);
     let has_goal = cli.command.has_goal();
     let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {

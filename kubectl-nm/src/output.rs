@@ -48,13 +48,15 @@ struct Sink {
     to: Box<dyn Write>,
     coloured: bool,
     terminal: bool,
+    /// How this program was called.
+    command: &'static str,
 }
 
 impl Output {
-    /// The standard streams of this process.
-    pub(crate) fn of_this_process(colour: Colour) -> Self {
-        let data = Sink::of(Box::new(io::stdout()), colour, io::stdout().is_terminal());
-        let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal());
+    /// The standard streams of this process, which was called as `command`.
+    pub(crate) fn of_this_process(colour: Colour, command: &'static str) -> Self {
+        let data = Sink::of(Box::new(io::stdout()), colour, io::stdout().is_terminal(), command);
+        let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
         let asks = io::stdin().is_terminal() && talk.terminal;
         Self { terminal: asks && data.terminal && !is_dumb(), asks, data, talk, done: false, held: None }
     }
@@ -151,23 +153,24 @@ impl Output {
         }
     }
 
-    /// What the command line parser has to say to who typed `command`: help and versions are data, everything else is
-    /// talk.
-    pub(crate) fn parser(&mut self, said: &clap::Error, command: &str) {
+    /// What the command line parser has to say: help and versions are data, everything else is talk.
+    pub(crate) fn parser(&mut self, said: &clap::Error) {
         let sink = if said.use_stderr() { &mut self.talk } else { &mut self.data };
         let text = said.render();
         let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
-        let _ = sink.write(&text.replace("kubectl nm", command));
+        let _ = sink.write(&text.replace("kubectl nm", sink.command));
     }
 }
 
 impl Sink {
-    fn of(to: Box<dyn Write>, colour: Colour, terminal: bool) -> Self {
-        Self { to, coloured: coloured(colour, terminal), terminal }
+    fn of(to: Box<dyn Write>, colour: Colour, terminal: bool, command: &'static str) -> Self {
+        Self { to, coloured: coloured(colour, terminal), terminal, command }
     }
 
     fn line(&mut self, line: &Line) -> Result<(), Closed> {
         let text = if self.coloured { line.painted() } else { line.to_string() };
+        // Only what is a hint of ours: a name or a reason from the API stays as it is.
+        let text = text.replace("`kubectl nm ", &format!("`{} ", self.command));
         self.write(&format!("{}\n", text.trim_end()))
     }
 
@@ -244,8 +247,13 @@ pub(crate) mod captured {
 
     /// The same where stdout is a terminal, if it is to be one.
     pub(super) fn printing(terminal: bool) -> (Output, Captured) {
+        called(terminal, "kubectl nm")
+    }
+
+    /// The same of a program that was called like this.
+    pub(super) fn called(terminal: bool, command: &'static str) -> (Output, Captured) {
         let captured = Captured { data: Shared::default(), talk: Shared::default() };
-        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal };
+        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
         (Output { data, talk, terminal: false, asks: false, done: false, held: None }, captured)
     }
@@ -294,6 +302,15 @@ mod tests {
             out.text("a\tb\u{1b}[31m\r\n\n").unwrap();
             assert_eq!(captured.data(), shown);
         }
+    }
+
+    #[test]
+    fn hints_name_the_command_as_it_was_called() {
+        let (mut out, captured) = captured::called(false, "oc nm");
+        out.talk(&Line::new("hint: `kubectl nm install` and `kubectl get nodes`"));
+        out.data(&Line::new("the reason says kubectl nm")).unwrap();
+        assert_eq!(captured.talk(), "hint: `oc nm install` and `kubectl get nodes`\n");
+        assert_eq!(captured.data(), "the reason says kubectl nm\n");
     }
 
     #[test]

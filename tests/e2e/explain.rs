@@ -145,10 +145,16 @@ async fn a_node_that_waits_in_line_is_not_stuck() {
 async fn who_may_not_look_or_mistypes_is_told_so() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
-    let wrong = plugin(&cluster, &["explain", &format!("{node}x")]).await;
-    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
-    let said = format!("Error from server (NotFound): nodes \"{node}x\" not found; did you mean {node}?\n");
-    assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+    let typo = format!("{node}x");
+    let said = format!("Error from server (NotFound): nodes \"{typo}\" not found; did you mean {node}?\n");
+    let watched = ["watch", &typo, "--until", "drained"];
+    for args in
+        [&["explain", typo.as_str()][..], &["status", &typo], &["status", &typo, "-o", "name"], &watched]
+    {
+        let wrong = plugin(&cluster, args).await;
+        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
+        assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+    }
 
     let workload = Workload::new(&cluster, "explain").await;
     let nobody = cluster.kubeconfig_of(&account("default", workload.namespace())).await;

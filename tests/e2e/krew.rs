@@ -187,8 +187,8 @@ async fn what_krew_installs_runs_and_completes() {
     let plugin = install(&platform, &archive(out.path(), &platform));
 
     let nowhere = Path::new("/nowhere/kubeconfig");
-    let version = plugin.run("kubectl", nowhere, &["nm", "--version"]).await.ok();
-    assert_eq!(version.stdout, format!("kubectl-nm {}\n", env!("CARGO_PKG_VERSION")));
+    let version = plugin.run("kubectl", nowhere, &["nm", "version", "--client"]).await.ok();
+    assert_eq!(version.stdout, format!("Plugin: {}\n", env!("CARGO_PKG_VERSION")));
     let linked = plugin.run("kubectl", nowhere, &["nm", "completion", "install"]).await.ok();
     assert_eq!(linked.stdout, format!("{} linked\n", plugin.folder().join("kubectl_complete-nm").display()));
     assert_eq!(plugin.offered(nowhere, &["sta"]).await, ["start", "status"]);

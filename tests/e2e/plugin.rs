@@ -211,6 +211,18 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn hints_under_oc_are_for_oc() {
+    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
+    let output = tokio::process::Command::new(program("kubectl-nm"))
+        .arg("status")
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .env("_", "/usr/bin/oc")
+        .output();
+    let said = String::from_utf8(output.await.unwrap().stderr).unwrap();
+    assert!(said.contains("hint: `oc nm install` installs it"), "{said}");
+}
+
 #[test]
 fn wrong_usage_is_exit_code_two_and_help_is_none() {
     let run = |args: &[&str]| std::process::Command::new(program("kubectl-nm")).args(args).output().unwrap();

@@ -43,6 +43,18 @@ async fn a_program_reads_a_drain_line_by_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_watched_tells_all_of_its_drain() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let _reconciler = Reconciler::start(&cluster);
+    let watched = plugin(&cluster, &["start", node, "--watch", "--wait", "--timeout", "80s"]).await;
+    assert_eq!(watched.code, Some(0), "{watched:?}");
+    let lines: Vec<&str> = watched.stdout.lines().collect();
+    assert_eq!(lines[0], format!("node/{node} maintenance started"), "{watched:?}");
+    assert!(lines.last().unwrap().contains("Succeeded: drained"), "{watched:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_is_to_end_with_the_work_ends_when_there_is_none() {
     let cluster = Cluster::start(1).await;
     let nothing = plugin(&cluster, &["watch", "--exit-on-complete"]).await;

@@ -1,5 +1,7 @@
 //! `kubectl nm start` and `stop` to the letter: what they print, where, and with which exit code.
 
+use std::io::Write;
+
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -96,6 +98,20 @@ async fn nodes_are_chosen_by_labels_and_by_files() {
     let path = file.path().to_str().unwrap();
     let started = plugin(&cluster, &["start", "-f", path, "-y"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
+    let _ = plugin(&cluster, &["stop", "--all", "-y"]).await.ok();
+    let mut piped = std::process::Command::new(program("kubectl-nm"))
+        .args(["start", "-f", "-", "-y"])
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    piped.stdin.take().unwrap().write_all(format!("{b}\nnode/{a}\n").as_bytes()).unwrap();
+    let piped = piped.wait_with_output().unwrap();
+    assert_eq!(
+        (piped.status.code(), String::from_utf8(piped.stdout).unwrap()),
+        (Some(0), format!("node/{b} maintenance started\nnode/{a} maintenance started\n"))
+    );
     let broken = plugin(&cluster, &["start", "-f", "/nowhere/nodes"]).await;
     assert_eq!((broken.code, broken.stdout.as_str()), (Some(1), ""));
     assert!(broken.stderr.starts_with("error: cannot take nodes from /nowhere/nodes: "), "{broken:?}");
@@ -122,7 +138,7 @@ async fn without_rights_the_one_that_is_missing_is_named() {
     let nobody = cluster.kubeconfig_of(&account).await;
     let user = format!("system:serviceaccount:{}:default", workload.namespace());
     let resource = "nodemaintenances.nodemaintenance.medik8s.io";
-    for args in [["start", node], ["stop", node]] {
+    for args in [["start", node], ["stop", node], ["status", node], ["watch", node]] {
         let refused = plugin_of(&nobody, &args).await;
         refused.expect(
             1,

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::format::{Form, Format};
 use crate::maintenance::{Standing, node, status};
+use crate::nodes::check_exist;
 use crate::output::Output;
 use crate::table;
 use crate::text::{Line, Style};
@@ -71,7 +72,12 @@ pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -
             without(&nodes, &chosen, node)
         }
     };
-    if without.is_empty() { Ok(Exit::Done) } else { Err(Error::NotInMaintenance(without)) }
+    if without.is_empty() {
+        return Ok(Exit::Done);
+    }
+    // A node that does not exist has been misspelt.
+    check_exist(cluster, &without).await?;
+    Err(Error::NotInMaintenance(without))
 }
 
 /// The objects of these nodes, or all, ordered by node and name.

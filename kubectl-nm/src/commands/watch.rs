@@ -14,7 +14,9 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::{Moment, follow};
 use crate::interrupt::interrupted;
+use crate::maintenance::node;
 use crate::news::news;
+use crate::nodes::check_exist;
 use crate::outlook::{End, Outlook};
 use crate::output::Output;
 use crate::parting;
@@ -144,7 +146,7 @@ impl DashboardFlags {
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
     // to be asked for the credentials is asked now, while there are lines to ask it on.
-    let existing = cluster.maintenances().await;
+    let existing = existing(&args, cluster).await;
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
     match args.output {
@@ -170,6 +172,16 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) ->
             follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
         }
     }
+}
+
+/// The maintenances that there are. If one of a node is waited for that does not exist, that has been misspelt.
+async fn existing(args: &WatchArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance>, Error> {
+    let existing = cluster.maintenances().await?;
+    if args.until == Some(Goal::Drained) {
+        let is_known = |name: &&String| existing.iter().any(|object| node(object) == *name);
+        check_exist(cluster, args.nodes.iter().filter(|name| !is_known(name))).await?;
+    }
+    Ok(existing)
 }
 
 /// Shows these nodes' maintenances as `watch` does of itself, until they are drained if that is to be the end.
