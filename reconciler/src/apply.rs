@@ -114,7 +114,7 @@ pub(crate) async fn apply(
         told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
     }
     if let Some(wanted) = &decision.wanted {
-        context.evictor.ledger().take_back(node, wanted);
+        context.evictor.take_back(node, wanted);
     }
     context.evictor.hold(node, &decision.held, now);
     for eviction in decision.evictions {

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
@@ -14,6 +13,7 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use nm_shared::drain_plan::DaemonSets;
 use nm_shared::node::is_ready;
+use tokio::sync::watch;
 use tracing::error;
 
 use crate::evictor::Evictor;
@@ -27,8 +27,7 @@ pub(crate) struct ClusterWatches {
     pub(crate) nodes: Store<Node>,
     /// Every disruption budget. Without them evictions are sent blindly, and refused more often.
     pub(crate) budgets: Store<PodDisruptionBudget>,
-    daemon_sets: Store<PartialObjectMeta<DaemonSet>>,
-    daemon_sets_known: Arc<AtomicBool>,
+    daemon_sets: watch::Receiver<Arc<DaemonSets>>,
 }
 
 impl ClusterWatches {
@@ -53,8 +52,7 @@ impl ClusterWatches {
             .modify(without_managed_fields)
             .reflect(budget_writer);
 
-        let daemon_sets_known = Arc::new(AtomicBool::new(false));
-        let known = daemon_sets_known.clone();
+        let (daemon_set_names, daemon_sets_known) = watch::channel(Arc::new(unlisted()));
         let (triggers, evictor) = (triggers.clone(), evictor.clone());
         let run = async move {
             let mut unready = Unready::default();
@@ -69,13 +67,15 @@ impl ClusterWatches {
                 News::Forbidden(sentence) => without("nodes", &sentence),
             };
             let hear_daemon_set = |news: News<'_, PartialObjectMeta<DaemonSet>>| match news {
-                News::Changed(_) => {}
+                News::Changed(_) => {
+                    daemon_set_names.send_replace(Arc::new(named(&daemon_sets)));
+                }
                 News::Listed => {
-                    known.store(true, Ordering::Release);
+                    daemon_set_names.send_replace(Arc::new(named(&daemon_sets)));
                     triggers.wake_all();
                 }
                 News::Forbidden(sentence) => {
-                    known.store(false, Ordering::Release);
+                    daemon_set_names.send_replace(Arc::new(unlisted()));
                     without("daemonsets", &sentence);
                 }
             };
@@ -90,7 +90,7 @@ impl ClusterWatches {
                 follow("poddisruptionbudgets", None, budget_stream, hear_budget),
             );
         };
-        (Self { nodes, budgets, daemon_sets, daemon_sets_known }, run)
+        (Self { nodes, budgets, daemon_sets: daemon_sets_known }, run)
     }
 
     /// Waits until the nodes have been listed: a node that is not known does not exist.
@@ -100,13 +100,19 @@ impl ClusterWatches {
     }
 
     /// The `DaemonSet`s that are known.
-    pub(crate) fn daemon_sets(&self) -> DaemonSets {
-        let sets = self.daemon_sets.state();
-        DaemonSets {
-            names: sets.iter().map(|set| (set.namespace().unwrap_or_default(), set.name_any())).collect(),
-            incomplete: !self.daemon_sets_known.load(Ordering::Acquire),
-        }
+    pub(crate) fn daemon_sets(&self) -> Arc<DaemonSets> {
+        self.daemon_sets.borrow().clone()
     }
+}
+
+/// What is known of `DaemonSet`s while they are not listed.
+fn unlisted() -> DaemonSets {
+    DaemonSets { incomplete: true, ..DaemonSets::default() }
+}
+
+fn named(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
+    let name = |set: Arc<PartialObjectMeta<DaemonSet>>| (set.namespace().unwrap_or_default(), set.name_any());
+    DaemonSets { names: sets.state().into_iter().map(name).collect(), incomplete: false }
 }
 
 /// The nodes that are not Ready.

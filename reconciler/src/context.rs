@@ -120,8 +120,8 @@ pub(crate) struct Memory {
     pub(crate) first_seen: Instant,
     /// It was decided that its node is its own to work on, though its status may not tell yet.
     pub(crate) at_work: bool,
-    /// When it was last looked at.
-    pub(crate) looked: Option<Instant>,
+    /// Until when it is not looked at again, whatever happens.
+    pub(crate) rest_until: Option<Instant>,
     /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
@@ -137,7 +137,7 @@ impl Memories {
         let fresh = Memory {
             first_seen: Instant::now(),
             at_work: false,
-            looked: None,
+            rest_until: None,
             status_written: None,
             failures: 0,
             released: false,

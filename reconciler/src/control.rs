@@ -55,6 +55,7 @@ pub(crate) async fn control(
     let (leases, lease_watch) = NodeLeases::start(&client, &triggers, leases_known);
     tokio::spawn(watches);
     tokio::spawn(lease_watch);
+    tokio::spawn(evictor.clone().run());
     tokio::select! {
         _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
         () = stopped(stop.clone()) => return,

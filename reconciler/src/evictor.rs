@@ -1,43 +1,33 @@
 //! Sends evictions and deletions, many at once, and notes what came of them. It decides nothing.
 //!
 //! A pod is known by its uid, which is also the precondition of the request: a replacement of the same name is another
-//! pod. One bound holds for the cluster and one for each node, so that a node with thousands of pods leaves room for
-//! the others.
+//! pod. [`Turns`] says how many are under way at once, and whose is next.
 
-use std::collections::HashMap;
-use std::error::Error;
-use std::io;
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::client::Body;
-use kube::core::Status;
-use kube::core::response::StatusDetails;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
-use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 use tracing::{debug, info};
 
+use crate::eviction_request::ask;
 use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Queued};
 use crate::triggers::Triggers;
+use crate::turns::Turns;
 
-/// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
-const PATIENCE: Duration = Duration::from_secs(35);
-
-/// A node may have this share of all that is under way: a half.
-const SHARE_OF_A_NODE: usize = 2;
-
-/// Whom an eviction is for.
-struct Of {
+/// What waits for its turn.
+struct Waiting {
     maintenance: String,
-    node: String,
+    eviction: Eviction,
+    queued: Queued,
 }
 
 /// Sends evictions and remembers the answers.
@@ -45,10 +35,24 @@ pub(crate) struct Evictor {
     client: Client,
     triggers: Triggers,
     metrics: Arc<Metrics>,
-    cluster: Arc<Semaphore>,
-    a_node: usize,
-    nodes: Mutex<HashMap<String, Arc<Semaphore>>>,
+    turns: Mutex<Turns<Waiting>>,
+    /// Told when something more may be sent.
+    turn: Notify,
     ledger: Mutex<Ledger>,
+}
+
+/// What a request has while it is under way, and gives up also by being taken back.
+struct Slot {
+    evictor: Arc<Evictor>,
+    node: String,
+    sent: Instant,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.evictor.turns().done(&self.node, self.sent);
+        self.evictor.turn.notify_one();
+    }
 }
 
 impl Evictor {
@@ -63,17 +67,16 @@ impl Evictor {
             client,
             triggers,
             metrics,
-            cluster: Arc::new(Semaphore::new(limit.get())),
-            a_node: limit.get().div_ceil(SHARE_OF_A_NODE),
-            nodes: Mutex::default(),
+            turns: Mutex::new(Turns::new(limit)),
+            turn: Notify::new(),
             ledger: Mutex::default(),
         }
     }
 
-    /// Asks a pod of `node` to go for a maintenance, unless it is being asked already. If others have spent what its budget allowed when
-    /// this was decided, it is to be decided anew.
-    pub(crate) fn submit(self: &Arc<Self>, maintenance: &str, node: &str, eviction: Eviction) {
-        let (slots, now) = (self.slots(node), Timestamp::now());
+    /// Asks a pod of `node` to go for a maintenance, unless it is being asked already. If others have spent what its
+    /// budget allowed when this was decided, it is to be decided anew.
+    pub(crate) fn submit(&self, maintenance: &str, node: &str, eviction: Eviction) {
+        let now = Timestamp::now();
         let mut ledger = self.ledger();
         if ledger.entry(node, &eviction.pod).attempt.in_flight {
             return;
@@ -86,10 +89,17 @@ impl Evictor {
             self.triggers.wake_node(node);
             return;
         }
-        let (pod, guards) = (eviction.pod.clone(), eviction.guards.clone());
-        let of = Of { maintenance: maintenance.to_owned(), node: node.to_owned() };
-        let request = tokio::spawn(self.clone().send(of, slots, eviction, self.metrics.eviction_queued()));
-        ledger.begin(node, &pod, guards, request.abort_handle(), now);
+        ledger.begin(node, &eviction.pod, eviction.guards.clone(), now);
+        drop(ledger);
+        let maintenance = maintenance.to_owned();
+        self.turns().join(node, Waiting { maintenance, eviction, queued: self.metrics.eviction_queued() });
+        self.turn.notify_one();
+    }
+
+    /// Takes back the requests for pods of `node` that are not `wanted` any more.
+    pub(crate) fn take_back(&self, node: &str, wanted: &HashSet<String>) {
+        self.turns().retain(|of, waiting| of != node || wanted.contains(pod::uid(&waiting.eviction.pod)));
+        self.ledger().take_back(node, wanted);
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
@@ -102,8 +112,8 @@ impl Evictor {
 
     /// Forgets all nodes but those in maintenance. What is not sent yet never is.
     pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.turns().retain(|node, _| in_maintenance(node));
         self.ledger().retain(&in_maintenance);
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| in_maintenance(node));
     }
 
     /// Wakes the maintenances whose pods wait for a budget in `namespace`.
@@ -119,130 +129,42 @@ impl Evictor {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slots(&self, node: &str) -> Arc<Semaphore> {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.entry(node.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.a_node))).clone()
+    fn turns(&self) -> MutexGuard<'_, Turns<Waiting>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send(self: Arc<Self>, of: Of, slots: Arc<Semaphore>, eviction: Eviction, queued: Queued) {
-        // Semaphores are never closed.
-        let Ok(_node_slot) = slots.acquire().await else { return };
-        let Ok(_cluster_slot) = self.cluster.acquire().await else { return };
-        queued.sent();
-        let outcome = self.ask(&eviction).await;
+    /// Sends what is submitted, each in its turn, for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let sent = Instant::now();
+            let next = self.turns().next(sent);
+            let Some((node, Waiting { maintenance, eviction, queued })) = next else {
+                self.turn.notified().await;
+                continue;
+            };
+            queued.sent();
+            let uid = pod::uid(&eviction.pod).to_owned();
+            let slot = Slot { evictor: self.clone(), node: node.clone(), sent };
+            let request = tokio::spawn(self.clone().send(slot, maintenance, eviction));
+            self.ledger().sent(&node, &uid, request.abort_handle());
+        }
+    }
+
+    async fn send(self: Arc<Self>, slot: Slot, maintenance: String, eviction: Eviction) {
+        let outcome = ask(&self.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
-        let uid = pod::uid(&eviction.pod);
-        let before = self.ledger().end(&of.node, uid, outcome.clone(), Timestamp::now());
+        let (node, uid) = (&slot.node, pod::uid(&eviction.pod));
+        let before = self.ledger().end(node, uid, outcome.clone(), Timestamp::now());
         if before.is_some() {
-            log(&of, &eviction, &outcome);
-            self.triggers.wake_node(&of.node);
+            log(&maintenance, node, &eviction, &outcome);
+            self.triggers.wake_node(node);
         }
-    }
-
-    async fn ask(&self, eviction: &Eviction) -> EvictionOutcome {
-        let request = match request(eviction) {
-            Ok(request) => request,
-            Err(error) => return EvictionOutcome::Unknown(error.to_string()),
-        };
-        match tokio::time::timeout(PATIENCE, answer(&self.client, request)).await {
-            Ok(Ok(status)) => EvictionOutcome::from(&status),
-            Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
-            Err(_) => {
-                EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
-            }
-        }
-    }
-}
-
-/// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
-/// with it the precondition.
-fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
-    let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
-    let mut options = json!({"preconditions": {"uid": uid}});
-    if let Some(seconds) = eviction.grace_period_seconds {
-        options["gracePeriodSeconds"] = json!(seconds);
-    }
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let (request, body) = match eviction.request {
-        Request::Evict => {
-            let metadata = json!({"namespace": namespace, "name": name});
-            let body = json!({
-                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options,
-            });
-            (http::Request::post(format!("{path}/eviction")), body)
-        }
-        Request::Delete => (http::Request::delete(path), options),
-    };
-    request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes().into())
-}
-
-/// The API server's answer, whatever it is. kube's own helper drops the headers, and a server that throttles says only
-/// there for how long.
-async fn answer(client: &Client, request: http::Request<Body>) -> kube::Result<Status> {
-    let (head, body) = client.send(request).await?.into_parts();
-    // Read to its end in any case, so that the connection can be used again.
-    let body = body.collect_bytes().await?;
-    if head.status.is_success() {
-        return Ok(Status { code: head.status.as_u16(), ..Status::default() });
-    }
-    Ok(refusal(&head, &body))
-}
-
-/// What a refusal says. Not all are a `Status`: throttling, and whatever stands before the API server, answer in text.
-fn refusal(head: &http::response::Parts, body: &[u8]) -> Status {
-    let mut status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
-        message: String::from_utf8_lossy(body).trim().to_owned(),
-        ..Status::default()
-    });
-    status.code = head.status.as_u16();
-    let wait = head.headers.get(http::header::RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
-    if let Some(seconds) = wait {
-        status.details.get_or_insert_with(no_details).retry_after_seconds = seconds;
-    }
-    status
-}
-
-fn no_details() -> StatusDetails {
-    StatusDetails {
-        name: String::new(),
-        group: String::new(),
-        kind: String::new(),
-        uid: String::new(),
-        causes: Vec::new(),
-        retry_after_seconds: 0,
-    }
-}
-
-/// Why there is no answer: of all that failed on the way, what failed first; in words where that is the connection.
-fn unanswered(error: &(dyn Error + 'static)) -> String {
-    let mut why = None;
-    let mut cause = error;
-    loop {
-        why = why.or_else(|| of_connection(cause.downcast_ref::<io::Error>()?.kind()));
-        match cause.source() {
-            Some(source) => cause = source,
-            None => break,
-        }
-    }
-    let why = why.map_or_else(|| cause.to_string(), str::to_owned);
-    format!("no answer from the API server: {why}")
-}
-
-fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
-    match kind {
-        io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
-        io::ErrorKind::TimedOut => Some("the connection timed out"),
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::BrokenPipe => Some("the connection was lost"),
-        _ => None,
     }
 }
 
 /// A pod that goes is worth a line. One that is refused has its line where the status calls it blocked, once and not
 /// with every attempt.
-fn log(Of { maintenance, node }: &Of, eviction: &Eviction, outcome: &EvictionOutcome) {
+fn log(maintenance: &str, node: &str, eviction: &Eviction, outcome: &EvictionOutcome) {
     let pod = pod::reference(&eviction.pod).to_string();
     match (outcome, eviction.request) {
         (EvictionOutcome::Accepted, Request::Evict) => info!(maintenance, node, pod, "eviction accepted"),
@@ -253,67 +175,5 @@ fn log(Of { maintenance, node }: &Of, eviction: &Eviction, outcome: &EvictionOut
         (refusal, _) => {
             debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::Value;
-
-    fn eviction(request: Request) -> Eviction {
-        let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
-        let pod = Arc::new(serde_json::from_value(pod).unwrap());
-        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), spends: None }
-    }
-
-    #[test]
-    fn a_server_that_throttles_in_text_is_understood() {
-        let head = |wait: &str| {
-            let response =
-                http::Response::builder().status(429).header("Retry-After", wait).body(()).unwrap();
-            response.into_parts().0
-        };
-        let text = "Too many requests, please try again later.";
-        let throttled = |retry_after| EvictionOutcome::Throttled { retry_after, message: text.to_owned() };
-        let check = |wait: &str, body: &str, expected: EvictionOutcome| {
-            assert_eq!(EvictionOutcome::from(&refusal(&head(wait), body.as_bytes())), expected);
-        };
-        check("7", &format!("{text}\n"), throttled(Some(Duration::from_secs(7))));
-        check("soon", text, throttled(None));
-        check("7", &json!({"message": text}).to_string(), throttled(Some(Duration::from_secs(7))));
-    }
-
-    #[test]
-    fn a_lost_connection_is_told_in_words() {
-        let check = |error: kube::Error, why: &str| {
-            assert_eq!(unanswered(&error), format!("no answer from the API server: {why}"));
-        };
-        let io = |kind| kube::Error::Service(io::Error::new(kind, "peer closed, see https://docs.rs").into());
-        check(io(io::ErrorKind::UnexpectedEof), "the connection was lost");
-        check(io(io::ErrorKind::ConnectionRefused), "the connection was refused");
-        check(kube::Error::Service("no route".into()), "no route");
-    }
-
-    #[tokio::test]
-    async fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
-        let evict = request(&eviction(Request::Evict)).unwrap();
-        assert_eq!(
-            (evict.method().as_str(), evict.uri().path()),
-            ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
-        );
-        let body = read(evict).await;
-        let options = json!({"preconditions": {"uid": "u"}, "gracePeriodSeconds": 7});
-        assert_eq!(body["deleteOptions"], options);
-        let delete = request(&eviction(Request::Delete)).unwrap();
-        assert_eq!(
-            (delete.method().as_str(), delete.uri().path()),
-            ("DELETE", "/api/v1/namespaces/ns/pods/p")
-        );
-        assert_eq!(read(delete).await, options);
-    }
-
-    async fn read(request: http::Request<Body>) -> Value {
-        serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap()
     }
 }

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 #[derive(Default)]
 pub(crate) struct Ledger {
     nodes: HashMap<String, HashMap<String, Entry>>,
+    guarded: HashMap<String, Guarded>,
     budgets_asked: HashMap<BudgetKey, Timestamp>,
     returns: HashMap<String, Returns>,
 }
@@ -24,8 +25,14 @@ pub(crate) struct Ledger {
 pub(crate) struct Entry {
     pub(crate) attempt: Attempt,
     namespace: String,
-    guards: Vec<BudgetVersion>,
     request: Option<AbortHandle>,
+}
+
+/// The budgets of a pod that may not show yet what was asked of them. Kept by themselves, because of all that are asked
+/// few have any, and each look of each node reads them.
+struct Guarded {
+    node: String,
+    guards: Vec<BudgetVersion>,
 }
 
 impl Entry {
@@ -53,28 +60,34 @@ impl Ledger {
         pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| Entry {
             attempt: Attempt::default(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-            guards: Vec::new(),
             request: None,
         })
     }
 
     /// Notes that a request for a pod is on its way. Its budgets count as asked from now on, not only once they have
     /// answered: else every look in between would ask for one pod more.
-    pub(crate) fn begin(
-        &mut self,
-        node: &str,
-        pod: &Pod,
-        guards: Vec<BudgetVersion>,
-        request: AbortHandle,
-        now: Timestamp,
-    ) {
+    pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: Timestamp) {
         for guard in &guards {
             self.budgets_asked.insert(guard.key.clone(), now);
         }
+        if !guards.is_empty() {
+            let guarded = Guarded { node: node.to_owned(), guards };
+            self.guarded.insert(pod::uid(pod).to_owned(), guarded);
+        }
         let entry = self.entry(node, pod);
         entry.attempt.begin();
-        entry.guards = guards;
-        entry.request = Some(request);
+        entry.request = None;
+    }
+
+    /// Notes by what the request for a pod can be taken back, now that it is under way. If it was taken back before,
+    /// it is now.
+    pub(crate) fn sent(&mut self, node: &str, uid: &str, request: AbortHandle) {
+        match self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) {
+            Some(entry) if entry.attempt.in_flight => entry.request = Some(request),
+            // It has been answered already, if there is an entry.
+            Some(_) => {}
+            None => request.abort(),
+        }
     }
 
     /// Notes an answer, and returns how things stood before it; none if nobody asks any more.
@@ -89,7 +102,7 @@ impl Ledger {
         let before = entry.attempt.clone();
         entry.attempt.end(outcome, now);
         entry.request = None;
-        for guard in &entry.guards {
+        for guard in self.guarded.get(uid).iter().flat_map(|guarded| &guarded.guards) {
             self.budgets_asked.insert(guard.key.clone(), now);
         }
         Some(before)
@@ -136,10 +149,10 @@ impl Ledger {
     /// What the budgets may not show yet, as far as `concerns` says so.
     pub(crate) fn charges(&self, concerns: impl Fn(&BudgetVersion) -> bool) -> Charges {
         let mut charges = Charges::new();
-        for entry in self.nodes.values().flat_map(HashMap::values) {
-            let mut guards = entry.guards.iter().filter(|guard| concerns(guard)).peekable();
+        for (uid, guarded) in &self.guarded {
+            let mut guards = guarded.guards.iter().filter(|guard| concerns(guard)).peekable();
             if guards.peek().is_some()
-                && let Some(charge) = entry.charge()
+                && let Some(charge) = self.found(&guarded.node, uid).and_then(Entry::charge)
             {
                 charges.extend(guards.map(|guard| (guard.clone(), charge.clone())));
             }
@@ -150,11 +163,18 @@ impl Ledger {
     /// Forgets what was answered about budgets that `is_current` denies: they tell it themselves by now, and there is
     /// one for every pod that was ever moved.
     pub(crate) fn forget_told(&mut self, is_current: impl Fn(&BudgetVersion) -> bool) {
-        for entry in self.nodes.values_mut().flat_map(HashMap::values_mut) {
-            if !entry.attempt.in_flight {
-                entry.guards.retain(&is_current);
+        let nodes = &self.nodes;
+        self.guarded.retain(|uid, guarded| {
+            let entry = nodes.get(&guarded.node).and_then(|pods| pods.get(uid));
+            if entry.is_some_and(|entry| !entry.attempt.in_flight) {
+                guarded.guards.retain(&is_current);
             }
-        }
+            entry.is_some() && !guarded.guards.is_empty()
+        });
+    }
+
+    fn found(&self, node: &str, uid: &str) -> Option<&Entry> {
+        self.nodes.get(node)?.get(uid)
     }
 
     /// When each budget was last asked.
@@ -175,27 +195,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[tokio::test]
-    async fn a_budget_counts_as_asked_while_its_answer_is_awaited() {
+    #[test]
+    fn a_budget_counts_as_asked_while_its_answer_is_awaited() {
         let mut ledger = Ledger::default();
         let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "a"}})).unwrap();
         let guard = BudgetVersion::default();
-        let request = tokio::spawn(async {}).abort_handle();
         let at = |second| Timestamp::from_second(second).unwrap();
-        ledger.begin("n", &pod, vec![guard.clone()], request, at(1));
+        ledger.begin("n", &pod, vec![guard.clone()], at(1));
         assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(1)));
         ledger.end("n", "a", EvictionOutcome::RefusedByBudget(String::new()), at(2));
         assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(2)));
     }
-    #[tokio::test]
-    async fn what_a_budget_tells_itself_by_now_is_forgotten_and_what_is_awaited_is_not() {
+
+    #[test]
+    fn what_a_budget_tells_itself_by_now_is_forgotten_and_what_is_awaited_is_not() {
         let mut ledger = Ledger::default();
         let pod = |uid: &str| -> Pod { serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap() };
         let at = Timestamp::UNIX_EPOCH;
         for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1")] {
             let guard = BudgetVersion { version: version.to_owned(), ..BudgetVersion::default() };
-            let request = tokio::spawn(async {}).abort_handle();
-            ledger.begin("n", &pod(uid), vec![guard], request, at);
+            ledger.begin("n", &pod(uid), vec![guard], at);
         }
         ledger.end("n", "old", EvictionOutcome::Accepted, at);
         ledger.end("n", "new", EvictionOutcome::Accepted, at);

@@ -13,6 +13,7 @@ mod cluster_watches;
 mod context;
 mod control;
 mod election;
+mod eviction_request;
 mod evictor;
 mod fence;
 mod flags;
@@ -39,6 +40,7 @@ mod server;
 mod stop;
 mod surroundings;
 mod triggers;
+mod turns;
 mod webhook;
 mod write_params;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::budget::{BudgetVersion, Budgets, Charges};
@@ -60,7 +61,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     });
     Observed {
         group: maintenance.group,
-        daemon_sets: Arc::new(context.cluster.daemon_sets()),
+        daemon_sets: context.cluster.daemon_sets(),
         forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
         leases_forbidden: lease.as_ref().err().cloned(),
@@ -95,9 +96,8 @@ fn is_current(context: &Context, guard: &BudgetVersion) -> bool {
 fn budgets(context: &Context, pods: &[Arc<Pod>], charges: &Charges) -> Budgets {
     let namespaces: HashSet<Option<&str>> =
         pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
-    let all = context.cluster.budgets.state();
-    let near = all.into_iter().filter(|budget| namespaces.contains(&budget.metadata.namespace.as_deref()));
-    Budgets::new(near, charges)
+    let is_near = |budget: &PodDisruptionBudget| namespaces.contains(&budget.metadata.namespace.as_deref());
+    Budgets::new(context.cluster.budgets.state_filter(is_near), charges)
 }
 
 fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Machines {

@@ -40,16 +40,22 @@ pub(crate) async fn reconcile(
     if memory.released {
         return Ok(Action::await_change());
     }
-    let rested = memory.looked.map_or(BREATH, |looked| looked.elapsed());
-    if let Some(rest) = BREATH.checked_sub(rested).filter(|rest| !rest.is_zero()) {
+    let began = Instant::now();
+    let rest = memory.rest_until.map(|until| until.saturating_duration_since(began));
+    if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
         return Ok(Action::requeue(rest));
     }
-    let began = Instant::now();
-    context.memories.update(&uid, |memory| memory.looked = Some(began));
+    context.memories.update(&uid, |memory| memory.rest_until = Some(began + BREATH));
     let result = look(&context, &maintenance).await;
     context.metrics.reconciled(began.elapsed(), result.is_err());
     let look_again = result?;
-    context.memories.update(&uid, |memory| memory.failures = 0);
+    context.memories.update(&uid, |memory| {
+        memory.failures = 0;
+        // What is due is not kept waiting by what came shortly before.
+        let wait = look_again.filter(|wait| !wait.is_zero());
+        let due = wait.and_then(|wait| Instant::now().checked_add(wait));
+        memory.rest_until = memory.rest_until.into_iter().chain(due).min();
+    });
     Ok(look_again.map_or_else(Action::await_change, Action::requeue))
 }
 

@@ -3,7 +3,7 @@
 //! The first filter that says no decides. Unlike kubectl, which keeps the last warning only, a pod keeps all of its.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -120,7 +120,7 @@ impl DrainPlan {
         };
         let judge = Judge { spec, selector, daemon_sets, now };
         let mut pods: Vec<Judged> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
-        pods.sort_by_cached_key(|judged| pod::reference(&judged.pod));
+        pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
         Ok(Self { pods })
     }
 
@@ -152,6 +152,12 @@ impl DrainPlan {
     }
 }
 
+/// What a pod is sorted by.
+fn by_name(pod: &Pod) -> (&str, &str) {
+    let names = pod::names(pod);
+    (names.namespace, names.name)
+}
+
 struct Judge<'a> {
     spec: &'a DrainSpec,
     selector: Selector,
@@ -176,8 +182,9 @@ impl Judge<'_> {
     }
 
     fn selected(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
-        (!self.selector.matches(&labels)).then_some(Verdict::Skip(SkipReason::NotSelected))
+        let none = BTreeMap::new();
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
+        (!self.selector.matches(labels)).then_some(Verdict::Skip(SkipReason::NotSelected))
     }
 
     fn terminating_too_long(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {

@@ -15,9 +15,15 @@ use crate::run::{Run, Stopwatch};
 use crate::scenario::Ground;
 use crate::witness::Sight;
 
-/// What the reconciler watches of the whole cluster, before anything is in maintenance: maintenances, nodes, daemon
-/// sets, budgets and leases.
-const WATCHES: usize = 5;
+/// What the reconciler watches of the whole cluster, before anything is in maintenance.
+const WATCHED: [&str; 6] = [
+    "nodemaintenances",
+    "customresourcedefinitions",
+    "nodes",
+    "daemonsets",
+    "poddisruptionbudgets",
+    "leases",
+];
 /// It says of each node that its maintenance begins, and that it succeeds.
 const EVENTS_A_NODE: usize = 2;
 /// Words after the last status.
@@ -29,8 +35,9 @@ pub(crate) async fn reconciler(ground: &Ground, limit: Duration) -> Run {
     let log = ground.cluster.sandbox().unwrap().requests();
     let reconciler = Reconciler::of(&ground.cluster, &program_of_benchmark("nm-reconciler"));
     let ours = "nm-reconciler/";
+    let watches = |entry: &Entry| entry.verb == "watch" && entry.user_agent.starts_with(ours);
     log.until(|log| {
-        log.count(|entry| entry.verb == "watch" && entry.user_agent.starts_with(ours)) == WATCHES
+        WATCHED.iter().all(|resource| log.count(|entry| watches(entry) && entry.resource == *resource) > 0)
     })
     .await;
     let watch = Stopwatch::start(ground);

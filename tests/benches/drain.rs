@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod contenders;
+mod ends;
 mod floor;
 mod run;
 mod scenario;

@@ -1,8 +1,9 @@
 //! The floor: what no program that sees a cluster from outside can be much faster than.
 //!
-//! It does nothing but evict. The nodes are cordoned and 64 connections are open before the clock starts; where nothing
-//! stands in the way all evictions are posted at once. With budgets it looks into the sandbox's own memory, and posts a
-//! pod's eviction in the moment in which its budget allows one more: it needs no watch, and never asks in vain.
+//! It does nothing but evict, and see the pods end by the cheapest watch there is: one on each node's pods that tells
+//! their metadata only. The nodes are cordoned, 64 connections are open and the pods are listed before the clock starts;
+//! where nothing stands in the way all evictions are posted at once. With budgets it looks into the sandbox's own memory,
+//! and posts a pod's eviction in the moment in which its budget allows one more: it never asks in vain.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use nm_sandbox::resource::BUDGETS;
 use nm_sandbox::store::{Key, State};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::ends::Ends;
 use crate::run::{Run, Stopwatch};
 use crate::scenario::{Ground, Pod, set_unschedulable};
 
@@ -29,6 +31,7 @@ type Answers = mpsc::UnboundedReceiver<(Pod, bool)>;
 pub(crate) async fn drain(ground: &Ground, budgets: bool, limit: Duration) -> Run {
     set_unschedulable(&ground.cluster, &ground.nodes, true).await;
     let (asks, answers) = connect(ground).await;
+    let ends = Ends::watch(client(ground).await, ground).await;
     let watch = Stopwatch::start(ground);
     let post = async {
         if budgets {
@@ -42,12 +45,17 @@ pub(crate) async fn drain(ground: &Ground, budgets: bool, limit: Duration) -> Ru
             drop(answers);
         }
     };
-    let see = watch.witness.until(limit, |sight| sight.all_gone.is_some());
-    let sight = tokio::select! {
-        sight = see => sight,
+    let see = async {
+        let seen = ends.all(watch.left_of(limit)).await;
+        (seen, watch.witness.until(watch.left_of(limit), |sight| sight.all_gone.is_some()).await)
+    };
+    let (seen, sight) = tokio::select! {
+        both = see => both,
         () = async { post.await; std::future::pending::<()>().await } => unreachable!("it is pending"),
     };
-    watch.stop(ground, AGENT, sight)
+    let mut run = watch.stop(ground, AGENT, sight);
+    run.told = seen.map(|at| at - watch.began);
+    run
 }
 
 /// Opens the connections: each evicts one pod after another.

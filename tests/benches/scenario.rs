@@ -1,7 +1,7 @@
 //! What is drained: nodes full of pods, and as many empty ones for the pods to go to.
 //!
-//! Every contender gets a cluster of its own, filled in the same way. Pods end 1 to 2 s after they are deleted, those
-//! of one deployment all alike, and start 1 s after they are bound.
+//! Every contender gets a cluster of its own, filled in the same way. Pods start 1 s after they are bound, and end some
+//! seconds after they are deleted, those of one deployment all alike.
 
 use std::collections::HashMap;
 
@@ -19,6 +19,19 @@ use serde_json::{Value, json};
 const REPLICAS: usize = 20;
 /// Deployments of one namespace.
 const NEIGHBOURS: usize = 10;
+
+/// How many milliseconds the quickest pods have to say goodbye. Programs that close their connections well take longer.
+const QUICKEST: u64 = 4_000;
+/// The others end up to this much later.
+const SPREAD: u64 = 1_000;
+/// How many kinds of pods there are.
+const KINDS: u64 = 5;
+
+/// From deleted to gone, in milliseconds, of the quickest and of the slowest pods.
+pub(crate) fn ends() -> (u64, u64) {
+    let quickest = std::env::var("NM_DRAIN_ENDS").map_or(QUICKEST, |text| text.parse().unwrap());
+    (quickest, quickest + SPREAD)
+}
 
 /// So many nodes of so many pods.
 #[derive(Debug, Clone, Copy)]
@@ -87,12 +100,14 @@ impl Scenario {
 
     fn fill(&self, cluster: &Cluster) {
         let cluster = cluster.sandbox().unwrap().cluster();
+        let (quickest, _) = ends();
         for number in 0..self.deployments() {
             let namespace = format!("team-{}", number / NEIGHBOURS);
             if number % NEIGHBOURS == 0 {
                 workload::seed_namespace(cluster, &namespace).unwrap();
             }
-            let stop = format!("{}ms", 1_000 + 250 * (number % 5));
+            let kind = u64::try_from(number).unwrap() % KINDS;
+            let stop = format!("{}ms", quickest + SPREAD * kind / (KINDS - 1));
             let app = App::new(Kind::Deployment, &namespace, &format!("app-{number}"))
                 .replicas(REPLICAS)
                 .annotation(START_DELAY, "1s")

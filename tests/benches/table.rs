@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::Run;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, ends};
 
 /// The machine and the programs, without which figures say nothing.
 pub(crate) fn print_surroundings(with_kubectl: bool) {
@@ -15,8 +15,9 @@ pub(crate) fn print_surroundings(with_kubectl: bool) {
         let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
         println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
     }
+    let (quickest, slowest) = ends();
     println!(
-        "Pods end 1 to 2 s after they are deleted and start 1 s after they are bound, in deployments of 20."
+        "Pods end {quickest} to {slowest} ms after they are deleted and start 1 s after they are bound, in deployments of 20."
     );
     println!("The programs share the processors with the sandbox that they drain.");
 }

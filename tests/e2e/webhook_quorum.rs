@@ -6,6 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
+use nm_sandbox::controllers::kubelet::annotations::NEVER_READY;
 use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::quorum::ETCD_NAMESPACE;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
@@ -123,10 +124,11 @@ async fn on_openshift_the_guards_of_etcd_are_asked() {
     budget(&cluster, 2, 1).await;
     assert_eq!(refused(&cluster, &nodes[0]).await, None, "22: the budget allows one");
 
-    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    // A status that others write is the kubelet's to put right.
+    let unready = Patch::Merge(json!({"metadata": {"annotations": {NEVER_READY: ""}}}));
     let guard = format!("etcd-guard-{}", nodes[1]);
-    let patch = Patch::Strategic(unready);
-    guards(&cluster).patch_status(&guard, &PatchParams::default(), &patch).await.unwrap();
+    guards(&cluster).patch(&guard, &PatchParams::default(), &unready).await.unwrap();
+    until(&guards(&cluster), &guard, "not Ready", |pod| pod.and_then(ready) == Some("False")).await;
     budget(&cluster, 2, 0).await;
     assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "another's guard is not Ready");
     assert_eq!(refused(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
