@@ -133,12 +133,15 @@ pub(crate) struct Interruption {
     what: String,
     check: Option<Check>,
     interrupted: bool,
+    /// What failed last was to take the watch up, though what is watched may be listed: a list does not tell that it is
+    /// over.
+    unwatched: bool,
 }
 
 impl Interruption {
     /// That of the watch on `what`. The check, if it has one, holds from its first list on, while it is not interrupted.
     pub(crate) fn of(what: impl Into<String>, check: Option<Check>) -> Self {
-        Self { what: what.into(), check, interrupted: false }
+        Self { what: what.into(), check, interrupted: false, unwatched: false }
     }
 
     /// Notes what came of a watch that begins with a list after each failure.
@@ -149,14 +152,21 @@ impl Interruption {
                 if let Some(check) = &self.check {
                     check.pass();
                 }
-                if std::mem::take(&mut self.interrupted) {
+                if self.interrupted && !self.unwatched {
+                    self.interrupted = false;
                     info!(what, "watch goes on");
                 }
             }
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) if self.interrupted => {
+                self.interrupted = false;
+                info!(what, "watch goes on");
+            }
             Ok(_) => {}
             Err(error) => {
+                let refuses_list = refusal(error).is_some();
+                self.unwatched = matches!(error, watcher::Error::WatchStartFailed(_));
                 if let Some(check) = &self.check {
-                    check.fail(if refusal(error).is_some() {
+                    check.fail(if refuses_list {
                         "the API server refuses to list them"
                     } else {
                         "the watch is interrupted"
@@ -170,14 +180,10 @@ impl Interruption {
     }
 }
 
-/// The API server's sentence, if it is a refusal for want of a right.
+/// The API server's sentence, if it refuses a list for want of a right. Where it refuses only the watch, there is a list
+/// with each attempt, and so all is known.
 fn refusal(error: &watcher::Error) -> Option<String> {
-    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
-    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-    | watcher::Error::WatchError(status)) = error
-    else {
-        return None;
-    };
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return None };
     (status.code == 403).then(|| status.message.clone())
 }
 

@@ -122,3 +122,44 @@ async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
     ];
     assert_eq!(told, expected.map(|(what, state)| (what.to_owned(), state.to_owned())));
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_may_list_and_not_watch_is_told_of_all_there_is_again_and_again_and_of_the_trouble_once() {
+    let (api, asked) = nodes(&[
+        Answer::Empty,
+        Answer::Refused("no"),
+        Answer::Empty,
+        Answer::Refused("no"),
+        Answer::Empty,
+        Answer::Silence,
+    ]);
+    let mut told = Vec::new();
+    let watch = follow("nodes", None, watched(api, watcher::Config::default()), |news: News<'_, Node>| {
+        told.push(matches!(news, News::Listed));
+    });
+    let all = async {
+        while asked.lock().unwrap().len() < 6 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = watch => unreachable!(),
+        () = all => {}
+    }
+    assert_eq!(told, [true; 3]);
+
+    let mut interruption = Interruption::of("nodes", None);
+    let mut noted = |event: Event<Node>| {
+        interruption.note(&event);
+        interruption.interrupted
+    };
+    let refused = || Err(watcher::Error::WatchStartFailed(kube::Error::LinesCodecMaxLineLengthExceeded));
+    assert!(!noted(Ok(watcher::Event::InitDone)));
+    for _ in 0..2 {
+        assert!(noted(refused()));
+        assert!(noted(Ok(watcher::Event::InitDone)), "the list alone does not say that it goes on");
+    }
+    assert!(!noted(Ok(watcher::Event::Apply(Node::default()))));
+    assert!(noted(Err(watcher::Error::NoResourceVersion)));
+    assert!(!noted(Ok(watcher::Event::InitDone)));
+}

@@ -63,8 +63,9 @@ async fn a_list_that_is_never_answered_is_asked_for_again() {
     let never = Action::Delay(Duration::from_secs(3600));
     let rule = Rule::new(of_the_reconciler("list", "nodes"), never).when(When::First(1));
     cluster.sandbox().unwrap().faults().add(rule);
-    let (_reconciler, server) = probed(&cluster).await;
+    let (reconciler, server) = probed(&cluster).await;
     until_served(server, "/readyz", |body| body.contains("[-]nodes failed: not yet\n")).await;
+    reconciler.until_logged("the nodes", |line| line.contains("nodes and their leases are known")).await;
     until_served(server, "/readyz", |body| body == "ok").await;
 }
 
