@@ -67,6 +67,21 @@ async fn a_watch_ends_after_so_many_events() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_muted_watch_says_nothing_more_and_does_not_end() {
+    let (sandbox, client) = cluster(1).await;
+    let api = nodes(&client);
+    let mut muted = api.watch(&changes().timeout(5), "0").await.unwrap().boxed();
+    assert!(matches!(muted.next().await, Some(Ok(WatchEvent::Added(_)))));
+    assert_eq!(sandbox.faults().mute_watches(&watches()), 1);
+    let mut next = api.watch(&changes(), "0").await.unwrap().boxed();
+    assert!(matches!(next.next().await, Some(Ok(WatchEvent::Added(_)))));
+    label(&client, "one").await;
+    assert!(matches!(next.next().await, Some(Ok(WatchEvent::Modified(_)))), "others are told");
+    let word = tokio::time::timeout(Duration::from_secs(60), muted.next()).await;
+    assert!(word.is_err(), "{word:?}, though its time was over long ago");
+}
+
+#[tokio::test(start_paused = true)]
 async fn forgotten_history_is_told_to_continue_tokens_and_to_watches() {
     let (sandbox, client) = cluster(3).await;
     let api = nodes(&client);
