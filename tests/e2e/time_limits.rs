@@ -92,7 +92,7 @@ async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
     let workload = Workload::new(&cluster, "impatient").await;
     workload.pod_on(node, "guarded", json!({})).await;
     workload.budget("guarded", 1).await;
-    let _reconciler = Reconciler::start(&cluster);
+    let reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-impatient", node).await;
     let blocked =
         |status: &NodeMaintenanceStatus| is_blocked(status, "guarded", BlockReason::DisruptionBudget);
@@ -100,5 +100,11 @@ async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
     change(&cluster, "e2e-impatient", json!({"deleteAfterSeconds": 1})).await;
     let status = drained(&cluster, "e2e-impatient").await.status.unwrap();
     assert_eq!((status.eviction_pods, status.last_error.as_str()), (counted, ""));
+    let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds: deleted");
+    let line = reconciler.until_logged("what was deleted", deletes).await;
+    let pod = format!("{}/guarded", workload.namespace());
+    for field in ["maintenance=\"e2e-impatient\"", &format!("node=\"{node}\""), &format!("pod=\"{pod}\"")] {
+        assert!(line.contains(field), "{field} in {line}");
+    }
     stop(&cluster, "e2e-impatient").await;
 }

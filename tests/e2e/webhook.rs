@@ -173,7 +173,7 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
     }
     let Some(cluster) = only_sandbox(1, "requests are made to fail").await else { return };
     let node = cluster.nodes().await.remove(0);
-    let _reconciler = serving(&cluster, &[]).await;
+    let reconciler = serving(&cluster, &[]).await;
     let faults = cluster.sandbox().unwrap().faults();
     let reads = |resource: &str| Target::any().user_agent("nm-reconciler/*").resource(resource);
     // kube's client would try again by itself.
@@ -189,6 +189,10 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
         let expected =
             format!("Error from server (ServiceUnavailable): error when creating \"FILE\": {DENIED}{what}");
         assert!(stderr.starts_with(&expected) && stderr.ends_with("; try again\n"), "{stderr}");
+    }
+    let told = reconciler.until_logged("it", |line| line.contains("was not reviewed")).await;
+    for field in ["maintenance=\"e2e-unread\"", &format!("node=\"{node}\"")] {
+        assert!(told.contains(field), "{field} in {told}");
     }
     // Nobody is refused for the want of a warning.
     faults.add(Rule::new(reads("pods").verb("list"), broken()));
