@@ -161,22 +161,30 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
 async fn no_key_is_lost_while_the_terminal_changes_its_size() {
     const ROWS: u16 = 60;
     const COLUMNS: u16 = 220;
+    /// Clears the line.
+    const CTRL_U: &str = "\x15";
     let cluster = Cluster::start(1).await;
     let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
     let mut terminal = Terminal::run(&program("kubectl-nm"), &["watch"], &env, ROWS, COLUMNS);
     live(&terminal).await;
     terminal.press("/");
-    for key in 1..=150 {
-        terminal.shrink(1 + key * 7 % ROWS, 1 + key * 31 % COLUMNS);
-        terminal.press("x");
+    let until_typed = async |text: &str| {
+        let typed = format!("filter: {text}\u{258f}");
+        let is_last =
+            |screen: &vt100::Screen| screen.rows(0, COLUMNS).last().is_some_and(|line| line.contains(&typed));
+        terminal.until("all that was typed", is_last).await;
+    };
+    // One may get away with it once.
+    for _ in 0..12 {
+        for key in 1..=150 {
+            terminal.shrink(1 + key * 7 % ROWS, 1 + key * 31 % COLUMNS);
+            terminal.press("x");
+        }
+        terminal.shrink(ROWS, COLUMNS);
+        until_typed(&"x".repeat(150)).await;
+        terminal.press(CTRL_U);
+        until_typed("").await;
     }
-    terminal.shrink(ROWS, COLUMNS);
-    let typed = format!("filter: {}\u{258f}", "x".repeat(150));
-    terminal
-        .until("all that was typed", |screen| {
-            screen.rows(0, COLUMNS).last().is_some_and(|line| line.contains(&typed))
-        })
-        .await;
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
     assert_eq!(terminal.left_behind().await, Vec::<String>::new());
