@@ -18,13 +18,11 @@ use crate::error::Error;
 ///
 /// When the server cannot be asked or refuses.
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
-    let mut all = Vec::new();
-    for group in Group::ALL {
-        if group.name() == GROUP || is_served(cluster, group).await? {
-            all.extend(of_group(cluster, group).await?);
-        }
-    }
-    Ok(all)
+    let each = Group::ALL.map(async |group| {
+        let is_served = group.name() == GROUP || is_served(cluster, group).await?;
+        if is_served { of_group(cluster, group).await } else { Ok(Vec::new()) }
+    });
+    Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
 }
 
 /// Asks for the end of a maintenance, unless it is another one by now.
@@ -97,17 +95,19 @@ mod tests {
             ),
             _ => failure(404, "NotFound", ""),
         });
-        let found = maintenances(&cluster).await.unwrap();
+        let found = Box::pin(maintenances(&cluster)).await.unwrap();
         assert_eq!(found.iter().map(|object| object.group).collect::<Vec<_>>(), [Group::Kubevirt]);
         end(&cluster, &found[0]).await.unwrap();
+        let mut requests = requests.lock().unwrap().clone();
+        requests.sort();
         assert_eq!(
-            *requests.lock().unwrap(),
+            requests,
             [
-                "GET /apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances",
-                "GET /apis/nodemaintenance.kubevirt.io/v1beta1",
+                "DELETE /apis/kubevirt.io/v1alpha1/nodemaintenances/m",
                 "GET /apis/kubevirt.io/v1alpha1",
                 "GET /apis/kubevirt.io/v1alpha1/nodemaintenances",
-                "DELETE /apis/kubevirt.io/v1alpha1/nodemaintenances/m",
+                "GET /apis/nodemaintenance.kubevirt.io/v1beta1",
+                "GET /apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances",
             ]
         );
     }

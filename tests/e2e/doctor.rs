@@ -61,7 +61,9 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
     let _ = plugin(&cluster, &["stop", &node, "--wait"]).await.ok();
     let whole = plugin(&cluster, &["doctor"]).await;
-    assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""), "{whole:?}");
+    // But for the sign of life of what takes over a second.
+    let silent = whole.stderr.lines().all(|line| line.ends_with(" ..."));
+    assert!(whole.code == Some(0) && silent, "{whole:?}");
     assert!(whole.stdout.lines().all(|line| line.starts_with("ok ")), "{}", whole.stdout);
     assert!(
         whole.stdout.contains("ok    webhook       it answers; its certificate is good until 20"),

@@ -5,8 +5,8 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{has_kubectl, kubectl};
-use nm_tests::reconciler::Reconciler;
+use nm_tests::programs::{has_kubectl, kubectl, plugin, program};
+use nm_tests::reconciler::{Reconciler, unconfigured};
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::json;
 
@@ -66,4 +66,27 @@ async fn the_medik8s_sample_applied_with_kubectl_drains_a_node_and_gives_it_back
 
     let _ = kubectl(&cluster, &["delete", "nm", "nodemaintenance-sample"]).await.unwrap().ok();
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_of_a_cluster_a_reconciler_needs_the_definition_and_the_leases_namespace_alone() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
+    let file = |name: &str| format!("{}/../manifests/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (crd, leases) = (file("crd.yaml"), file("lease_namespace.yaml"));
+    let _ = kubectl(&cluster, &["apply", "-f", &crd, "-f", &leases]).await.unwrap().ok();
+    let node = &cluster.nodes().await[0];
+    let before = configuration(&cluster.node(node).await);
+    let _reconciler = tokio::process::Command::from(unconfigured(&program("nm-reconciler")))
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    for verb in ["start", "stop"] {
+        let _ = plugin(&cluster, &[verb, node, "--wait"]).await.ok();
+    }
+    assert_eq!(configuration(&cluster.node(node).await), before);
 }

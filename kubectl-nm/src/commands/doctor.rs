@@ -1,5 +1,7 @@
 //! `kubectl nm doctor`: what is in order with the installation, and what to do about the rest.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::Args;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
@@ -124,24 +126,27 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
     })
 }
 
+/// Asks about each right once, however many commands need it.
 async fn missing_rights(cluster: &Cluster) -> Vec<(&'static str, Known<Vec<Right>>)> {
-    stream::iter(needs())
-        .map(async |(command, rights)| {
-            let asked: Vec<(Right, Result<bool, Error>)> = stream::iter(rights)
-                .map(async |right| (right.clone(), objects::may(cluster, &right).await))
-                .buffered(AT_ONCE)
-                .collect()
-                .await;
-            let missing = asked.into_iter().filter_map(|(right, may)| match known(may) {
-                Ok(true) => None,
-                Ok(false) => Some(Ok(right)),
-                Err(why) => Some(Err(why)),
-            });
-            (command, missing.collect())
+    let needs = needs();
+    let rights: BTreeSet<Right> = needs.iter().flat_map(|(_, rights)| rights).cloned().collect();
+    let answers: BTreeMap<Right, Known<bool>> = stream::iter(rights)
+        .map(async |right| {
+            let may = known(objects::may(cluster, &right).await);
+            (right, may)
         })
-        .buffered(AT_ONCE)
+        .buffer_unordered(AT_ONCE)
         .collect()
-        .await
+        .await;
+    let missing = |rights: Vec<Right>| -> Known<Vec<Right>> {
+        let judged = rights.into_iter().filter_map(|right| match answers.get(&right)? {
+            Ok(true) => None,
+            Ok(false) => Some(Ok(right)),
+            Err(why) => Some(Err(why.clone())),
+        });
+        judged.collect()
+    };
+    needs.into_iter().map(|(command, rights)| (command, missing(rights))).collect()
 }
 
 fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
