@@ -19,6 +19,7 @@ mod geometry;
 mod message;
 mod model;
 mod options;
+mod paint;
 mod pod_facts;
 mod run;
 mod signals;

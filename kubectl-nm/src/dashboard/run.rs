@@ -20,8 +20,8 @@ use super::feed::Feeds;
 use super::message::{Change, Feed, Message};
 use super::model::Model;
 use super::options::{Options, ThemeName};
+use super::paint::Paint;
 use super::signals::{Signal, Signals};
-
 use super::terminal::Screen;
 use super::update::update;
 use super::view;
@@ -33,9 +33,6 @@ use crate::outlook::Outlook;
 use crate::output::Output;
 use crate::text::Line;
 use crate::wait::{Target, Verdict};
-
-/// The least time between two frames, but for the answer to a key, which is drawn at once.
-const FRAME: Duration = Duration::from_millis(100);
 
 /// How often ages move on.
 const TICK: Duration = Duration::from_secs(1);
@@ -293,44 +290,6 @@ impl Dashboard<'_> {
     }
 }
 
-/// When to draw.
-#[derive(Default)]
-struct Paint {
-    dirty: bool,
-    /// Not before then.
-    next: Option<Instant>,
-}
-
-impl Paint {
-    /// Something changed.
-    fn soon(&mut self) {
-        self.dirty = true;
-    }
-
-    /// Something changed that somebody waits to see.
-    fn now(&mut self) {
-        self.dirty = true;
-        self.next = None;
-    }
-
-    fn is_due(&self) -> bool {
-        self.dirty && self.next.is_none_or(|next| next <= Instant::now())
-    }
-
-    fn done(&mut self) {
-        self.dirty = false;
-        self.next = Some(Instant::now() + FRAME);
-    }
-
-    /// Returns when it is time to draw, which is never if nothing changed.
-    async fn wait(&self) {
-        match self.next {
-            Some(next) if self.dirty => sleep_until(next).await,
-            _ => std::future::pending().await,
-        }
-    }
-}
-
 /// A change in the words of the watches that the other commands follow.
 fn events(change: &Change<NodeMaintenance>) -> Vec<watcher::Event<NodeMaintenance>> {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
@@ -391,22 +350,5 @@ mod tests {
         assert_eq!(begun.elapsed(), LAST_COMMANDS);
         assert!(unknown(&leave(60, ready(())).await.0));
         assert_eq!(begun.elapsed(), LAST_COMMANDS, "whoever insists waits no longer");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_is_drawn_at_once_and_news_ten_times_a_second_at_most() {
-        let mut paint = Paint::default();
-        assert!(!paint.is_due());
-        paint.soon();
-        assert!(paint.is_due());
-        paint.done();
-        paint.soon();
-        assert!(!paint.is_due());
-        let begun = Instant::now();
-        paint.wait().await;
-        assert_eq!((paint.is_due(), begun.elapsed()), (true, FRAME));
-        paint.done();
-        paint.now();
-        assert!(paint.is_due());
     }
 }
