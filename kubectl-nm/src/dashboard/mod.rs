@@ -13,6 +13,7 @@
 //! actions run in tasks of their own, so that a slow server never holds up a key.
 
 mod actions;
+mod aftermath;
 mod effect;
 mod feed;
 mod geometry;

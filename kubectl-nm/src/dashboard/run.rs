@@ -2,7 +2,6 @@
 //! changed. Nothing in it waits for a server.
 
 use std::io;
-use std::pin::pin;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
@@ -12,9 +11,10 @@ use kube::runtime::watcher;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::actions;
+use super::aftermath::last_answers;
 use super::effect::Effect;
 use super::feed::Feeds;
 use super::message::{Change, Feed, Message};
@@ -31,7 +31,6 @@ use crate::exit::Exit;
 use crate::follow::past;
 use crate::outlook::Outlook;
 use crate::output::Output;
-use crate::text::Line;
 use crate::wait::{Target, Verdict};
 
 /// How often ages move on.
@@ -39,12 +38,6 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// How many messages may wait for the loop; watches wait when there are more.
 const WAITING: usize = 256;
-
-/// How long commands that are under way may take when the dashboard ends.
-const LAST_COMMANDS: Duration = Duration::from_secs(10);
-
-/// How long they may take before somebody wonders.
-const SILENCE: Duration = Duration::from_millis(500);
 
 /// How the dashboard is to be.
 #[derive(Debug, Clone)]
@@ -188,43 +181,8 @@ async fn until_ended(
     // What they would say leaves no room for the answers that are awaited.
     drop(feeds);
     let end = async { while signals.next().await != Signal::End {} };
-    let done = last_answers(commands, &mut messages, end, out).await;
+    let done = last_answers(commands, &mut messages, end, cluster.flags(), out).await;
     Ok(Left { ended, old_since: model.links.old_since(Feed::Maintenances), done })
-}
-
-/// What becomes of the commands that are under way: whoever starts a maintenance and leaves at once wants it started all
-/// the same, and to know if it was not.
-async fn last_answers(
-    mut commands: JoinSet<()>,
-    messages: &mut mpsc::Receiver<Message>,
-    end: impl Future<Output = ()>,
-    out: &mut Output,
-) -> Vec<Result<String, String>> {
-    let mut done = Vec::new();
-    let begun = Instant::now();
-    let mut patient = true;
-    let mut end = pin!(end);
-    loop {
-        tokio::select! {
-            biased;
-            Some(message) = messages.recv() => if let Message::Done(outcome) = message {
-                done.push(outcome);
-            },
-            ended = commands.join_next() => if ended.is_none() {
-                return done;
-            },
-            () = sleep_until(begun + SILENCE), if patient => {
-                patient = false;
-                out.talk(&Line::new("waiting for what was started or stopped to be answered"));
-            },
-            () = &mut end => break,
-            () = sleep_until(begun + LAST_COMMANDS) => break,
-        }
-    }
-    done.push(Err(String::from(
-        "error: no answer to what was started or stopped, which may be done or not; `kubectl nm status` tells",
-    )));
-    done
 }
 
 /// Everything behind the screen.
@@ -314,41 +272,4 @@ fn is_ctrl_c(event: &Event) -> bool {
 fn panic_if_asked(event: &Event) {
     let asked = cfg!(debug_assertions) && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
     assert!(!(asked && matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }))), "F12, as asked");
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-
-    use super::*;
-    use crate::output::captured::output;
-
-    /// A command that takes so many seconds, and what is left to say when somebody leaves meanwhile.
-    async fn leave(seconds: u64, end: impl Future<Output = ()>) -> (Vec<Result<String, String>>, String) {
-        let (mut out, captured) = output();
-        let (to, mut messages) = mpsc::channel(1);
-        // A full channel holds nobody up.
-        to.send(Message::Overheard(String::new())).await.unwrap();
-        let mut commands = JoinSet::new();
-        commands.spawn(async move {
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-            let _ = to.send(Message::Done(Err(String::from("forbidden")))).await;
-        });
-        (last_answers(commands, &mut messages, end, &mut out).await, captured.talk())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_leaves_at_once_learns_what_became_of_the_command() {
-        let waiting = "waiting for what was started or stopped to be answered\n";
-        for (seconds, said) in [(0, ""), (3, waiting)] {
-            let (done, talk) = leave(seconds, pending()).await;
-            assert_eq!((done, talk.as_str()), (vec![Err(String::from("forbidden"))], said), "{seconds}");
-        }
-        let unknown = |done: &[Result<String, String>]| matches!(done, [Err(words)] if words.contains("may be done or not"));
-        let begun = Instant::now();
-        assert!(unknown(&leave(60, pending()).await.0));
-        assert_eq!(begun.elapsed(), LAST_COMMANDS);
-        assert!(unknown(&leave(60, ready(())).await.0));
-        assert_eq!(begun.elapsed(), LAST_COMMANDS, "whoever insists waits no longer");
-    }
 }
