@@ -86,6 +86,10 @@ pub(crate) async fn apply(
     if decision.leave {
         context.leave(|other| other != node);
     }
+    if let Some(wanted) = &decision.wanted {
+        context.evictor.take_back(node, wanted);
+    }
+    context.evictor.take_back_outdated(maintenance);
     if let Some(patch) = &decision.adopt {
         let adopted = patch_metadata(context, maintenance, patch).await;
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
@@ -113,12 +117,9 @@ pub(crate) async fn apply(
         let told = tell_on_node(context, node, patch).await;
         told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
     }
-    if let Some(wanted) = &decision.wanted {
-        context.evictor.take_back(node, wanted);
-    }
     context.evictor.hold(node, &decision.held, now);
     for eviction in decision.evictions {
-        context.evictor.submit(&name, node, eviction);
+        context.evictor.submit(maintenance, eviction);
     }
     if decision.call_off {
         call_off(&context.client, node).await;

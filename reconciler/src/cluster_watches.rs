@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
@@ -20,6 +21,9 @@ use crate::evictor::Evictor;
 use crate::follow::{News, follow, watched, without_managed_fields};
 use crate::readiness::Check;
 use crate::triggers::Triggers;
+
+/// Budgets that cannot be listed hold nothing up for longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The shared stores.
 pub(crate) struct ClusterWatches {
@@ -93,10 +97,12 @@ impl ClusterWatches {
         (Self { nodes, budgets, daemon_sets: daemon_sets_known }, run)
     }
 
-    /// Waits until the nodes have been listed: a node that is not known does not exist.
+    /// Waits until the nodes have been listed: a node that is not known does not exist. And for the budgets, where they
+    /// may be listed: without them more would be asked than they allow.
     pub(crate) async fn ready(&self) {
-        // The writer lives as long as the program, so the store is never abandoned.
-        let _ = self.nodes.wait_until_ready().await;
+        let budgets = tokio::time::timeout(PATIENCE, self.budgets.wait_until_ready());
+        // The writers live as long as the program, so the stores are never abandoned.
+        let _ = tokio::join!(self.nodes.wait_until_ready(), budgets);
     }
 
     /// The `DaemonSet`s that are known.

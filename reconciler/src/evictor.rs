@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
+use kube::{Client, ResourceExt};
+use nm_shared::NodeMaintenance;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
@@ -21,11 +22,12 @@ use crate::eviction_request::ask;
 use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Queued};
 use crate::triggers::Triggers;
-use crate::turns::Turns;
+use crate::turns::{SLOW, Turns};
 
 /// What waits for its turn.
 struct Waiting {
     maintenance: String,
+    generation: i64,
     eviction: Eviction,
     queued: Queued,
 }
@@ -50,7 +52,7 @@ struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.evictor.turns().done(&self.node, self.sent);
+        self.evictor.turns().done(&self.node, self.sent, Instant::now());
         self.evictor.turn.notify_one();
     }
 }
@@ -73,10 +75,10 @@ impl Evictor {
         }
     }
 
-    /// Asks a pod of `node` to go for a maintenance, unless it is being asked already. If others have spent what its
+    /// Asks a pod to go for the maintenance of its node, unless it is being asked already. If others have spent what its
     /// budget allowed when this was decided, it is to be decided anew.
-    pub(crate) fn submit(&self, maintenance: &str, node: &str, eviction: Eviction) {
-        let now = Timestamp::now();
+    pub(crate) fn submit(&self, maintenance: &NodeMaintenance, eviction: Eviction) {
+        let (node, now) = (maintenance.spec.node_name.as_str(), Timestamp::now());
         let mut ledger = self.ledger();
         if ledger.entry(node, &eviction.pod).attempt.in_flight {
             return;
@@ -91,15 +93,37 @@ impl Evictor {
         }
         ledger.begin(node, &eviction.pod, eviction.guards.clone(), now);
         drop(ledger);
-        let maintenance = maintenance.to_owned();
-        self.turns().join(node, Waiting { maintenance, eviction, queued: self.metrics.eviction_queued() });
+        let waiting = Waiting {
+            maintenance: maintenance.name_any(),
+            generation: maintenance.metadata.generation.unwrap_or_default(),
+            eviction,
+            queued: self.metrics.eviction_queued(),
+        };
+        self.turns().join(node, waiting);
         self.turn.notify_one();
     }
 
     /// Takes back the requests for pods of `node` that are not `wanted` any more.
     pub(crate) fn take_back(&self, node: &str, wanted: &HashSet<String>) {
-        self.turns().retain(|of, waiting| of != node || wanted.contains(pod::uid(&waiting.eviction.pod)));
+        self.turns().take_back(|of, waiting| of == node && !wanted.contains(pod::uid(&waiting.eviction.pod)));
         self.ledger().take_back(node, wanted);
+    }
+
+    /// Takes back what was decided by what the maintenance said before, as far as it is not sent yet: it is to be
+    /// decided anew.
+    pub(crate) fn take_back_outdated(&self, maintenance: &NodeMaintenance) {
+        let node = maintenance.spec.node_name.as_str();
+        let current = maintenance.metadata.generation.unwrap_or_default();
+        let outdated = self.turns().take_back(|of, waiting| of == node && waiting.generation != current);
+        if outdated.is_empty() {
+            return;
+        }
+        let mut ledger = self.ledger();
+        for waiting in outdated {
+            ledger.entry(node, &waiting.eviction.pod).attempt.withdraw();
+        }
+        drop(ledger);
+        self.triggers.wake_node(node);
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
@@ -112,7 +136,7 @@ impl Evictor {
 
     /// Forgets all nodes but those in maintenance. What is not sent yet never is.
     pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.turns().retain(|node, _| in_maintenance(node));
+        self.turns().take_back(|node, _| !in_maintenance(node));
         self.ledger().retain(&in_maintenance);
     }
 
@@ -138,15 +162,28 @@ impl Evictor {
         loop {
             let sent = Instant::now();
             let next = self.turns().next(sent);
-            let Some((node, Waiting { maintenance, eviction, queued })) = next else {
-                self.turn.notified().await;
+            let Some((node, Waiting { maintenance, eviction, queued, .. })) = next else {
+                self.until_next().await;
                 continue;
             };
             queued.sent();
-            let uid = pod::uid(&eviction.pod).to_owned();
             let slot = Slot { evictor: self.clone(), node: node.clone(), sent };
-            let request = tokio::spawn(self.clone().send(slot, maintenance, eviction));
-            self.ledger().sent(&node, &uid, request.abort_handle());
+            let mut ledger = self.ledger();
+            // It may have been taken back in this very moment.
+            if let Some(entry) = ledger.awaited(&node, pod::uid(&eviction.pod)) {
+                entry.request =
+                    Some(tokio::spawn(self.clone().send(slot, maintenance, eviction)).abort_handle());
+            }
+        }
+    }
+
+    /// Returns when something may be sent perhaps: also if all that happens is that an answer takes long.
+    async fn until_next(&self) {
+        let turn = self.turn.notified();
+        if self.turns().is_awaited() {
+            let _ = tokio::time::timeout(SLOW, turn).await;
+        } else {
+            turn.await;
         }
     }
 
@@ -158,6 +195,10 @@ impl Evictor {
         if before.is_some() {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.wake_node(node);
+        }
+        if !eviction.guards.is_empty() && !outcome.is_seen_on_budgets() {
+            // What was set aside for it is free again, and the budget itself will not tell.
+            self.wake_for_budget(pod::names(&eviction.pod).namespace);
         }
     }
 }

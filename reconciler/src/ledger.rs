@@ -25,7 +25,8 @@ pub(crate) struct Ledger {
 pub(crate) struct Entry {
     pub(crate) attempt: Attempt,
     namespace: String,
-    request: Option<AbortHandle>,
+    /// By what the request is taken back once it is under way.
+    pub(crate) request: Option<AbortHandle>,
 }
 
 /// The budgets of a pod that may not show yet what was asked of them. Kept by themselves, because of all that are asked
@@ -79,15 +80,9 @@ impl Ledger {
         entry.request = None;
     }
 
-    /// Notes by what the request for a pod can be taken back, now that it is under way. If it was taken back before,
-    /// it is now.
-    pub(crate) fn sent(&mut self, node: &str, uid: &str, request: AbortHandle) {
-        match self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) {
-            Some(entry) if entry.attempt.in_flight => entry.request = Some(request),
-            // It has been answered already, if there is an entry.
-            Some(_) => {}
-            None => request.abort(),
-        }
+    /// The entry of a pod whose request is awaited; none if it was taken back.
+    pub(crate) fn awaited(&mut self, node: &str, uid: &str) -> Option<&mut Entry> {
+        self.nodes.get_mut(node)?.get_mut(uid).filter(|entry| entry.attempt.in_flight)
     }
 
     /// Notes an answer, and returns how things stood before it; none if nobody asks any more.
@@ -223,5 +218,22 @@ mod tests {
         charges.sort_by_key(|charge| *charge == Charge::Accepted);
         assert_eq!(charges, [Charge::InFlight, Charge::Accepted]);
         assert!(ledger.charges(|guard| guard.version == "3").is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_back_is_not_sent_or_is_broken_off_and_its_answer_is_nobodys() {
+        let mut ledger = Ledger::default();
+        let pod = |uid: &str| -> Pod { serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap() };
+        let at = Timestamp::UNIX_EPOCH;
+        for uid in ["queued", "sent", "wanted"] {
+            ledger.begin("n", &pod(uid), Vec::new(), at);
+        }
+        let request = tokio::spawn(std::future::pending::<()>());
+        ledger.awaited("n", "sent").unwrap().request = Some(request.abort_handle());
+        ledger.take_back("n", &["wanted".to_owned()].into());
+        assert!(ledger.awaited("n", "queued").is_none());
+        assert!(request.await.unwrap_err().is_cancelled());
+        assert!(ledger.end("n", "sent", EvictionOutcome::Accepted, at).is_none());
+        assert!(ledger.end("n", "wanted", EvictionOutcome::Accepted, at).is_some());
     }
 }

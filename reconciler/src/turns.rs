@@ -1,16 +1,20 @@
 //! Whose eviction goes out next.
 //!
 //! Not each node a little: the node that came first has its pods asked before the next one's, so that nodes get free one
-//! after another and not all at the end, and each of them has something to tell for a short time only. Two rules keep
-//! nodes from waiting for each other nevertheless. A node has at most half of all that is under way, and one whose
-//! answers take long comes after all that are not known to be slow; among the slow, who has the least under way.
+//! after another and not all at the end, and each of them has something to tell for a short time only. Three rules keep
+//! nodes from waiting for each other nevertheless. A node has at most half of the places. A request whose answer takes
+//! long gives its place up, though there is a bound for those too. And a node whose answers take long comes after all that
+//! are not known to be slow; among the slow, who has the least under way.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 /// An answer that takes longer than this is slow: a webhook that thinks, an API server that is overloaded.
-const SLOW: Duration = Duration::from_secs(1);
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
+
+/// With those whose answers take long, so many times the limit may be under way.
+const WITH_THE_SLOW: usize = 4;
 
 /// A node may have this share of all that is under way: a half.
 const SHARE_OF_A_NODE: usize = 2;
@@ -20,7 +24,6 @@ const SHARE_OF_A_NODE: usize = 2;
 pub(crate) struct Turns<T> {
     limit: usize,
     a_node: usize,
-    under_way: usize,
     /// In the order in which the nodes came.
     lines: Vec<Line<T>>,
 }
@@ -31,11 +34,13 @@ struct Line<T> {
     node: String,
     waiting: VecDeque<T>,
     sent: Vec<Instant>,
+    /// Whether the last answer took long.
+    was_slow: bool,
 }
 
 impl<T> Line<T> {
     fn is_slow(&self, now: Instant) -> bool {
-        self.sent.iter().any(|sent| now.duration_since(*sent) > SLOW)
+        self.was_slow || self.sent.iter().any(|sent| is_slow(*sent, now))
     }
 
     fn is_empty(&self) -> bool {
@@ -43,11 +48,15 @@ impl<T> Line<T> {
     }
 }
 
+fn is_slow(sent: Instant, now: Instant) -> bool {
+    now.duration_since(sent) >= SLOW
+}
+
 impl<T> Turns<T> {
-    /// At most `limit` are under way at once.
+    /// At most `limit` are under way at once, but for those whose answers take long.
     pub(crate) fn new(limit: NonZeroUsize) -> Self {
         let a_node = limit.get().div_ceil(SHARE_OF_A_NODE);
-        Self { limit: limit.get(), a_node, under_way: 0, lines: Vec::new() }
+        Self { limit: limit.get(), a_node, lines: Vec::new() }
     }
 
     /// Puts something of `node` in line.
@@ -56,44 +65,54 @@ impl<T> Turns<T> {
         if let Some(line) = line {
             line.waiting.push_back(item);
         } else {
-            let line = Line { node: node.to_owned(), waiting: VecDeque::from([item]), sent: Vec::new() };
-            self.lines.push(line);
+            let waiting = VecDeque::from([item]);
+            self.lines.push(Line { node: node.to_owned(), waiting, sent: Vec::new(), was_slow: false });
         }
     }
 
     /// What is to be sent now, if anything may be: it counts as under way until it is [`Self::done`].
     pub(crate) fn next(&mut self, now: Instant) -> Option<(String, T)> {
-        if self.under_way >= self.limit {
+        let sent = || self.lines.iter().flat_map(|line| &line.sent);
+        let quick = sent().filter(|sent| !is_slow(**sent, now)).count();
+        if quick >= self.limit || sent().count() >= WITH_THE_SLOW * self.limit {
             return None;
         }
         let a_node = self.a_node;
         let may_send = |line: &&mut Line<T>| !line.waiting.is_empty() && line.sent.len() < a_node;
-        let rank = |line: &&mut Line<T>| if line.is_slow(now) { line.sent.len() } else { 0 };
+        let rank = |line: &&mut Line<T>| if line.is_slow(now) { 1 + line.sent.len() } else { 0 };
         // Of equals the first is found.
         let line = self.lines.iter_mut().filter(may_send).min_by_key(rank)?;
         let item = line.waiting.pop_front()?;
         line.sent.push(now);
-        self.under_way += 1;
         Some((line.node.clone(), item))
     }
 
-    /// Notes that what went out for `node` at `sent` is answered, or given up.
-    pub(crate) fn done(&mut self, node: &str, sent: Instant) {
-        self.under_way -= 1;
+    /// Whether anything waits.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lines.iter().any(|line| !line.waiting.is_empty())
+    }
+
+    /// Notes that what went out for `node` at `sent` is answered `now`, or given up.
+    pub(crate) fn done(&mut self, node: &str, sent: Instant, now: Instant) {
         if let Some(line) = self.lines.iter_mut().find(|line| line.node == node)
             && let Some(index) = line.sent.iter().position(|at| *at == sent)
         {
             line.sent.swap_remove(index);
+            line.was_slow = is_slow(sent, now);
         }
         self.lines.retain(|line| !line.is_empty());
     }
 
-    /// Takes out of line what is not `wanted` any more.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&str, &T) -> bool) {
+    /// Takes what is `unwanted` out of line.
+    pub(crate) fn take_back(&mut self, unwanted: impl Fn(&str, &T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
         for line in &mut self.lines {
-            line.waiting.retain(|item| wanted(&line.node, item));
+            let (out, kept) = line.waiting.drain(..).partition(|item| unwanted(&line.node, item));
+            line.waiting = kept;
+            taken.extend::<VecDeque<T>>(out);
         }
         self.lines.retain(|line| !line.is_empty());
+        taken
     }
 }
 
@@ -119,9 +138,9 @@ mod tests {
         let now = Instant::now();
         let mut turns = turns(4, &[("a", 4), ("b", 4), ("c", 4)]);
         assert_eq!(sent(&mut turns, now), ["a", "a", "b", "b"]);
-        turns.done("b", now);
+        turns.done("b", now, now);
         assert_eq!(sent(&mut turns, now), ["b"], "a has its half");
-        turns.done("a", now);
+        turns.done("a", now, now);
         assert_eq!(sent(&mut turns, now), ["a"]);
     }
 
@@ -132,45 +151,45 @@ mod tests {
         let mut turns = turns(1, &[("a", 1), ("b", 1)]);
         for node in ["a", "b"] {
             assert_eq!(sent(&mut turns, now), [node]);
-            turns.done(node, now);
+            turns.done(node, now, now);
         }
         assert_eq!(sent(&mut turns, now), [""; 0]);
         assert!(turns.lines.is_empty());
     }
 
     #[test]
-    fn a_node_whose_answers_take_long_comes_after_the_others() {
+    fn who_waits_long_for_an_answer_gives_the_place_up_but_not_its_nodes_share() {
         let began = Instant::now();
-        let later = began + 2 * SLOW;
-        let mut turns = turns(4, &[("slow", 9), ("sluggish", 9), ("quick", 2)]);
-        assert_eq!(sent(&mut turns, began), ["slow", "slow", "sluggish", "sluggish"]);
-        turns.done("slow", began);
-        turns.done("sluggish", began);
-        assert_eq!(sent(&mut turns, later), ["quick", "quick"]);
-        turns.done("quick", later);
-        turns.done("quick", later);
-        turns.done("slow", began);
-        assert_eq!(
-            sent(&mut turns, later),
-            ["slow", "slow", "sluggish"],
-            "slow is not known to be slow any more"
-        );
+        let mut turns = turns(4, &[("hung", 9), ("stuck", 9), ("quick", 2)]);
+        assert_eq!(sent(&mut turns, began), ["hung", "hung", "stuck", "stuck"]);
+        assert_eq!(sent(&mut turns, began + SLOW / 2), [""; 0]);
+        assert_eq!(sent(&mut turns, began + SLOW), ["quick", "quick"], "nothing was answered");
     }
 
     #[test]
-    fn of_slow_nodes_each_has_its_turn() {
+    fn there_are_bounds_to_what_is_not_answered() {
         let began = Instant::now();
-        let later = began + 2 * SLOW;
-        let mut turns = turns(4, &[("a", 9), ("b", 9), ("c", 9)]);
-        assert_eq!(sent(&mut turns, began), ["a", "a", "b", "b"]);
-        turns.done("a", began);
-        assert_eq!(sent(&mut turns, later), ["c"]);
-        let latest = later + 2 * SLOW;
-        turns.done("b", began);
-        turns.join("c", 0);
-        assert_eq!(sent(&mut turns, latest), ["a"], "each has one under way, and a came first");
-        turns.done("a", began);
-        turns.done("a", later);
+        let nodes: Vec<String> = (0..20).map(|index| format!("n{index}")).collect();
+        let waiting: Vec<(&str, u32)> = nodes.iter().map(|node| (node.as_str(), 9)).collect();
+        let mut turns = turns(4, &waiting);
+        let all = (0..20).map(|round| sent(&mut turns, began + round * SLOW).len()).sum::<usize>();
+        assert_eq!(all, WITH_THE_SLOW * 4);
+    }
+
+    #[test]
+    fn a_node_whose_answers_take_long_comes_after_the_others_until_one_comes_soon() {
+        let began = Instant::now();
+        let late = began + SLOW;
+        let mut turns = turns(2, &[("slow", 9), ("other", 9)]);
+        assert_eq!(sent(&mut turns, began), ["slow", "other"]);
+        turns.done("other", began, began);
+        assert_eq!(sent(&mut turns, began), ["other"]);
+        turns.done("slow", began, late);
+        turns.done("other", began, began);
+        assert_eq!(sent(&mut turns, late), ["other", "slow"]);
+        turns.done("slow", late, late);
+        turns.done("other", late, late);
+        assert_eq!(sent(&mut turns, late), ["slow", "other"]);
     }
 
     #[test]
@@ -178,10 +197,11 @@ mod tests {
         let now = Instant::now();
         let mut turns = turns(2, &[("a", 3), ("b", 3)]);
         assert_eq!(sent(&mut turns, now), ["a", "b"]);
-        turns.retain(|node, item| node == "b" && *item != 1);
-        turns.done("a", now);
+        assert_eq!(turns.take_back(|node, item| node == "a" || *item == 1), [1, 2, 1]);
+        turns.done("a", now, now);
         assert_eq!(sent(&mut turns, now), [""; 0], "b has its half");
-        turns.done("b", now);
+        turns.done("b", now, now);
         assert_eq!(turns.next(now), Some(("b".to_owned(), 2)));
+        assert!(!turns.is_awaited());
     }
 }

@@ -32,6 +32,11 @@ impl Attempt {
         self.in_flight = true;
     }
 
+    /// Notes that the request was taken back before it was sent.
+    pub fn withdraw(&mut self) {
+        self.in_flight = false;
+    }
+
     /// Notes that the pod is not asked to go, because a budget would refuse.
     pub fn hold(&mut self, now: Timestamp) {
         self.refused_since.get_or_insert(now);

@@ -72,7 +72,7 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
 
 /// What is to be said when the API server refuses `maintenance` a right that it cannot do without.
 pub fn lacking(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> Decision {
-    let mut decision = Decision::default();
+    let mut decision = Decision { wanted: Some(HashSet::new()), ..Decision::default() };
     give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
     decision
 }

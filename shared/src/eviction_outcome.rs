@@ -66,6 +66,11 @@ impl EvictionOutcome {
             Self::Unknown(_) => "Unknown",
         }
     }
+
+    /// Whether the budgets of the pod will change by it, or have spoken.
+    pub fn is_seen_on_budgets(&self) -> bool {
+        matches!(self, Self::Accepted | Self::RefusedByBudget(_))
+    }
 }
 
 impl From<&Status> for EvictionOutcome {

@@ -57,14 +57,20 @@ impl Queue {
                 continue;
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
+            let at = due(pod, &attempt, observed);
+            if waits_for_others(&attempt) && at.is_none_or(|at| at > now) {
+                // What its budget allows meanwhile is for those that can have it.
+                queue.next = earliest(queue.next, at);
+                continue;
+            }
             let mut spends = None;
             let due = match budgets.charge(pod) {
-                Opinion::Free => due(pod, &attempt, observed),
+                Opinion::Free => at,
                 Opinion::Allowed(allowance) => {
                     spends = Some(allowance);
-                    due(pod, &attempt, observed)
+                    at
                 }
-                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => due(pod, &attempt, observed),
+                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => at,
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
                     scout(&attempt, &budget, &mut asked, now)
@@ -165,8 +171,17 @@ fn scout(
     Some(due)
 }
 
-/// When a pod that is refused is deleted instead.
+/// Whether a pod was answered, and not by its budget: then it is not its budget that it waits for.
+fn waits_for_others(attempt: &Attempt) -> bool {
+    attempt.last.as_ref().is_some_and(|(_, outcome)| !matches!(outcome, EvictionOutcome::RefusedByBudget(_)))
+}
+
+/// When a pod that is refused is deleted instead. An API server that has no answer has not refused.
 fn delete_at(attempt: &Attempt, spec: &DrainSpec) -> Option<Timestamp> {
+    use EvictionOutcome::{Forbidden, Throttled, Unknown};
+    if matches!(attempt.last, Some((_, Forbidden(_) | Throttled { .. } | Unknown(_)))) {
+        return None;
+    }
     let since = attempt.refused_since.filter(|_| spec.delete_after_seconds > 0)?;
     Some(after(since, SignedDuration::from_secs(spec.delete_after_seconds)))
 }

@@ -102,6 +102,56 @@ fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answ
     assert_eq!((asked(&again), again.held.len()), (vec![], 1));
 }
 
+fn answered(outcome: EvictionOutcome, milliseconds_ago: i64) -> Attempt {
+    let mut attempt = Attempt::default();
+    attempt.end(outcome, ago(milliseconds_ago));
+    attempt
+}
+
+#[test]
+fn a_pod_that_waits_for_another_than_its_budget_leaves_what_that_allows_to_the_next() {
+    let webhook = |milliseconds_ago| {
+        let refusal = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
+        answered(refusal, milliseconds_ago)
+    };
+    let asked = |attempt: Attempt| {
+        let attempts = HashMap::from([("a".to_owned(), attempt)]);
+        let observed = Observed { budgets: budgets(1), attempts, ..Observed::default() };
+        let queue = queue(&[pod("a", 0), pod("b", 0), pod("c", 0)], &json!({}), &observed);
+        assert!(queue.next.is_some());
+        (asked(&queue).join(","), queue.held.len())
+    };
+    assert_eq!(
+        asked(webhook(500)),
+        ("b,c".to_owned(), 1),
+        "one by what the budget allows, one to see whether it does"
+    );
+    assert_eq!(asked(webhook(1_500)), ("a,b".to_owned(), 2));
+    assert_eq!(
+        asked(refused(100)),
+        ("b".to_owned(), 2),
+        "what the budget allows is for the one that waits for it"
+    );
+}
+
+#[test]
+fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
+    let spec = json!({"deleteAfterSeconds": 60});
+    let requests = |attempt: Attempt| {
+        let attempts = HashMap::from([("a".to_owned(), attempt)]);
+        let queue = queue(&[pod("a", 0)], &spec, &Observed { attempts, ..Observed::default() });
+        queue.evictions.iter().map(|eviction| eviction.request).collect::<Vec<_>>()
+    };
+    let minutes = 120_000;
+    let throttled = EvictionOutcome::Throttled { retry_after: None, message: String::new() };
+    for outcome in
+        [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden(String::new())]
+    {
+        assert_eq!(requests(answered(outcome, minutes)), [Request::Evict]);
+    }
+    assert_eq!(requests(refused(minutes)), [Request::Delete]);
+}
+
 #[test]
 fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
