@@ -1,8 +1,11 @@
 //! Nodes never wait for each other. Only a sandbox has the times, and pods that take as long as they are told to.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use nm_sandbox::faults::{Action, Rule, Target};
 use nm_sandbox::request_log::Entry;
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
@@ -64,4 +67,37 @@ async fn a_node_that_is_blocked_for_good_does_not_delay_four_others() {
         }
     }
     panic!("four nodes take longer beside one that is blocked: {ratios:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_whose_evictions_nobody_answers_do_not_hold_up_another() {
+    let Some(cluster) = only_sandbox(3, "only a sandbox keeps an answer back").await else { return };
+    let (hung, quick) = (Workload::new(&cluster, "hung").await, Workload::new(&cluster, "quick").await);
+    let nodes = cluster.nodes().await;
+    for node in &nodes[..2] {
+        for index in 0..3 {
+            hung.pod_on(node, &format!("{node}-{index}"), json!({})).await;
+        }
+    }
+    for index in 0..3 {
+        quick.pod_on(&nodes[2], &format!("quick-{index}"), json!({})).await;
+    }
+    let never = Action::Delay(Duration::from_secs(3600));
+    let evictions = Target::any().subresource("eviction").name(&format!("{}-*", nodes[0]));
+    let others = Target::any().subresource("eviction").name(&format!("{}-*", nodes[1]));
+    let sandbox = cluster.sandbox().unwrap();
+    for target in [evictions, others] {
+        sandbox.faults().add(Rule::new(target, never.clone()));
+    }
+    // Both nodes could have all places.
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-concurrent-evictions", "4"]);
+    for (node, name) in nodes.iter().zip(["e2e-hung-1", "e2e-hung-2", "e2e-quick"]) {
+        start(&cluster, name, node).await;
+    }
+    drained(&cluster, "e2e-quick").await;
+    let answered = |entry: &Entry| entry.subresource == "eviction" && !entry.name.starts_with("quick-");
+    assert_eq!(sandbox.requests().count(answered), 0, "none of the others was answered before");
+    for name in ["e2e-hung-1", "e2e-hung-2", "e2e-quick"] {
+        stop(&cluster, name).await;
+    }
 }
