@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
+use crate::bundle_webhooks;
 use crate::manifests;
 
 /// The name of the package.
@@ -144,7 +145,7 @@ impl ServiceVersion {
             }
             "ValidatingWebhookConfiguration" => {
                 let webhooks = object.data["webhooks"].as_array().unwrap();
-                self.webhooks.extend(webhooks.iter().map(webhook));
+                self.webhooks.extend(webhooks.iter().flat_map(bundle_webhooks::described));
                 None
             }
             kind => panic!("what becomes of a {kind} under OLM?"),
@@ -251,23 +252,6 @@ fn in_words(name: &str) -> String {
     words
 }
 
-/// A webhook, whose service and certificate are OLM's.
-fn webhook(of: &Value) -> Value {
-    let mut definition = of.clone();
-    let fields = definition.as_object_mut().unwrap();
-    let client = fields.remove("clientConfig").unwrap();
-    let name = fields.remove("name").unwrap();
-    fields.extend([
-        ("type".to_owned(), json!("ValidatingAdmissionWebhook")),
-        ("generateName".to_owned(), name),
-        ("deploymentName".to_owned(), json!(PACKAGE)),
-        ("containerPort".to_owned(), json!(443)),
-        ("targetPort".to_owned(), json!("webhook")),
-        ("webhookPath".to_owned(), client["service"]["path"].clone()),
-    ]);
-    definition
-}
-
 /// The samples, which OLM's console offers.
 fn samples() -> Vec<Value> {
     ["nodemaintenance.yaml", "nodemaintenance_drain.yaml"]
@@ -278,23 +262,6 @@ fn samples() -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_webhook_is_told_in_the_words_of_olm() {
-        let told = webhook(&json!({
-            "name": "nodemaintenances.nodemaintenance.medik8s.io",
-            "clientConfig": {"service": {"namespace": "node-maintenance", "name": "nm", "path": "/validate"}},
-            "rules": [{"operations": ["CREATE"]}], "failurePolicy": "Fail", "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
-        }));
-        let expected = json!({
-            "type": "ValidatingAdmissionWebhook", "generateName": "nodemaintenances.nodemaintenance.medik8s.io",
-            "deploymentName": "nm-reconciler", "containerPort": 443, "targetPort": "webhook",
-            "webhookPath": "/validate", "rules": [{"operations": ["CREATE"]}], "failurePolicy": "Fail",
-            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
-        });
-        assert_eq!(told, expected);
-    }
 
     #[test]
     fn fields_are_told_in_words() {

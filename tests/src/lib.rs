@@ -13,6 +13,7 @@
 )]
 
 pub mod bundle;
+mod bundle_webhooks;
 pub mod cluster;
 pub mod elf;
 pub mod events;
