@@ -119,9 +119,11 @@ fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::Arc;
 
     use serde_json::Value;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -157,6 +159,21 @@ mod tests {
         check(io(io::ErrorKind::UnexpectedEof), "the connection was lost");
         check(io(io::ErrorKind::ConnectionRefused), "the connection was refused");
         check(kube::Error::Service("no route".into()), "no route");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_is_waited_for_no_longer_than_a_webhook_may_take() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let client = Client::new(silent, "default");
+        let begun = Instant::now();
+        for sent in [Request::Evict, Request::Delete] {
+            let outcome = tokio::time::timeout(2 * PATIENCE, ask(&client, &eviction(sent))).await;
+            let said = "no answer from the API server in 35 s".to_owned();
+            assert_eq!(outcome.expect("it ends by itself"), EvictionOutcome::Unknown(said));
+        }
+        assert_eq!(begun.elapsed().as_secs(), 2 * 35);
     }
 
     #[tokio::test]

@@ -113,15 +113,24 @@ async fn a_namespace_that_ends_is_waited_for_and_is_no_missing_right() {
     workload.pod_on(node, "cart", slow).await;
     let _reconciler = Reconciler::start(&cluster);
     start_slowly(&cluster, "e2e-ending", node).await;
+    // The namespace tells its pods to go, and as a rule that is heard of first. This time the refusal is.
+    let faults = cluster.sandbox().unwrap().faults();
+    let pods = Target::any().verb("watch").resource("pods").user_agent("nm-reconciler/*");
+    assert_eq!(faults.mute_watches(&pods), 1);
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     namespaces.delete(workload.namespace(), &DeleteParams::default()).await.unwrap();
-    eviction_answered(&cluster).await;
+    let pod = blocked(&cluster, "e2e-ending", BlockReason::NamespaceTerminating).await;
+    assert_eq!(pod.message, "its namespace is terminating and will end it");
+    let status = cluster.maintenances().get("e2e-ending").await.unwrap().status.unwrap();
+    assert!(!holds(&status.conditions, ConditionType::Degraded), "no right is missing");
+
+    assert_eq!(faults.end_watches(&pods, 0), 1);
     let status =
         once(&cluster, "e2e-ending", "terminating", |status| status.pod_counts.terminating == 1).await;
     assert_eq!((status.last_error.as_str(), status.blocked_pods.len()), ("", 0));
-    assert!(!holds(&status.conditions, ConditionType::Degraded));
     nothing_is_left(&cluster, "e2e-ending").await;
-    assert_eq!(codes(&cluster, "cart"), [403]);
+    let codes = codes(&cluster, "cart");
+    assert!(codes.iter().all(|code| *code == 403), "{codes:?}");
 }
 
 /// Refuses every eviction, with the code that the pod's name ends with.

@@ -31,6 +31,7 @@ mod lease;
 mod lifecycle;
 mod limits;
 mod lost_answers;
+mod machines_that_stay;
 mod manifests;
 mod manifests_applied;
 mod manifests_deployment;

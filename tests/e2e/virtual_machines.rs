@@ -27,7 +27,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_secs(2);
 
 /// A cluster with KubeVirt; none where a real one is tested.
-async fn with_kubevirt(nodes: usize, migration: Duration) -> Option<Cluster> {
+pub(crate) async fn with_kubevirt(nodes: usize, migration: Duration) -> Option<Cluster> {
     if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
         skipped("only a sandbox plays KubeVirt");
         return None;
@@ -35,7 +35,8 @@ async fn with_kubevirt(nodes: usize, migration: Duration) -> Option<Cluster> {
     Some(Cluster::of_sandbox(nodes, 0, |sandbox| sandbox.with_kubevirt(migration).unwrap()).await)
 }
 
-fn instances(cluster: &Cluster, namespace: &str) -> Api<VirtualMachineInstance> {
+/// The virtual machines of a namespace.
+pub(crate) fn instances(cluster: &Cluster, namespace: &str) -> Api<VirtualMachineInstance> {
     Api::namespaced(cluster.client.clone(), namespace)
 }
 
@@ -44,7 +45,8 @@ pub(crate) async fn machine_on(cluster: &Cluster, namespace: &str, name: &str, n
     place(cluster, &Vmi::new(namespace, name), namespace, name, node).await;
 }
 
-async fn place(cluster: &Cluster, machine: &Vmi, namespace: &str, name: &str, node: &str) {
+/// Brings a virtual machine to a node.
+pub(crate) async fn place(cluster: &Cluster, machine: &Vmi, namespace: &str, name: &str, node: &str) {
     cordon_others(cluster, node, true).await;
     machine.create(cluster.sandbox().unwrap().cluster()).unwrap();
     runs_on(cluster, namespace, name, node).await;
@@ -123,24 +125,6 @@ async fn a_virtual_machine_migrates_and_is_shown_with_source_target_and_age() {
     workload.until_running("web", 1).await;
     let left = pods_on(&cluster.client, &node).await;
     assert!(left.iter().all(|pod| pod::daemon_set(pod).is_some()), "{left:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_virtual_machine_that_cannot_migrate_is_blocked_with_the_webhooks_reason() {
-    let Some(cluster) = with_kubevirt(2, SHORT).await else { return };
-    let workload = Workload::new(&cluster, "machines").await;
-    let node = cluster.nodes().await.remove(0);
-    let machine = Vmi::new(workload.namespace(), "vm").not_migratable();
-    place(&cluster, &machine, workload.namespace(), "vm", &node).await;
-    let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-vm", &node).await;
-    let blocked = |status: &NodeMaintenanceStatus| !status.blocked_pods.is_empty();
-    let status = once(&cluster, "e2e-vm", "blocked", blocked).await;
-    let [pod] = &status.blocked_pods[..] else { panic!("{status:?}") };
-    assert_eq!(pod.reason, BlockReason::NotMigratable);
-    let reason = "VMI vm is configured with an eviction strategy but is not live-migratable";
-    assert!(pod.message.contains(reason) && status.last_error.contains(reason), "{status:?}");
-    assert_eq!(status.migrating_pods, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
