@@ -63,9 +63,9 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
     if let Some(error) = observed.forbidden.clone() {
         decision.wanted = Some(HashSet::new());
         give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
-        return decision;
+    } else {
+        drain(&mut decision, maintenance, observed, node, now);
     }
-    drain(&mut decision, maintenance, observed, node, now);
     announce_override(&mut decision, maintenance, observed);
     decision
 }
@@ -245,7 +245,7 @@ fn give_up(
     error: String,
     now: Timestamp,
 ) {
-    let status = drain_status::given_up(maintenance, reason, error, now);
+    let status = drain_status::given_up(maintenance, decision.at_work, reason, error, now);
     settle_status(decision, maintenance, status, None, now);
 }
 

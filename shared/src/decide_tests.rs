@@ -297,7 +297,12 @@ fn a_selector_that_is_none_moves_nobody() {
     let bad = maintenance(&json!({"spec": {"drain": {"podSelector": selector}}}));
     let decision = decide(&bad, &observed(), now());
     assert!(decision.evictions.is_empty());
-    assert_eq!(condition(decision.status.as_ref().unwrap(), "Degraded"), ("True", "InvalidDrain"));
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!(condition(status, "Degraded"), ("True", "InvalidDrain"));
+    assert_eq!(condition(status, "Drained"), ("False", "InvalidDrain"));
+    assert!(status.last_error.starts_with("spec.drain.podSelector: "), "{}", status.last_error);
+    assert!(decision.node.is_some());
+    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
 }
 
 #[test]
@@ -328,6 +333,18 @@ fn a_missing_right_degrades_and_is_named() {
     let status =
         decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+}
+
+#[test]
+fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
+    let forbidden = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    let decision = decide(&maintenance(&json!({})), &forbidden, now());
+    let status = decision.status.as_ref().unwrap();
+    assert!(decision.node.is_some() && decision.evictions.is_empty());
+    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
+    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
+    let unpatched = lacking(&maintenance(&json!({})), "cannot patch nodes".to_owned(), now());
+    assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingRights"));
 }
 
 #[test]
@@ -366,6 +383,8 @@ fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_ne
     let once = ["By annotation: etcd is at risk"];
     let (notes, decision) = said(&maintenance, observed());
     assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
+    let unseen = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    assert_eq!(said(&maintenance, unseen).0, once, "it begins, though it gets no further");
     // The node was patched, and then somebody was faster with the status.
     let (notes, decision) = said(&maintenance, cordoned());
     assert_eq!((notes.as_slice(), decision.node), (&once.map(str::to_owned)[..], None));

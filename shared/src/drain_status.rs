@@ -56,15 +56,17 @@ pub fn of_drain(
     status
 }
 
-/// The status of a maintenance that is given up for as long as `reason` holds.
+/// The status of a maintenance that is given up for as long as `reason` holds. One that is `at_work` has its node
+/// cordoned by now, though its status may not tell yet.
 pub fn given_up(
     maintenance: &NodeMaintenance,
+    at_work: bool,
     reason: ConditionReason,
     error: String,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
     let mut status = maintenance.status.clone().unwrap_or_default();
-    let was_cordoned = condition::holds(&status.conditions, ConditionType::Cordoned);
+    let is_cordoned = at_work || condition::holds(&status.conditions, ConditionType::Cordoned);
     status.phase = Some(Phase::Failed);
     status.last_error.clone_from(&error);
     if !keeps_node(reason) {
@@ -77,7 +79,7 @@ pub fn given_up(
     let mut note = |type_, holds, reason, message| {
         record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
     };
-    if keeps_node(reason) && was_cordoned {
+    if keeps_node(reason) && is_cordoned {
         note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
     } else if !(keeps_node(reason) && ownership::past(maintenance) == Past::Medik8s) {
         note(ConditionType::Cordoned, false, reason, error.clone());
