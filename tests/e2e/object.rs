@@ -54,7 +54,7 @@ async fn the_node_of_a_maintenance_is_required_and_cannot_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_spec_is_completed_with_the_defaults_that_the_schema_documents() {
+async fn a_drain_spec_is_completed_with_the_defaults_of_the_schema_which_refuses_what_makes_no_sense() {
     let cluster = Cluster::start(1).await;
     let object: NodeMaintenance = nm_tests::workload::parse(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
@@ -62,8 +62,17 @@ async fn a_drain_spec_is_completed_with_the_defaults_that_the_schema_documents()
     }));
     let made = cluster.maintenances().create(&PostParams::default(), &object).await.unwrap();
     assert_eq!(made.spec.drain, Some(nm_shared::DrainSpec::default()));
-    let drain = json!({"spec": {"drain": {"gracePeriodSeconds": -2}}});
-    let refused =
-        cluster.maintenances().patch("e2e-defaults", &PatchParams::default(), &Patch::Merge(drain)).await;
-    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 422));
+    for (field, value) in [
+        ("gracePeriodSeconds", json!(-2)),
+        ("timeoutSeconds", json!(-1)),
+        ("skipWaitForDeleteTimeoutSeconds", json!(-1)),
+        ("deleteAfterSeconds", json!(-1)),
+        ("order", json!("Sideways")),
+    ] {
+        let drain = Patch::Merge(json!({"spec": {"drain": {field: value}}}));
+        let answer = cluster.maintenances().patch("e2e-defaults", &PatchParams::default(), &drain).await;
+        let Err(kube::Error::Api(status)) = answer else { panic!("{field} may be {value}") };
+        assert_eq!(status.code, 422, "{status:?}");
+        assert!(status.message.contains(&format!("spec.drain.{field}: ")), "{}", status.message);
+    }
 }
