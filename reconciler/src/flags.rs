@@ -211,6 +211,8 @@ mod tests {
         assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (100, LogFormat::Json));
         assert_eq!(flags.log_level, LevelFilter::INFO);
         assert_eq!((flags.leader_elect, flags.lease_duration), (surroundings::in_pod(), 15));
+        assert!(!flags.node_conditions);
+        assert!(Flags::parse_from(["nm-reconciler", "--node-conditions"]).node_conditions);
     }
 
     #[test]

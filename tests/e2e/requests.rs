@@ -45,6 +45,9 @@ async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_req
         (nodes.len(), nodes.len()),
         "all are cordoned before the first eviction"
     );
+    let is_told_on_node =
+        |request: &&Entry| (&*request.resource, &*request.subresource) == ("nodes", "status");
+    assert_eq!(ours.iter().copied().find(is_told_on_node), None, "conditions of nodes are for those who ask");
     let (evictions, others): (Vec<_>, Vec<_>) =
         ours.into_iter().partition(|request| request.subresource == "eviction");
     assert_eq!(evictions.len(), movable, "one eviction a pod, and no pod moves twice");
