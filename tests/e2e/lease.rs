@@ -13,7 +13,7 @@ use nm_tests::until::until;
 use nm_tests::workload::{Workload, held, parse};
 use serde_json::{Value, json};
 
-use crate::{configuration, drained, once, start, stop};
+use crate::{configuration, drained, evictions, once, start, stop};
 
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE)
@@ -116,10 +116,19 @@ async fn a_lease_lost_for_a_moment_stops_the_drain_for_that_moment() {
     let lost = once(&cluster, "e2e-moment", "lost", |status| status.error_on_lease_count > 0).await;
     let error = lost.last_error;
     assert!(error.starts_with("failed to extend a lease that used to be owned by us"), "{error}");
+    workload.place(node, "late", json!({})).await;
+    // The next attempt is a look at the node with this pod on it.
+    once(&cluster, "e2e-moment", "lost still", |status| status.error_on_lease_count > 1).await;
+    let late = workload.pods().get_opt("late").await.unwrap();
+    assert!(late.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()), "it is not asked to go");
+    if let Some(sandbox) = cluster.sandbox() {
+        assert!(evictions(sandbox).iter().all(|entry| entry.name != "late"));
+    }
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true), "cordoned still");
 
     leases(&cluster).delete(&name, &DeleteParams::default()).await.unwrap();
     once(&cluster, "e2e-moment", "on again", |status| status.error_on_lease_count == 0).await;
+    until(&workload.pods(), "late", "gone now", |pod| pod.is_none()).await;
     workload.let_go("held").await;
     let status = drained(&cluster, "e2e-moment").await.status.unwrap();
     assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Succeeded), ""));
