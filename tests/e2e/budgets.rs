@@ -111,13 +111,10 @@ async fn a_budget_that_frees_up_wakes_its_pods_within_200_milliseconds() {
         waits.push(all.iter().find(|entry| goes(entry)).unwrap().at.duration_since(freed.unwrap().at));
     }
     nothing_is_left(&cluster, "e2e-wakes").await;
-    // The machine may be busy; a pause between retries would be in the way of each of them.
-    let quickest = *waits.iter().min().unwrap();
-    assert!(quickest < SignedDuration::from_millis(200), "{waits:?}");
-    assert!(
-        *waits.iter().max().unwrap() < SignedDuration::from_secs(5),
-        "none waited for its retry: {waits:?}"
-    );
+    // The machine may be busy for some of them.
+    waits.sort();
+    assert!(waits[waits.len() / 2] < SignedDuration::from_millis(200), "{waits:?}");
+    assert!(*waits.last().unwrap() < SignedDuration::from_secs(5), "none waited for its retry: {waits:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
