@@ -76,7 +76,7 @@ pub fn cordon(node: &Node, past: Past, group: Group) -> Option<NodePatch> {
     let missing: Vec<Taint> =
         marks(group).into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
     let mut undo = standing_record(node, past).unwrap_or_else(|| match past {
-        Past::Medik8s if bears_drain_taint(node, group) => everything(group),
+        Past::Medik8s if bears_mark(node, group) => everything(group),
         _ => Undo {
             made_unschedulable: !unschedulable(node),
             added_taints: missing.iter().map(id).collect(),
@@ -101,7 +101,7 @@ pub fn cordon(node: &Node, past: Past, group: Group) -> Option<NodePatch> {
 pub fn uncordon(node: &Node, past: Past, group: Group) -> Option<NodePatch> {
     let undo = match (standing_record(node, past), past) {
         (Some(undo), _) => undo,
-        (None, Past::Medik8s) if bears_drain_taint(node, group) => everything(group),
+        (None, Past::Medik8s) if bears_mark(node, group) => everything(group),
         (None, _) => return None,
     };
     let mut labels = Map::new();
@@ -176,6 +176,13 @@ fn marks(group: Group) -> [Taint; 2] {
         effect: NO_SCHEDULE.to_owned(),
         ..Taint::default()
     })
+}
+
+/// Whether the medik8s operator has begun to change the node and has not given it back: it puts its label on before the
+/// taints and takes it off last, after the node is schedulable again.
+fn bears_mark(node: &Node, group: Group) -> bool {
+    let labelled = || group.has_exclude_label() && label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE);
+    bears_drain_taint(node, group) || labelled()
 }
 
 fn bears_drain_taint(node: &Node, group: Group) -> bool {

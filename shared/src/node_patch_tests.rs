@@ -135,6 +135,22 @@ fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
 }
 
 #[test]
+fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_it_put_there() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    // It had begun with the label, or had taken off its taints first; the cluster itself keeps one of them there.
+    let taint = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
+    for spec in [json!({}), json!({"unschedulable": true, "taints": [taint]})] {
+        let node = json!({"metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": spec});
+        assert_eq!(tidy(apply(&node, uncordon(&parse(&node), Past::Medik8s))), bare);
+        let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
+        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Ours))), bare);
+        assert_eq!(uncordon(&parse(&node), Past::Fresh), None, "another's, for all that a fresh one knows");
+        // The operator's predecessors have no label.
+        assert_eq!(super::uncordon(&parse(&node), Past::Medik8s, Group::Kubevirt), None);
+    }
+}
+
+#[test]
 fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     let there = apply(&node, cordon(&parse(&node), Past::Medik8s));

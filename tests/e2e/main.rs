@@ -56,6 +56,7 @@ mod showroom;
 mod start_stop;
 mod status_writes;
 mod takeover;
+mod takeover_recorded;
 mod time_limits;
 mod virtual_machines;
 mod webhook;
