@@ -57,6 +57,7 @@ mod start_stop;
 mod status_writes;
 mod takeover;
 mod takeover_recorded;
+mod takeover_steps;
 mod time_limits;
 mod virtual_machines;
 mod webhook;
