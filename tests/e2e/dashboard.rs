@@ -142,7 +142,9 @@ async fn ctrl_z_gives_the_terminal_to_the_shell_and_fg_gives_it_back() {
         live(&terminal).await;
     }
     terminal.press("q");
-    terminal.until("the shell", |screen| !screen.alternate_screen()).await;
+    // What is typed before its prompt is still the dashboard's.
+    let prompts = |screen: &vt100::Screen| screen.contents().trim_end().ends_with("shell>");
+    terminal.until("the shell", |screen| !screen.alternate_screen() && prompts(screen)).await;
     terminal.press("exit 7\n");
     assert_eq!(terminal.exit_code().await, 7);
 }

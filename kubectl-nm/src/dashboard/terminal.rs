@@ -41,6 +41,8 @@ pub(crate) struct Screen {
     mouse: bool,
     /// Who is told what others would have written on it.
     to: Sender<Message>,
+    /// Whether we went on by ourselves after a stop, and are to be told of it still.
+    resumed: bool,
 }
 
 impl Screen {
@@ -53,7 +55,7 @@ impl Screen {
         give_back_on_panic();
         // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes know what to use.
         style::force_color_output(true);
-        let mut screen = Self { terminal: blank()?, mouse, to };
+        let mut screen = Self { terminal: blank()?, mouse, to, resumed: false };
         screen.enter()?;
         Ok(screen)
     }
@@ -114,15 +116,20 @@ impl Screen {
         }
         give_back();
         stop()?;
+        self.resumed = true;
         self.enter()
     }
 
-    /// Takes the screen anew: while we were stopped, a shell did with the terminal as it liked.
+    /// Takes the screen anew: while we were stopped, a shell did with the terminal as it liked. Whoever stopped by
+    /// [`Self::suspend`] has taken it already: a second time the picture would flash, and keys pressed meanwhile be lost.
     ///
     /// # Errors
     ///
     /// When the terminal does not do as it is told.
     pub(crate) fn retake(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.resumed) {
+            return Ok(());
+        }
         give_back();
         self.enter()
     }
