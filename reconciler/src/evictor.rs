@@ -191,8 +191,8 @@ impl Evictor {
         let outcome = ask(&self.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
         let (node, uid) = (&slot.node, pod::uid(&eviction.pod));
-        let before = self.ledger().end(node, uid, outcome.clone(), Timestamp::now());
-        if before.is_some() {
+        let is_awaited = self.ledger().end(node, uid, outcome.clone(), Timestamp::now());
+        if is_awaited {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.wake_node(node);
         }

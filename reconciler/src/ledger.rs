@@ -85,22 +85,15 @@ impl Ledger {
         self.nodes.get_mut(node)?.get_mut(uid).filter(|entry| entry.attempt.in_flight)
     }
 
-    /// Notes an answer, and returns how things stood before it; none if nobody asks any more.
-    pub(crate) fn end(
-        &mut self,
-        node: &str,
-        uid: &str,
-        outcome: EvictionOutcome,
-        now: Timestamp,
-    ) -> Option<Attempt> {
-        let entry = self.nodes.get_mut(node)?.get_mut(uid)?;
-        let before = entry.attempt.clone();
+    /// Notes an answer, and returns whether anybody still asks.
+    pub(crate) fn end(&mut self, node: &str, uid: &str, outcome: EvictionOutcome, now: Timestamp) -> bool {
+        let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
         entry.attempt.end(outcome, now);
         entry.request = None;
         for guard in self.guarded.get(uid).iter().flat_map(|guarded| &guarded.guards) {
             self.budgets_asked.insert(guard.key.clone(), now);
         }
-        Some(before)
+        true
     }
 
     /// The attempts on `node`, by the pod's uid.
@@ -233,7 +226,7 @@ mod tests {
         ledger.take_back("n", &["wanted".to_owned()].into());
         assert!(ledger.awaited("n", "queued").is_none());
         assert!(request.await.unwrap_err().is_cancelled());
-        assert!(ledger.end("n", "sent", EvictionOutcome::Accepted, at).is_none());
-        assert!(ledger.end("n", "wanted", EvictionOutcome::Accepted, at).is_some());
+        assert!(!ledger.end("n", "sent", EvictionOutcome::Accepted, at));
+        assert!(ledger.end("n", "wanted", EvictionOutcome::Accepted, at));
     }
 }

@@ -1,12 +1,10 @@
 //! The plugin as kubectl finds it: in a folder of the search path, under its name.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::programs::{Outcome, program};
-use crate::until::PATIENCE;
+use crate::programs::{Outcome, outcome, program};
 
 /// A plugin on a search path of its own.
 pub struct Installed {
@@ -46,19 +44,8 @@ impl Installed {
         // The system looks for a program on our search path, not on that which it will have.
         let own = self.folder.join(program);
         let program = if own.exists() { own.as_os_str() } else { program.as_ref() };
-        let output = tokio::process::Command::new(program)
-            .args(args)
-            .env("PATH", path)
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(PATIENCE, output).await.expect("the command ends").unwrap();
-        Outcome {
-            code: output.status.code(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        let mut command = tokio::process::Command::new(program);
+        outcome(command.args(args).env("PATH", path).env("KUBECONFIG", kubeconfig)).await
     }
 
     /// What kubectl offers for the last of these words after `kubectl nm`.

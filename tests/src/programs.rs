@@ -178,13 +178,13 @@ pub fn has_kubectl() -> bool {
 }
 
 async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
-    let output = tokio::process::Command::new(program)
-        .args(args)
-        .env("KUBECONFIG", kubeconfig)
-        .env_remove("NO_COLOR")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
+    let mut command = tokio::process::Command::new(program);
+    outcome(command.args(args).env("KUBECONFIG", kubeconfig).env_remove("NO_COLOR")).await
+}
+
+/// What a command comes to, without a terminal.
+pub(crate) async fn outcome(command: &mut tokio::process::Command) -> Outcome {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(PATIENCE, output).await.expect("the command ends").unwrap();
     Outcome {
         code: output.status.code(),
