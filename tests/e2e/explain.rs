@@ -12,7 +12,7 @@ use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
 use crate::start_stop::{Rights, account};
-use crate::{drained, once, start, stop};
+use crate::{drained, once, only_sandbox, start, stop};
 
 /// What was said, with a placeholder for how long and how often, which no two runs agree on.
 fn timeless(said: &str) -> String {
@@ -94,7 +94,8 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
-    let cluster = Cluster::start(1).await;
+    let why = "only a sandbox has pods that use all of their grace";
+    let Some(cluster) = only_sandbox(1, why).await else { return };
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "explain").await;
     let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
