@@ -107,7 +107,7 @@ impl Cluster {
     /// When the server cannot be asked or refuses.
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
         let groups = self.ask("get the API groups", async || self.client.list_api_groups().await).await?;
-        Ok(quorum::is_openshift(groups.groups.iter().map(|group| group.name.as_str())))
+        Ok(quorum::is_openshift(&groups))
     }
 
     /// All maintenances.

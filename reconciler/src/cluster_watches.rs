@@ -117,8 +117,7 @@ fn unlisted() -> DaemonSets {
 }
 
 fn named(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
-    let name = |set: Arc<PartialObjectMeta<DaemonSet>>| (set.namespace().unwrap_or_default(), set.name_any());
-    DaemonSets { names: sets.state().into_iter().map(name).collect(), incomplete: false }
+    DaemonSets::listed(sets.state().iter().map(|set| &set.metadata))
 }
 
 /// The nodes that are not Ready.

@@ -39,7 +39,7 @@ impl Platform {
         }
         let asked = timeout(PATIENCE, self.client.list_api_groups()).await;
         let groups = asked.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
-        let is_openshift = quorum::is_openshift(groups.groups.iter().map(|group| group.name.as_str()));
+        let is_openshift = quorum::is_openshift(&groups);
         *known = Some((Instant::now(), is_openshift));
         Ok(is_openshift)
     }

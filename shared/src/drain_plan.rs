@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 
 use crate::maintenance::DrainSpec;
@@ -84,6 +85,14 @@ pub struct DaemonSets {
 }
 
 impl DaemonSets {
+    /// Those of a list that is complete.
+    pub fn listed<'a>(all: impl IntoIterator<Item = &'a ObjectMeta>) -> Self {
+        let name = |set: &ObjectMeta| {
+            (set.namespace.clone().unwrap_or_default(), set.name.clone().unwrap_or_default())
+        };
+        Self { names: all.into_iter().map(name).collect(), incomplete: false }
+    }
+
     fn may_exist(&self, namespace: &str, name: &str) -> bool {
         self.incomplete || self.names.contains(&(namespace.to_owned(), name.to_owned()))
     }

@@ -6,6 +6,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::core::{Selector, SelectorExt};
 
 use crate::node;
@@ -17,8 +18,8 @@ pub const ETCD_NAMESPACE: &str = "openshift-etcd";
 const OPENSHIFT_GROUP: &str = "config.openshift.io";
 
 /// Whether a cluster that serves these API groups is OpenShift.
-pub fn is_openshift<'a>(groups: impl IntoIterator<Item = &'a str>) -> bool {
-    groups.into_iter().any(|group| group == OPENSHIFT_GROUP)
+pub fn is_openshift(served: &APIGroupList) -> bool {
+    served.groups.iter().any(|group| group.name == OPENSHIFT_GROUP)
 }
 
 /// What guards etcd on OpenShift.
@@ -113,6 +114,7 @@ fn shortfall<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
     use serde_json::{Value, json};
 
     fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
@@ -183,8 +185,12 @@ mod tests {
 
     #[test]
     fn openshift_is_told_by_a_group_that_it_serves() {
-        assert!(is_openshift(["apps", "config.openshift.io"]));
-        assert!(!is_openshift(["apps", "policy", "console.openshift.io.example.com"]));
+        let served = |names: &[&str]| {
+            let group = |name: &&str| APIGroup { name: (*name).to_owned(), ..APIGroup::default() };
+            APIGroupList { groups: names.iter().map(group).collect() }
+        };
+        assert!(is_openshift(&served(&["apps", "config.openshift.io"])));
+        assert!(!is_openshift(&served(&["apps", "policy", "console.openshift.io.example.com"])));
     }
 
     #[test]

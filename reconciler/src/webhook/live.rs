@@ -73,15 +73,13 @@ impl Cluster {
     /// The names of all `DaemonSet`s.
     pub(super) async fn daemon_sets(&self) -> Result<DaemonSets, Unread> {
         let sets = Api::<DaemonSet>::all(self.client.clone()).list_metadata(&ListParams::default()).await;
-        let found = of("daemonsets", sets)?;
-        let names = found.iter().map(|set| (set.namespace().unwrap_or_default(), set.name_any())).collect();
-        Ok(DaemonSets { names, incomplete: false })
+        Ok(DaemonSets::listed(of("daemonsets", sets)?.iter().map(|set| &set.metadata)))
     }
 
     /// What guards etcd; none where this is not OpenShift.
     pub(super) async fn guard(&self) -> Result<Option<Guard>, Unread> {
         let groups = of("the API groups", self.client.list_api_groups().await)?;
-        if !quorum::is_openshift(groups.groups.iter().map(|group| group.name.as_str())) {
+        if !quorum::is_openshift(&groups) {
             return Ok(None);
         }
         let budgets = Api::<PodDisruptionBudget>::namespaced(self.client.clone(), ETCD_NAMESPACE);
