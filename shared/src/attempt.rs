@@ -10,6 +10,9 @@ use crate::eviction_outcome::EvictionOutcome;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// A server that names its pause is obeyed, but not for longer than this: whatever it meant, nobody waits for a day.
+const LONGEST_OBEYED: Duration = Duration::from_secs(60);
+
 /// An accepted eviction marks its pod at once. If the mark has not been seen for this long, it did not take.
 const ACCEPTED_IS_VISIBLE: Duration = Duration::from_secs(10);
 
@@ -69,7 +72,7 @@ impl Attempt {
         let pause = match outcome {
             EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_IS_VISIBLE,
             EvictionOutcome::Migrating(_) => LONGEST_PAUSE,
-            EvictionOutcome::Throttled { retry_after: Some(wait), .. } => *wait,
+            EvictionOutcome::Throttled { retry_after: Some(wait), .. } => (*wait).min(LONGEST_OBEYED),
             _ => {
                 SHORTEST_PAUSE.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(LONGEST_PAUSE)
             }
@@ -100,14 +103,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_names_its_pause_is_obeyed() {
-        let mut attempt = Attempt::default();
-        let wait = Some(Duration::from_secs(42));
-        attempt.end(
-            EvictionOutcome::Throttled { retry_after: wait, message: String::new() },
-            Timestamp::UNIX_EPOCH,
-        );
-        assert_eq!(attempt.next_try().unwrap().as_second(), 42);
+    fn a_server_that_names_its_pause_is_obeyed_within_reason() {
+        for (named, obeyed) in [(42, 42), (86_400, 60)] {
+            let mut attempt = Attempt::default();
+            let wait = Some(Duration::from_secs(named));
+            attempt.end(
+                EvictionOutcome::Throttled { retry_after: wait, message: String::new() },
+                Timestamp::UNIX_EPOCH,
+            );
+            assert_eq!(attempt.next_try().unwrap().as_second(), obeyed);
+        }
     }
 
     #[test]
