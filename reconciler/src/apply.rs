@@ -108,7 +108,7 @@ pub(crate) async fn apply(
     if let Some(status) = &decision.status {
         let written = write_status(context, maintenance, status).await;
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
-        context.memories.update(&uid, |memory| memory.status_written = Some(Timestamp::now()));
+        context.memories.update(&uid, |memory| memory.status_written = Some(now));
         tell(context, maintenance, status, now);
         context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);

@@ -192,7 +192,7 @@ impl Candidate {
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(ElectionError::Runtime)?;
         // A client's connections live on the runtime that it is made on.
         let client = {

@@ -105,7 +105,7 @@ impl Evictor {
 
     /// Takes back the requests for pods of `node` that are not `wanted` any more.
     pub(crate) fn take_back(&self, node: &str, wanted: &HashSet<String>) {
-        self.turns().take_back(|of, waiting| of == node && !wanted.contains(pod::uid(&waiting.eviction.pod)));
+        self.turns().take_back(node, |waiting| !wanted.contains(pod::uid(&waiting.eviction.pod)));
         self.ledger().take_back(node, wanted);
     }
 
@@ -114,7 +114,7 @@ impl Evictor {
     pub(crate) fn take_back_outdated(&self, maintenance: &NodeMaintenance) {
         let node = maintenance.spec.node_name.as_str();
         let current = maintenance.metadata.generation.unwrap_or_default();
-        let outdated = self.turns().take_back(|of, waiting| of == node && waiting.generation != current);
+        let outdated = self.turns().take_back(node, |waiting| waiting.generation != current);
         if outdated.is_empty() {
             return;
         }
@@ -136,7 +136,7 @@ impl Evictor {
 
     /// Forgets all nodes but those in maintenance. What is not sent yet never is.
     pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.turns().take_back(|node, _| !in_maintenance(node));
+        self.turns().retain(&in_maintenance);
         self.ledger().retain(&in_maintenance);
     }
 

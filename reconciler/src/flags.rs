@@ -24,7 +24,7 @@ use crate::surroundings;
 #[command(name = "nm-reconciler", version)]
 pub(crate) struct Flags {
     /// How many evictions may be under way at once in the whole cluster; one node has half of them at most
-    #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "100")]
+    #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "32")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
 
     /// How many nodes may be unavailable at once, as a number or a share such as 10%; further maintenances wait in line.
@@ -208,7 +208,7 @@ mod tests {
     fn the_command_line_is_consistent_and_has_defaults() {
         Flags::command().debug_assert();
         let flags = Flags::parse_from(["nm-reconciler"]);
-        assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (100, LogFormat::Json));
+        assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (32, LogFormat::Json));
         assert_eq!(flags.log_level, LevelFilter::INFO);
         assert_eq!((flags.leader_elect, flags.lease_duration), (surroundings::in_pod(), 15));
         assert!(!flags.node_conditions);

@@ -65,9 +65,11 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// One thread is enough for all that is answered here, and a leader's work has one of its own: what the program waits for
+/// is the network, and threads that wake each other cost more than they win.
 fn start(flags: &Flags) -> Result<(), StartError> {
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Runtime)?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
     let result = runtime.block_on(serve(flags));
     runtime.shutdown_timeout(Duration::from_millis(500));
     result

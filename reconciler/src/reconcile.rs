@@ -24,7 +24,7 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
-const BREATH: Duration = Duration::from_millis(50);
+const BREATH: Duration = Duration::from_millis(100);
 
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(
@@ -34,7 +34,6 @@ pub(crate) async fn reconcile(
     if let Some(unsettled) = context.maintenances.unsettled_for() {
         return Ok(Action::requeue(unsettled));
     }
-    let maintenance = context.complete(context.own_maintenances.freshest(maintenance));
     let uid = maintenance.uid().unwrap_or_default();
     let memory = context.memories.update(&uid, |_| ());
     if memory.released {
@@ -46,6 +45,7 @@ pub(crate) async fn reconcile(
         return Ok(Action::requeue(rest));
     }
     context.memories.update(&uid, |memory| memory.rest_until = Some(began + BREATH));
+    let maintenance = context.complete(context.own_maintenances.freshest(maintenance));
     let result = look(&context, &maintenance).await;
     context.metrics.reconciled(began.elapsed(), result.is_err());
     let look_again = result?;

@@ -103,16 +103,24 @@ impl<T> Turns<T> {
         self.lines.retain(|line| !line.is_empty());
     }
 
-    /// Takes what is `unwanted` out of line.
-    pub(crate) fn take_back(&mut self, unwanted: impl Fn(&str, &T) -> bool) -> Vec<T> {
-        let mut taken = Vec::new();
-        for line in &mut self.lines {
-            let (out, kept) = line.waiting.drain(..).partition(|item| unwanted(&line.node, item));
-            line.waiting = kept;
-            taken.extend::<VecDeque<T>>(out);
+    /// Takes what is `unwanted` of what waits for a node out of its line.
+    pub(crate) fn take_back(&mut self, node: &str, unwanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let Some(line) = self.lines.iter_mut().find(|line| line.node == node) else { return Vec::new() };
+        if !line.waiting.iter().any(&unwanted) {
+            return Vec::new();
+        }
+        let (taken, kept): (VecDeque<T>, VecDeque<T>) = line.waiting.drain(..).partition(unwanted);
+        line.waiting = kept;
+        self.lines.retain(|line| !line.is_empty());
+        taken.into()
+    }
+
+    /// Takes all that waits out of line, but for nodes that `stay`.
+    pub(crate) fn retain(&mut self, stay: impl Fn(&str) -> bool) {
+        for line in self.lines.iter_mut().filter(|line| !stay(&line.node)) {
+            line.waiting.clear();
         }
         self.lines.retain(|line| !line.is_empty());
-        taken
     }
 }
 
@@ -197,7 +205,9 @@ mod tests {
         let now = Instant::now();
         let mut turns = turns(2, &[("a", 3), ("b", 3)]);
         assert_eq!(sent(&mut turns, now), ["a", "b"]);
-        assert_eq!(turns.take_back(|node, item| node == "a" || *item == 1), [1, 2, 1]);
+        turns.retain(|node| node != "a");
+        assert_eq!(turns.take_back("b", |item| *item == 1), [1]);
+        assert_eq!(turns.take_back("c", |_| true), [0; 0]);
         turns.done("a", now, now);
         assert_eq!(sent(&mut turns, now), [""; 0], "b has its half");
         turns.done("b", now, now);
