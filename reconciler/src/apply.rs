@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
+use nm_shared::decide::STATUS_PACE;
 use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
 use nm_shared::observed::Observed;
@@ -106,9 +107,12 @@ pub(crate) async fn apply(
         context.own_nodes.remember(patched);
     }
     if let Some(status) = &decision.status {
+        let sent = Timestamp::now();
         let written = write_status(context, maintenance, status).await;
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
-        context.memories.update(&uid, |memory| memory.status_written = Some(now));
+        // From one request to the next, but an API server that is slow to answer has half of that to itself.
+        let answered = Timestamp::now().checked_sub(STATUS_PACE / 2).unwrap_or(sent);
+        context.memories.update(&uid, |memory| memory.status_written = Some(sent.max(answered)));
         tell(context, maintenance, status, now);
         context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);

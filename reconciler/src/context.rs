@@ -122,7 +122,7 @@ pub(crate) struct Memory {
     pub(crate) at_work: bool,
     /// Until when it is not looked at again, whatever happens.
     pub(crate) rest_until: Option<Instant>,
-    /// When the status was decided that was written last.
+    /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
     pub(crate) failures: u32,

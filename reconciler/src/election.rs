@@ -1,9 +1,9 @@
 //! Leading by turns: of all replicas the one that holds the lease works, the others stand by.
 //!
 //! kube-lease-manager takes a lease that is vacant and renews it. Everything that decides who may write is here: when to
-//! try ([`Candidate::vacancy`]), what a leader's work runs in (a runtime of its own, so that nothing of it outlives its
-//! term), and until when it may write ([`Fence`]). A term begins and ends with what the watch on the lease tells, and
-//! each has a name of its own: nothing that an earlier term left under way can pass for this one.
+//! try ([`Candidate::vacancy`]), where a leader works ([`Stage`]), and until when it may write ([`Fence`]). A term begins
+//! and ends with what the watch on the lease tells, and each has a name of its own: nothing that an earlier term left under
+//! way can pass for this one.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
 use nm_shared::leader_lease::{self, Tenure};
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::timeout;
@@ -28,6 +27,7 @@ use crate::flags::Flags;
 use crate::lease_watch::LeaseWatch;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::stage::Stage;
 use crate::stop::stopped;
 use crate::write_params::patch_params;
 
@@ -64,17 +64,6 @@ enum End {
     Lost(&'static str),
     /// There is no more to be done.
     Done(Result<(), JoinError>),
-}
-
-/// A leader's runtime. Dropped, it ends whatever runs on it and waits for nothing.
-struct Stage(Option<Runtime>);
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 impl Candidate {
@@ -192,18 +181,14 @@ impl Candidate {
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(ElectionError::Runtime)?;
-        // A client's connections live on the runtime that it is made on.
-        let client = {
-            let _on_it = runtime.enter();
-            let builder = ClientBuilder::try_from(self.config.clone()).map_err(ElectionError::Client)?;
-            builder.with_layer(&ApiRequests(self.metrics.clone())).with_layer(fence).build()
-        };
+        let stage = Stage::new().map_err(ElectionError::Runtime)?;
+        let builder = stage.make(|| ClientBuilder::try_from(self.config.clone()));
+        let builder = builder.map_err(ElectionError::Client)?;
+        let builder = builder.with_layer(&ApiRequests(self.metrics.clone())).with_layer(fence);
+        let client = stage.make(|| builder.build());
         info!(identity, "leading");
         self.metrics.leads(true);
-        let mut work = runtime.spawn(work(client));
-        let stage = Stage(Some(runtime));
+        let mut work = stage.perform(work(client));
         let end = tokio::select! {
             biased;
             () = fence.closed() => End::Lost("the lease was not renewed in time"),

@@ -23,7 +23,8 @@ use crate::surroundings;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "nm-reconciler", version)]
 pub(crate) struct Flags {
-    /// How many evictions may be under way at once in the whole cluster; one node has half of them at most
+    /// How many evictions may be under way at once in the whole cluster, not counting those whose answer takes over a second;
+    /// one node has half of them at most
     #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "32")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
 

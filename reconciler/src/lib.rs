@@ -37,6 +37,7 @@ mod readiness;
 mod reconcile;
 mod served_groups;
 mod server;
+mod stage;
 mod stop;
 mod surroundings;
 mod triggers;

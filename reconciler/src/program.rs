@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::client::ClientBuilder;
 use kube::config::Config;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info};
 
 use crate::api_requests::ApiRequests;
@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::probes;
 use crate::readiness::Readiness;
 use crate::server::{BindError, Server};
+use crate::stage::Stage;
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings;
 use crate::webhook::{self, WebhookError};
@@ -42,6 +43,8 @@ enum StartError {
     Webhook(#[from] WebhookError),
     #[error(transparent)]
     Election(#[from] ElectionError),
+    #[error("the work broke off: {0}")]
+    Work(#[from] JoinError),
 }
 
 /// Runs the program.
@@ -65,11 +68,11 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// One thread is enough for all that is answered here, and a leader's work has one of its own: what the program waits for
-/// is the network, and threads that wake each other cost more than they win.
+/// Two threads answer, however many processors a node has, and a leader's work has one of its own ([`Stage`]): what the
+/// program waits for is the network, and threads that wake each other cost more than they win.
 fn start(flags: &Flags) -> Result<(), StartError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(StartError::Runtime)?;
     let result = runtime.block_on(serve(flags));
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
@@ -103,9 +106,11 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     if flags.leader_elect {
         Candidate::new(&config, flags, &replica, &readiness, &metrics).run(stop.clone(), work).await?;
     } else {
-        let client = ClientBuilder::try_from(config).map_err(StartError::Client)?;
+        let stage = Stage::new().map_err(StartError::Runtime)?;
+        let builder = stage.make(|| ClientBuilder::try_from(config)).map_err(StartError::Client)?;
+        let client = stage.make(|| builder.with_layer(&ApiRequests(metrics.clone())).build());
         metrics.leads(true);
-        work(client.with_layer(&ApiRequests(metrics.clone())).build()).await;
+        stage.perform(work(client)).await?;
     }
     // Whoever is being answered has a moment still; a panic in there has been told.
     let _ = serving.await;

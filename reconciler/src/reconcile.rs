@@ -24,7 +24,7 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
-const BREATH: Duration = Duration::from_millis(100);
+const BREATH: Duration = Duration::from_millis(50);
 
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(
@@ -68,7 +68,7 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
         // Its guard may be among them, and whether that is Ready decides. Their list is a reason to look again.
         return Ok(None);
     }
-    let now = Timestamp::now();
+    let (now, decided) = (Timestamp::now(), Instant::now());
     let decision = decide(maintenance, &observed, now);
     // Before anything is awaited: whoever is looked at meanwhile is to know.
     let uid = maintenance.uid().unwrap_or_default();
@@ -85,7 +85,8 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     if let Some(rest) = context.conditions.rest().filter(|_| unpublished) {
         look_again = Some(look_again.map_or(rest, |wait| wait.min(rest)));
     }
-    Ok(look_again)
+    // Waits were counted from then, and writing takes its time.
+    Ok(look_again.map(|wait| wait.saturating_sub(decided.elapsed())))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]

@@ -3,7 +3,7 @@
 //! Not each node a little: the node that came first has its pods asked before the next one's, so that nodes get free one
 //! after another and not all at the end, and each of them has something to tell for a short time only. Three rules keep
 //! nodes from waiting for each other nevertheless. A node has at most half of the places. A request whose answer takes
-//! long gives its place up, though there is a bound for those too. And a node whose answers take long comes after all that
+//! long gives its place up, though there are bounds for those too, of one node and of all. And a node whose answers take long comes after all that
 //! are not known to be slow; among the slow, who has the least under way.
 
 use std::collections::VecDeque;
@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 /// An answer that takes longer than this is slow: a webhook that thinks, an API server that is overloaded.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
-/// With those whose answers take long, so many times the limit may be under way.
-const WITH_THE_SLOW: usize = 4;
+/// With those whose answers take long, so many times the limit may be under way,
+const WITH_THE_SLOW: usize = 8;
+
+/// and this many times its share for one node.
+const WITH_THE_SLOW_OF_A_NODE: usize = 2;
 
 /// A node may have this share of all that is under way: a half.
 const SHARE_OF_A_NODE: usize = 2;
@@ -41,6 +44,11 @@ struct Line<T> {
 impl<T> Line<T> {
     fn is_slow(&self, now: Instant) -> bool {
         self.was_slow || self.sent.iter().any(|sent| is_slow(*sent, now))
+    }
+
+    /// How many of its requests are not known to be slow.
+    fn quick(&self, now: Instant) -> usize {
+        self.sent.iter().filter(|sent| !is_slow(**sent, now)).count()
     }
 
     fn is_empty(&self) -> bool {
@@ -72,13 +80,15 @@ impl<T> Turns<T> {
 
     /// What is to be sent now, if anything may be: it counts as under way until it is [`Self::done`].
     pub(crate) fn next(&mut self, now: Instant) -> Option<(String, T)> {
-        let sent = || self.lines.iter().flat_map(|line| &line.sent);
-        let quick = sent().filter(|sent| !is_slow(**sent, now)).count();
-        if quick >= self.limit || sent().count() >= WITH_THE_SLOW * self.limit {
+        let quick: usize = self.lines.iter().map(|line| line.quick(now)).sum();
+        let sent: usize = self.lines.iter().map(|line| line.sent.len()).sum();
+        if quick >= self.limit || sent >= WITH_THE_SLOW * self.limit {
             return None;
         }
         let a_node = self.a_node;
-        let may_send = |line: &&mut Line<T>| !line.waiting.is_empty() && line.sent.len() < a_node;
+        let has_place =
+            |line: &Line<T>| line.quick(now) < a_node && line.sent.len() < WITH_THE_SLOW_OF_A_NODE * a_node;
+        let may_send = |line: &&mut Line<T>| !line.waiting.is_empty() && has_place(line);
         let rank = |line: &&mut Line<T>| if line.is_slow(now) { 1 + line.sent.len() } else { 0 };
         // Of equals the first is found.
         let line = self.lines.iter_mut().filter(may_send).min_by_key(rank)?;
@@ -166,12 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_long_for_an_answer_gives_the_place_up_but_not_its_nodes_share() {
+    fn who_waits_long_for_an_answer_gives_the_place_up_within_bounds() {
         let began = Instant::now();
         let mut turns = turns(4, &[("hung", 9), ("stuck", 9), ("quick", 2)]);
         assert_eq!(sent(&mut turns, began), ["hung", "hung", "stuck", "stuck"]);
         assert_eq!(sent(&mut turns, began + SLOW / 2), [""; 0]);
-        assert_eq!(sent(&mut turns, began + SLOW), ["quick", "quick"], "nothing was answered");
+        let late = began + SLOW;
+        assert_eq!(sent(&mut turns, late), ["quick", "quick", "hung", "stuck"], "nothing was answered");
+        assert_eq!(sent(&mut turns, late + SLOW), ["hung", "stuck"]);
+        assert_eq!(sent(&mut turns, late + 2 * SLOW), [""; 0], "twice a node's share");
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::turn::{Turn, turn};
 use crate::{drain_status, node, node_conditions, node_lease, node_patch, ownership, pod, pod_state};
 
-/// Two status writes of one object are at least this far apart.
-const STATUS_PACE: Duration = Duration::from_millis(500);
+/// Two status writes of one object are sent at least this far apart.
+pub const STATUS_PACE: Duration = Duration::from_millis(500);
 
 /// What others do wakes those who wait for them; should that be missed, they look again this much later.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);

@@ -54,7 +54,7 @@ pub struct Observed {
     pub rivals: Vec<Arc<NodeMaintenance>>,
     /// The maintenances that began with this one, if the first eviction should wait for them.
     pub gathering: Gathering,
-    /// When the status was decided that this process wrote last.
+    /// When this process last wrote the status.
     pub status_written: Option<Timestamp>,
 }
 

@@ -18,8 +18,10 @@ use serde_json::json;
 use crate::answers::nothing_is_left;
 use crate::{once, only_sandbox, start};
 
-/// Two writes of one status are this far apart.
+/// Two writes of one status are sent this far apart,
 const PACE: SignedDuration = SignedDuration::from_millis(500);
+/// and what took longer on its way may be followed this much sooner.
+const ON_THE_WAY: SignedDuration = SignedDuration::from_millis(50);
 
 fn is_status_write(entry: &Entry, name: &str) -> bool {
     entry.user_agent.starts_with("nm-reconciler/")
@@ -117,7 +119,7 @@ async fn a_drain_with_many_ends_writes_its_status_at_most_twice_a_second() {
     assert!(writes.len() == seen.len() && seen.len() > 4, "{} writes, {} statuses", writes.len(), seen.len());
     for (times, told) in writes.windows(2).zip(seen.windows(2)) {
         let pause = times[1].at.duration_since(times[0].at);
-        assert!(pause >= PACE, "{pause} between {told:#?}");
+        assert!(pause >= PACE - ON_THE_WAY, "{pause} between {told:#?}");
     }
     let last = seen.last().unwrap();
     assert_eq!((last.pod_counts.gone, last.drain_progress), (40, 100), "the last word is written");
