@@ -24,7 +24,7 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
-const BREATH: Duration = Duration::from_millis(50);
+const BREATH: Duration = Duration::from_millis(100);
 
 /// Does what the maintenance needs now. It never waits for a pod.
 pub(crate) async fn reconcile(

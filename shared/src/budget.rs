@@ -79,8 +79,8 @@ pub enum Opinion {
 #[derive(Debug, Clone)]
 struct Budget {
     object: Arc<PodDisruptionBudget>,
-    /// None where it selects nothing, as `selector: null` does.
-    selector: Option<Selector>,
+    /// None where it selects nothing, as `selector: null` does. Shared, for a decision begins with a copy of all budgets.
+    selector: Option<Arc<Selector>>,
     /// Disruptions that it allows and that nobody has asked for yet.
     allowed: i32,
     /// What the API server said last, if the budget has not been seen to change since: it knows better.
@@ -90,7 +90,8 @@ struct Budget {
 /// The budgets of some namespaces, and what is left of them while a decision is made.
 #[derive(Debug, Clone, Default)]
 pub struct Budgets {
-    budgets: Vec<Budget>,
+    /// By namespace: a pod has nothing to do with those of others.
+    budgets: HashMap<String, Vec<Budget>>,
 }
 
 impl Budgets {
@@ -100,32 +101,34 @@ impl Budgets {
         for (guard, charge) in charges {
             spent.entry(&guard.key).or_default().push((&guard.version, charge));
         }
-        let budgets = budgets.into_iter().map(|object| {
+        let mut known: HashMap<String, Vec<Budget>> = HashMap::new();
+        for object in budgets {
             let selector = object.spec.as_ref().and_then(|spec| spec.selector.clone());
-            let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-            let charges = spent.get(&key(&object)).into_iter().flatten().copied();
+            let selector = selector.and_then(|selector| Selector::try_from(selector).ok()).map(Arc::new);
+            let key = key(&object);
+            let charges = spent.get(&key).into_iter().flatten().copied();
             let (allowed, answer) = take_off(allowed_by(&object), resource_version(&object), charges);
-            Budget { object, selector, allowed, answer }
-        });
-        Self { budgets: budgets.collect() }
+            known.entry(key.namespace).or_default().push(Budget { object, selector, allowed, answer });
+        }
+        Self { budgets: known }
     }
 
     /// The budgets that guard `pod`.
     pub fn guarding(&self, pod: &Pod) -> Vec<BudgetVersion> {
-        self.budgets.iter().filter(|budget| budget.guards(pod)).map(Budget::version).collect()
+        self.of(pod).map(Budget::version).collect()
     }
 
     /// What the budgets that guard `pod` would say, sorted by name.
     pub fn sentences(&self, pod: &Pod) -> Vec<String> {
-        let mut sentences: Vec<String> =
-            self.budgets.iter().filter(|budget| budget.guards(pod)).map(Budget::refusal).collect();
+        let mut sentences: Vec<String> = self.of(pod).map(Budget::refusal).collect();
         sentences.sort();
         sentences
     }
 
     /// How many disruptions the budget allows at once when all pods that it expects are healthy.
     pub fn at_most(&self, budget: &BudgetKey) -> usize {
-        let found = self.budgets.iter().find(|known| key(&known.object) == *budget).map(Budget::status);
+        let mut near = self.budgets.get(&budget.namespace).into_iter().flatten();
+        let found = near.find(|known| key(&known.object) == *budget).map(Budget::status);
         let spare = found.map_or(0, |status| status.expected_pods - status.desired_healthy);
         usize::try_from(spare).unwrap_or(0)
     }
@@ -134,7 +137,8 @@ impl Budgets {
     ///
     /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.
     pub fn charge(&mut self, pod: &Pod) -> Opinion {
-        let mut guards = self.budgets.iter_mut().filter(|budget| budget.guards(pod));
+        let near = self.budgets.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        let mut guards = near.filter(|budget| budget.guards(pod));
         let (Some(budget), None) = (guards.next(), guards.next()) else { return Opinion::Free };
         if budget.lets_pass(pod) {
             return Opinion::Free;
@@ -145,16 +149,21 @@ impl Budgets {
         budget.allowed -= 1;
         Opinion::Allowed(Allowance { guard: budget.version(), allowed: allowed_by(&budget.object) })
     }
+
+    fn of(&self, pod: &Pod) -> impl Iterator<Item = &Budget> {
+        let near = self.budgets.get(pod::names(pod).namespace).into_iter().flatten();
+        near.filter(|budget| budget.guards(pod))
+    }
 }
 
 impl Budget {
+    /// Whether it guards a pod of its namespace.
     fn guards(&self, pod: &Pod) -> bool {
-        let matches = |selector: &Selector| match &pod.metadata.labels {
+        let matches = |selector: &Arc<Selector>| match &pod.metadata.labels {
             Some(labels) => selector.matches(labels),
             None => selector.matches(&BTreeMap::new()),
         };
-        self.object.metadata.namespace == pod.metadata.namespace
-            && self.selector.as_ref().is_some_and(matches)
+        self.selector.as_ref().is_some_and(matches)
     }
 
     fn version(&self) -> BudgetVersion {
