@@ -3,14 +3,16 @@
 //! nm-reconciler serves all of them, so who removes it or looks for what it left behind must know of all. Other commands
 //! are about our own group.
 
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use kube::core::Status;
+use kube::{Resource, ResourceExt};
 use nm_shared::names::GROUP;
 use nm_shared::{Group, Grouped, NodeMaintenance};
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::objects;
 
 /// All maintenances, whichever group they are of; none of a group that is not served.
 ///
@@ -23,6 +25,35 @@ pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Erro
         if is_served { of_group(cluster, group).await } else { Ok(Vec::new()) }
     });
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
+}
+
+/// The older groups that the cluster serves.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn older(cluster: &Cluster) -> Result<Vec<Group>, Error> {
+    let mut served = Vec::new();
+    for group in Group::ALL.into_iter().filter(|group| group.name() != GROUP) {
+        if is_served(cluster, group).await? {
+            served.push(group);
+        }
+    }
+    Ok(served)
+}
+
+/// The maintenances of a group as the server sends them, with fields that this program does not know; nothing where an
+/// older group is not served, which is as it should be.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses, or does not know our own group.
+pub(crate) async fn raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
+    if group.name() != GROUP && !is_served(cluster, group).await? {
+        return Ok(None);
+    }
+    let (version, kind) = (Grouped::api_version(&group), Grouped::kind(&group));
+    objects::list(cluster, (&version, &kind), None, &ListParams::default()).await.map(Some)
 }
 
 /// Asks for the end of a maintenance, unless it is another one by now.
@@ -47,7 +78,7 @@ pub(crate) async fn end(cluster: &Cluster, object: &Grouped) -> Result<(), Error
 async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
     let (client, version) = (cluster.client(), format!("{}/{}", group.name(), group.version()));
     let asked = format!("get /apis/{version}");
-    let plural = <NodeMaintenance as kube::Resource>::plural(&());
+    let plural = NodeMaintenance::plural(&());
     match cluster.ask(&asked, async || client.list_api_group_resources(&version).await).await {
         Ok(found) => Ok(found.resources.iter().any(|resource| resource.name == plural)),
         Err(Error::NotInstalled { .. }) => Ok(false),
@@ -110,5 +141,16 @@ mod tests {
                 "GET /apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances",
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn of_the_older_groups_only_a_refusal_is_a_failure() {
+        let (cluster, _) = cluster(|_, path| match path {
+            _ if path.starts_with("/apis/nodemaintenance.kubevirt.io/") => failure(403, "Forbidden", ""),
+            _ => failure(404, "NotFound", ""),
+        });
+        assert_eq!(raw(&cluster, Group::Kubevirt).await.unwrap(), None);
+        assert!(raw(&cluster, Group::NodeMaintenanceKubevirt).await.is_err());
+        assert!(matches!(raw(&cluster, Group::Medik8s).await, Err(Error::NotInstalled { .. })));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Valu
 /// When the server cannot be asked or refuses.
 pub(crate) async fn list(
     cluster: &Cluster,
-    kind: Kind,
+    kind: (&str, &str),
     namespace: Option<&str>,
     selector: &ListParams,
 ) -> Result<Vec<Value>, Error> {

@@ -156,6 +156,26 @@ fn unpacked(path: &Path) -> BTreeMap<String, String> {
     archive.entries().unwrap().map(file).collect()
 }
 
+/// All that a report has where everything may be read, one of the older groups is served and one reconciler runs that was
+/// never started again.
+const GATHERED: [&str; 15] = [
+    "MANIFEST.txt",
+    "customresourcedefinitions.json",
+    "deployments.json",
+    "events.json",
+    "leases-medik8s-leases.json",
+    "leases-node-maintenance.json",
+    "logs/nm-reconciler-0.log",
+    "nodemaintenances.json",
+    "nodemaintenances.kubevirt.io.json",
+    "nodes.json",
+    "poddisruptionbudgets.json",
+    "pods.json",
+    "reconciler-pods.json",
+    "validatingwebhookconfigurations.json",
+    "versions.json",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_has_what_is_needed_and_no_secret() {
     let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
@@ -190,12 +210,19 @@ async fn a_report_has_what_is_needed_and_no_secret() {
         serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "hunter2"}}));
     secrets.create(&PostParams::default(), &secret.unwrap()).await.unwrap();
     let _ = plugin(&cluster, &["start", &node, "--reason", "disk"]).await.ok();
+    let (group, other) = (Group::Kubevirt, cluster.nodes().await[1].clone());
+    older_groups::install(&cluster.client, group).await;
+    start_of(&cluster, group, "older", &other).await;
+    let on_other = json!({"metadata": {"name": "till"}, "spec": {"nodeName": other, "containers": [{"name": "main",
+        "image": "till:1"}]}});
+    pods.create(&PostParams::default(), &serde_json::from_value(on_other).unwrap()).await.unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.tar.gz");
     let gathered = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await.ok();
     assert_eq!(gathered.stdout, format!("{}\n", path.display()));
     let files = unpacked(&path);
+    assert_eq!(files.keys().collect::<Vec<_>>(), GATHERED);
     for (name, text) in &files {
         assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"), "{name}: {text}");
         assert!(!text.contains("managedFields"), "{name}");
@@ -204,7 +231,16 @@ async fn a_report_has_what_is_needed_and_no_secret() {
         serde_json::from_str::<Value>(&files[name]).unwrap()["items"].as_array().unwrap().clone()
     };
     assert_eq!(list("nodemaintenances.json")[0]["spec"]["reason"], "disk");
+    let older = &list("nodemaintenances.kubevirt.io.json")[0];
+    assert_eq!(
+        (&older["apiVersion"], &older["metadata"]["name"]),
+        (&json!("kubevirt.io/v1alpha1"), &json!("older"))
+    );
     assert_eq!(list("nodes.json").len(), 2);
+    assert!(
+        list("pods.json").iter().any(|pod| pod["metadata"]["name"] == "till"),
+        "its node is in maintenance"
+    );
     let pod = list("pods.json").into_iter().find(|pod| pod["metadata"]["name"] == "cart").unwrap();
     assert_eq!(
         pod["spec"]["containers"],

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use kube::api::{ListParams, LogParams};
+use nm_shared::Group;
 use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::objects::{self, Kind};
 use crate::output::Output;
 use crate::text::Line;
 use crate::versions::{OWN, Versions};
-use crate::{format, manifests, progress, scrub};
+use crate::{every_group, format, manifests, progress, scrub};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -154,8 +155,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     }
     report.file(VERSIONS, &json!(versions));
     let everywhere = |kind: Kind| list(cluster, kind, None);
-    let maintenances = everywhere((MAINTENANCE, "NodeMaintenance")).await;
-    let maintenances = report.keep("nodemaintenances.json", maintenances, scrub::plain);
+    let maintenances = maintenances(&mut report, cluster).await;
     let nodes = report.keep("nodes.json", everywhere(("v1", "Node")).await, scrub::node);
     let known = maintenances.is_some() || nodes.is_some();
     let nodes = in_maintenance(&maintenances.unwrap_or_default(), &nodes.unwrap_or_default());
@@ -195,7 +195,20 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     Ok(report)
 }
 
-const MAINTENANCE: &str = "nodemaintenance.medik8s.io/v1beta1";
+/// Keeps the maintenances, each group's in a file of its own, so that one that may not be read hides no other; nothing if
+/// none could be read.
+async fn maintenances(report: &mut Report, cluster: &Cluster) -> Option<Vec<Value>> {
+    let mut kept = None;
+    for group in Group::ALL {
+        let older = if group == Group::default() { "" } else { &format!(".{}", group.name()) };
+        let Some(found) = every_group::raw(cluster, group).await.transpose() else { continue };
+        let found = report.keep(&format!("nodemaintenances{older}.json"), found, scrub::plain);
+        if let Some(found) = found {
+            kept.get_or_insert_with(Vec::new).extend(found);
+        }
+    }
+    kept
+}
 
 async fn list(cluster: &Cluster, kind: Kind, namespace: Option<&str>) -> Result<Vec<Value>, Error> {
     objects::list(cluster, kind, namespace, &ListParams::default()).await
