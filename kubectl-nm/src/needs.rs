@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nm_shared::Group;
 use nm_shared::names::GROUP;
 
 use crate::manifests::{self, Settings};
@@ -19,7 +20,37 @@ const PODS: Need = ("list", "", "pods");
 const DEPLOYMENTS: Need = ("list", "apps", "deployments");
 const BUDGETS: Need = ("list", "policy", "poddisruptionbudgets");
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
-const DEFINITION: Need = ("get", "apiextensions.k8s.io", "customresourcedefinitions");
+const DEFINITIONS: &str = "customresourcedefinitions";
+const DEFINITION: Need = ("get", "apiextensions.k8s.io", DEFINITIONS);
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// To see when a definition is established, or gone.
+const FOLLOW_DEFINITIONS: [Need; 2] =
+    [("list", "apiextensions.k8s.io", DEFINITIONS), ("watch", "apiextensions.k8s.io", DEFINITIONS)];
+
+/// What `install` needs beside the rights on what it installs: to see whether it is ready, and to ask the webhook. The
+/// API server lets nobody grant what they may not do themselves, unless they may do that.
+const INSTALL: &[Need] = &[
+    DEPLOYMENTS,
+    PODS,
+    CREATE,
+    ("escalate", RBAC, "clusterroles"),
+    ("escalate", RBAC, "roles"),
+    ("bind", RBAC, "clusterroles"),
+    ("bind", RBAC, "roles"),
+];
+
+/// What `uninstall` needs beside them: to end maintenances, to see when namespaces are gone, and to remove what
+/// nm-reconciler has made where its namespace stays.
+const UNINSTALL: &[Need] = &[
+    LIST,
+    DELETE,
+    DEPLOYMENTS,
+    ("list", "", "namespaces"),
+    ("watch", "", "namespaces"),
+    ("delete", "coordination.k8s.io", "leases"),
+    ("delete", "", "secrets"),
+];
 
 /// What each command needs, and with a flag where that needs more.
 const NEEDS: &[(&str, &[Need])] = &[
@@ -76,8 +107,12 @@ const NEEDS: &[(&str, &[Need])] = &[
     ("version", &[DEPLOYMENTS]),
 ];
 
-/// What each command needs, those that change the installation as well.
-pub(crate) fn needs() -> Vec<(&'static str, Vec<Right>)> {
+/// The commands that are about the maintenances of all groups, and what they do with them.
+const OF_ALL_GROUPS: &[(&str, &[&str])] =
+    &[("doctor", &["list"]), ("gather", &["list"]), ("uninstall", &["list", "delete"])];
+
+/// What each command needs, those that change the installation as well, where these older groups are served.
+pub(crate) fn needs(older: &[Group]) -> Vec<(&'static str, Vec<Right>)> {
     let right = |(verb, group, resource): &Need| Right {
         verb,
         group: (*group).to_owned(),
@@ -90,9 +125,15 @@ pub(crate) fn needs() -> Vec<(&'static str, Vec<Right>)> {
         let each = objects.iter().flat_map(|object| verbs.iter().map(|verb| objects::right(verb, object)));
         each.collect::<BTreeSet<_>>().into_iter().collect()
     };
-    needs.push(("install", [on_all(&["get", "create", "patch"]), vec![right(&DEPLOYMENTS)]].concat()));
-    let of = |wanted: &[Need]| wanted.iter().map(right).collect::<Vec<_>>();
-    needs.push(("uninstall", [on_all(&["get", "delete"]), of(&[LIST, DELETE, DEPLOYMENTS])].concat()));
+    let of = |wanted: &[Need]| wanted.iter().chain(&FOLLOW_DEFINITIONS).map(right).collect::<Vec<_>>();
+    needs.push(("install", [on_all(&["get", "create", "patch"]), of(INSTALL)].concat()));
+    needs.push(("uninstall", [on_all(&["get", "delete"]), of(UNINSTALL)].concat()));
+    for (command, rights) in &mut needs {
+        let verbs = OF_ALL_GROUPS.iter().filter(|(of, _)| of == command).flat_map(|(_, verbs)| *verbs);
+        for verb in verbs {
+            rights.extend(older.iter().map(|group| right(&(*verb, group.name(), LIST.2))));
+        }
+    }
     needs
 }
 
@@ -106,7 +147,7 @@ mod tests {
     #[test]
     fn every_command_that_asks_a_cluster_has_its_rights_told() {
         let known: Vec<&str> =
-            needs().into_iter().filter_map(|(command, _)| command.split(' ').next()).collect();
+            needs(&[]).into_iter().filter_map(|(command, _)| command.split(' ').next()).collect();
         for command in crate::cli::Cli::command().get_subcommands() {
             let asks = !["completion", "man"].contains(&command.get_name());
             assert_eq!(known.contains(&command.get_name()), asks, "{}", command.get_name());
@@ -114,12 +155,29 @@ mod tests {
     }
 
     #[test]
+    fn an_older_group_adds_the_rights_of_who_ends_or_looks_at_its_maintenances() {
+        let added: Vec<(&str, &str)> = needs(&[Group::Kubevirt])
+            .iter()
+            .flat_map(|(command, rights)| rights.iter().map(|right| (*command, right)))
+            .filter(|(_, right)| right.object() == "nodemaintenances.kubevirt.io")
+            .map(|(command, right)| (command, right.verb))
+            .collect();
+        let looked_at = [("doctor", "list"), ("gather", "list")];
+        assert_eq!(added, [&looked_at[..], &[("uninstall", "list"), ("uninstall", "delete")]].concat());
+    }
+
+    #[test]
     fn installing_needs_rights_on_all_that_is_installed() {
-        let needs = needs();
+        let needs = needs(&[]);
         assert!(needs.iter().all(|(_, rights)| !rights.is_empty()));
         let (_, install) = needs.iter().find(|(command, _)| *command == "install").unwrap();
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
         assert!(install.contains(&objects::right("create", &deployment)));
         assert!(!install.contains(&objects::right("delete", &deployment)));
+        // No sandbox keeps anybody from granting what they may not do, so no other test would miss these.
+        for kind in ["ClusterRole", "Role"] {
+            let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind});
+            assert!(["escalate", "bind"].iter().all(|verb| install.contains(&objects::right(verb, &role))));
+        }
     }
 }

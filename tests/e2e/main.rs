@@ -8,6 +8,7 @@
 mod answers;
 mod answers_played;
 mod budgets;
+mod callers_rights;
 mod comes_back;
 mod completion;
 mod dashboard;
