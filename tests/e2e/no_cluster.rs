@@ -54,5 +54,35 @@ async fn a_server_that_says_nothing_is_given_up_soon_by_every_command() {
         assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
         let said = format!("Unable to connect to the server https://{address}: it does not answer\nhint: ");
         assert!(failed.stderr.contains(&said), "{args:?}: {failed:?}");
+        // Whoever waits for it is told before what for.
+        let first = failed.stderr.lines().next().unwrap();
+        let is_told = first.contains(&format!(" https://{address}")) && first.ends_with(" ...");
+        assert!(is_told, "{args:?}: {failed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_kubeconfig_it_is_said_where_one_was_looked_for_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("kubeconfig");
+    let said = format!(
+        "error: no cluster to talk to: there is no kubeconfig at {}\nhint: name an existing kubeconfig with --kubeconfig \
+         FILE or KUBECONFIG, or the server with --server\n",
+        nowhere.display()
+    );
+    for args in [
+        &["start", "n1"][..],
+        &["stop", "n1"],
+        &["status"],
+        &["plan", "n1"],
+        &["explain", "n1"],
+        &["watch"],
+        &["install"],
+        &["uninstall", "-y"],
+        &["doctor"],
+        &["gather"],
+        &["version"],
+    ] {
+        plugin_of(&nowhere, args).await.expect(1, "", &said);
     }
 }

@@ -24,7 +24,7 @@ use crate::report::Report;
 use crate::text::{Line, Style};
 use crate::vigil::{Vigil, Voice};
 use crate::wait::Goal;
-use crate::{duration, node_name};
+use crate::{duration, node_name, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -146,7 +146,8 @@ impl DashboardFlags {
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
     // to be asked for the credentials is asked now, while there are lines to ask it on.
-    let existing = existing(&args, cluster).await;
+    let asking = || format!("asking {} for maintenances", cluster.server());
+    let existing = progress::during(out, asking, existing(&args, cluster)).await;
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
     match args.output {
