@@ -14,7 +14,7 @@ use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
 use crate::server::Address;
-use crate::surroundings;
+use crate::surroundings::{Surroundings, USUAL_NAMESPACE};
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
 ///
@@ -46,7 +46,7 @@ pub(crate) struct Flags {
     #[arg(
         long, env = "NM_LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value_t = surroundings::in_pod(),
+        default_value_t = false, hide_default_value = true,
     )]
     pub(crate) leader_elect: bool,
 
@@ -60,23 +60,29 @@ pub(crate) struct Flags {
     /// The namespace of what belongs to this program. By default the pod's own; outside of a pod, node-maintenance
     #[arg(
         long, env = "NM_NAMESPACE", value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
-        default_value_t = surroundings::namespace(),
+        default_value = USUAL_NAMESPACE, hide_default_value = true,
     )]
     pub(crate) namespace: String,
 
     /// Where /livez, /readyz, /healthz and /metrics are served, over plain HTTP; an empty address serves them nowhere.
     /// 0.0.0.0:8080 in a pod, nowhere outside
     #[arg(
-        long, env = "NM_METRICS_ADDR", value_name = "IP:PORT", default_value_t = on_port(8080),
-        hide_default_value = true,
+        long,
+        env = "NM_METRICS_ADDR",
+        value_name = "IP:PORT",
+        default_value = "",
+        hide_default_value = true
     )]
     pub(crate) metrics_addr: Address,
 
     /// Where the validating webhook is served, over TLS; an empty address serves it nowhere. 0.0.0.0:9443 in a pod,
     /// nowhere outside
     #[arg(
-        long, env = "NM_WEBHOOK_ADDR", value_name = "IP:PORT", default_value_t = on_port(9443),
-        hide_default_value = true,
+        long,
+        env = "NM_WEBHOOK_ADDR",
+        value_name = "IP:PORT",
+        default_value = "",
+        hide_default_value = true
     )]
     pub(crate) webhook_addr: Address,
 
@@ -114,13 +120,15 @@ const PREFIX: &str = "NM_";
 const OF_SERVICES: &str = "NM_RECONCILER_";
 
 impl Flags {
-    /// Reads the command line and the environment, whose variables have these names.
+    /// Reads the command line and the environment, whose variables have these names. What they leave open is as it has
+    /// to be in these surroundings.
     ///
     /// # Errors
     /// A message for a person, about what is wrong, unknown or contradicts itself; or the help that was asked for.
     pub(crate) fn read(
         args: impl IntoIterator<Item = OsString>,
         variables: impl IntoIterator<Item = OsString>,
+        surroundings: Surroundings,
     ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(args)?;
@@ -131,10 +139,13 @@ impl Flags {
             );
             return Err(command.error(ErrorKind::UnknownArgument, why));
         }
-        let flags = Self::from_arg_matches(&matches)?;
-        let given = |id| {
+        let mut flags = Self::from_arg_matches(&matches)?;
+        let given = |id: &str| {
             matches!(matches.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
         };
+        if let Surroundings::Pod { namespace } = surroundings {
+            flags.complete_in_pod(namespace, given);
+        }
         if !flags.leader_elect && given("lease_duration") {
             let why = "--lease-duration says for how long a replica leads, but --leader-elect is off and none does: \
                        give --leader-elect as well, or leave --lease-duration out";
@@ -158,6 +169,21 @@ impl Flags {
         }
         Ok(flags)
     }
+
+    /// Fills in what is not given as it is in a pod: one of several, on whose every address nobody else listens.
+    fn complete_in_pod(&mut self, namespace: String, given: impl Fn(&str) -> bool) {
+        let on_port = |port: u16| Address(Some((Ipv4Addr::UNSPECIFIED, port).into()));
+        self.leader_elect |= !given("leader_elect");
+        if !given("namespace") {
+            self.namespace = namespace;
+        }
+        if !given("metrics_addr") {
+            self.metrics_addr = on_port(8080);
+        }
+        if !given("webhook_addr") {
+            self.webhook_addr = on_port(9443);
+        }
+    }
 }
 
 /// Whether a variable looks like a setting and is none: a misspelt limit must not be no limit.
@@ -166,11 +192,6 @@ fn is_unknown(command: &Command, variable: &OsStr) -> bool {
     name.starts_with(PREFIX)
         && !name.starts_with(OF_SERVICES)
         && !command.get_arguments().any(|argument| argument.get_env() == Some(variable))
-}
-
-/// On every address of a pod; nowhere outside, where others may listen.
-fn on_port(port: u16) -> Address {
-    Address(surroundings::in_pod().then(|| (Ipv4Addr::UNSPECIFIED, port).into()))
 }
 
 fn parse_pod(text: &str) -> Result<PodReference, String> {
@@ -202,95 +223,5 @@ impl LogFormat {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent_and_has_defaults() {
-        Flags::command().debug_assert();
-        let flags = Flags::parse_from(["nm-reconciler"]);
-        assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (32, LogFormat::Json));
-        assert_eq!(flags.log_level, LevelFilter::INFO);
-        assert_eq!((flags.leader_elect, flags.lease_duration), (surroundings::in_pod(), 15));
-        assert!(!flags.node_conditions);
-        assert!(Flags::parse_from(["nm-reconciler", "--node-conditions"]).node_conditions);
-    }
-
-    #[test]
-    fn leader_election_is_switched_on_and_off() {
-        for (flag, expected) in
-            [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
-        {
-            assert_eq!(Flags::parse_from(["nm-reconciler", flag]).leader_elect, expected, "{flag}");
-        }
-    }
-
-    #[test]
-    fn what_contradicts_itself_is_refused_by_naming_both_and_a_remedy() {
-        let read =
-            |flags: &str| Flags::read(flags.split(' ').map(OsString::from), []).map_err(|e| e.to_string());
-        let error = read("nm-reconciler --leader-elect=false --lease-duration 15").unwrap_err();
-        for part in ["--lease-duration", "--leader-elect is off", "leave --lease-duration out"] {
-            assert!(error.contains(part), "{part} in {error}");
-        }
-        assert!(read("nm-reconciler --leader-elect --lease-duration 15").is_ok());
-        let same = "nm-reconciler --metrics-addr 127.0.0.1:8080 --webhook-addr 0.0.0.0:8080";
-        assert!(read(same).unwrap_err().contains("--metrics-addr and --webhook-addr are the same"));
-        let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-dir /certs";
-        assert!(read(nowhere).unwrap_err().contains("leave --webhook-cert-dir out"));
-        let nowhere = "nm-reconciler --webhook-addr= --webhook-cert-lifetime 60";
-        assert!(read(nowhere).unwrap_err().contains("leave --webhook-cert-lifetime out"));
-        assert!(read("nm-reconciler --leader-elect=false").is_ok());
-    }
-
-    #[test]
-    fn every_flag_has_a_variable_and_one_that_is_misspelt_is_refused() {
-        let command = Flags::command();
-        let flags: Vec<_> = command.get_arguments().filter(|flag| flag.get_long().is_some()).collect();
-        assert!(flags.len() >= 13, "{flags:?}");
-        for flag in &flags {
-            let long = flag.get_long().unwrap();
-            let variable = format!("NM_{}", long.replace('-', "_").to_uppercase());
-            assert_eq!(flag.get_env(), Some(OsStr::new(&variable)), "{long}");
-        }
-        let read = |variable: &str| {
-            let read = Flags::read([OsString::from("nm-reconciler")], [OsString::from(variable)]);
-            read.map_err(|error| (error.kind(), error.to_string()))
-        };
-        for fine in ["NM_MAX_UNAVAILABLE", "NM_RECONCILER_WEBHOOK_PORT_443_TCP", "PATH", "XNM_NODES"] {
-            assert!(read(fine).is_ok(), "{fine}");
-        }
-        for bad in ["NM_MAX_UNAVAILBLE", "NM_", "NM_MAX_UNAVAILABLE_", "NM_max_unavailable"] {
-            let (kind, message) = read(bad).unwrap_err();
-            assert_eq!(kind, ErrorKind::UnknownArgument);
-            assert!(message.contains(&format!("the environment has {bad}, but")), "{message}");
-        }
-    }
-
-    #[test]
-    fn certificates_are_the_programs_own_or_somebody_elses() {
-        let given = |flags: &[&str]| Flags::try_parse_from([&["nm-reconciler"], flags].concat());
-        let own = given(&[]).unwrap();
-        assert_eq!((own.webhook_cert_dir, own.webhook_cert_lifetime), (None, 90 * 24 * 3600));
-        assert!(given(&["--webhook-cert-dir", "/certs"]).is_ok());
-        assert!(given(&["--webhook-cert-dir", "/certs", "--webhook-cert-lifetime", "60"]).is_err());
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        for bad in [
-            ["--max-concurrent-evictions", "0"],
-            ["--log-format", "xml"],
-            ["--log-level", "loud"],
-            ["--own-pod", "a/b/c"],
-            ["--max-unavailable", "0"],
-            ["--namespace", ""],
-            ["--lease-duration", "2"],
-            ["--metrics-addr", ":8080"],
-            ["--webhook-addr", "9443"],
-            ["--webhook-cert-lifetime", "9"],
-        ] {
-            assert!(Flags::try_parse_from(["nm-reconciler"].into_iter().chain(bad)).is_err(), "{bad:?}");
-        }
-    }
-}
+#[path = "flags_tests.rs"]
+mod tests;

@@ -72,13 +72,14 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::surroundings::Surroundings;
 
     #[test]
     fn the_configuration_is_one_line_with_every_flag_as_a_plain_field() {
         let path = std::env::temp_dir().join(format!("nm-logging-{}", std::process::id()));
         let lines = json(File::create(&path).unwrap());
         let args = ["nm-reconciler", "--max-unavailable", "10%", "--own-pod", "a/b", "--metrics-addr="];
-        let flags = Flags::read(args.map(OsString::from), []).unwrap();
+        let flags = Flags::read(args.map(OsString::from), [], Surroundings::Outside).unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             tell_configuration(&flags, "here-1");
         });

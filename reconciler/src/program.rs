@@ -23,7 +23,7 @@ use crate::readiness::Readiness;
 use crate::server::{BindError, Server};
 use crate::stage::Stage;
 use crate::stop::{give_up, stop_signal, stopped};
-use crate::surroundings;
+use crate::surroundings::{self, Surroundings};
 use crate::webhook::{self, WebhookError};
 
 /// Why the program cannot run.
@@ -50,7 +50,7 @@ enum StartError {
 /// Runs the program.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variables = std::env::vars_os().map(|(name, _)| name);
-    let flags = match Flags::read(args, variables) {
+    let flags = match Flags::read(args, variables, Surroundings::here()) {
         Ok(flags) => flags,
         Err(message) => {
             // Help and version go to stdout and are no failure.
