@@ -32,16 +32,23 @@ impl Reconciler {
 
     /// The same with these flags and no others, so that it logs as it does where it is installed.
     pub fn as_shipped(cluster: &Cluster, flags: &[&str]) -> Self {
-        Self::spawn(cluster, &program("nm-reconciler"), flags)
+        Self::spawn(cluster, unconfigured(&program("nm-reconciler")), flags)
+    }
+
+    /// The same without flags, told by its environment what to do.
+    pub fn told_by(cluster: &Cluster, variables: &[(&str, &str)]) -> Self {
+        let mut command = unconfigured(&program("nm-reconciler"));
+        command.envs(variables.iter().copied());
+        Self::spawn(cluster, command, &[])
     }
 
     /// Starts another build of it, without any flags.
     pub fn of(cluster: &Cluster, program: &Path) -> Self {
-        Self::spawn(cluster, program, &[])
+        Self::spawn(cluster, unconfigured(program), &[])
     }
 
-    fn spawn(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
-        let mut child = Command::from(unconfigured(program))
+    fn spawn(cluster: &Cluster, command: std::process::Command, flags: &[&str]) -> Self {
+        let mut child = Command::from(command)
             .args(flags)
             .env("KUBECONFIG", cluster.reconciler_kubeconfig())
             .stdin(Stdio::null())
