@@ -37,6 +37,7 @@ mod manifests;
 mod manifests_applied;
 mod manifests_deployment;
 mod manifests_typed;
+mod manifests_wiring;
 mod no_cluster;
 mod node_deleted;
 mod object;
