@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Namespace, PodSpec, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
+use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 use nm_tests::manifests::{all_of, read, service_account, the_one};
 use nm_tests::programs::program;
 use nm_tests::reconciler::unconfigured;
@@ -48,7 +48,7 @@ fn namespace(name: &str) -> Namespace {
 #[test]
 fn it_can_start_on_a_node_that_it_has_drained_but_would_rather_not() {
     let tolerated = pod().tolerations.unwrap();
-    for taint in [UNSCHEDULABLE_TAINT, DRAIN_TAINT] {
+    for taint in [UNSCHEDULABLE_TAINT, DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT] {
         let found = tolerated.iter().find(|toleration| toleration.key.as_deref() == Some(taint)).unwrap();
         assert_eq!(
             (found.operator.as_deref(), found.effect.as_deref()),
@@ -68,10 +68,11 @@ fn it_can_start_on_a_node_that_it_has_drained_but_would_rather_not() {
         (EXCLUDE_LABEL, "DoesNotExist")
     );
     let spread = pod().topology_spread_constraints.unwrap();
-    assert!(
-        spread.iter().all(|constraint| constraint.when_unsatisfiable == "ScheduleAnyway"),
-        "one node is enough"
-    );
+    let spread: Vec<(&str, &str)> = spread
+        .iter()
+        .map(|constraint| (constraint.topology_key.as_str(), constraint.when_unsatisfiable.as_str()))
+        .collect();
+    assert_eq!(spread, [("kubernetes.io/hostname", "ScheduleAnyway")], "one node is enough");
 }
 
 #[test]
