@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Api;
 use nm_sandbox::faults::{Action, Moment, Rule, Target};
@@ -154,10 +154,13 @@ async fn a_leader_that_is_told_to_stop_is_replaced_at_once() {
     let node = &cluster.nodes().await[0];
     let (mut leader, standby) = two(&cluster, LONG).await;
     let workload = midway(&cluster, "e2e-stopped", node).await;
+    let told = Timestamp::now();
     leader.signal("TERM");
     assert_eq!(leader.exit_code().await, Some(0));
     // The lease would run for an hour more: it was given back.
-    until_leads(&cluster, &standby).await;
+    let next = until_leads(&cluster, &standby).await;
+    let took = next.acquire_time.unwrap().0.duration_since(told);
+    assert!(took <= SignedDuration::from_secs(5), "{took:?}");
     finish(&cluster, "e2e-stopped", &workload).await;
     nobody_twice(&cluster);
     stop(&cluster, "e2e-stopped").await;
