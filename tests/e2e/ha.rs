@@ -160,7 +160,7 @@ async fn a_leader_that_is_told_to_stop_is_replaced_at_once() {
     // The lease would run for an hour more: it was given back.
     let next = until_leads(&cluster, &standby).await;
     let took = next.acquire_time.unwrap().0.duration_since(told);
-    assert!(took <= SignedDuration::from_secs(5), "{took:?}");
+    assert!(took <= SignedDuration::from_secs(10), "{took:?}");
     finish(&cluster, "e2e-stopped", &workload).await;
     nobody_twice(&cluster);
     stop(&cluster, "e2e-stopped").await;
