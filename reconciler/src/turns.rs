@@ -3,8 +3,8 @@
 //! Not each node a little: the node that came first has its pods asked before the next one's, so that nodes get free one
 //! after another and not all at the end, and each of them has something to tell for a short time only. Three rules keep
 //! nodes from waiting for each other nevertheless. A node has at most half of the places. A request whose answer takes
-//! long gives its place up, though there are bounds for those too, of one node and of all. And a node whose answers take long comes after all that
-//! are not known to be slow; among the slow, who has the least under way.
+//! long gives its place up, though there are bounds for those too, of one node and of all. And a node whose answers take
+//! long comes after all that are not known to be slow; among the slow, who has the least under way.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
