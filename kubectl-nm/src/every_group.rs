@@ -21,8 +21,7 @@ use crate::objects;
 /// When the server cannot be asked or refuses.
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
     let each = Group::ALL.map(async |group| {
-        let is_served = group.name() == GROUP || is_served(cluster, group).await?;
-        if is_served { of_group(cluster, group).await } else { Ok(Vec::new()) }
+        if is_to_be_asked(cluster, group).await? { of_group(cluster, group).await } else { Ok(Vec::new()) }
     });
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
 }
@@ -49,7 +48,7 @@ pub(crate) async fn older(cluster: &Cluster) -> Result<Vec<Group>, Error> {
 ///
 /// When the server cannot be asked or refuses, or does not know our own group.
 pub(crate) async fn raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
-    if group.name() != GROUP && !is_served(cluster, group).await? {
+    if !is_to_be_asked(cluster, group).await? {
         return Ok(None);
     }
     let (version, kind) = (Grouped::api_version(&group), Grouped::kind(&group));
@@ -72,6 +71,11 @@ pub(crate) async fn end(cluster: &Cluster, object: &Grouped) -> Result<(), Error
         }
         answer => answer.map(drop),
     }
+}
+
+/// Our own group is asked for in any case: that it is not served is something to tell.
+async fn is_to_be_asked(cluster: &Cluster, group: Group) -> Result<bool, Error> {
+    Ok(group.name() == GROUP || is_served(cluster, group).await?)
 }
 
 /// Discovery is open to everybody: who may not list a group that nobody has installed is not told of a missing right.
