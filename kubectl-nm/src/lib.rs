@@ -29,6 +29,7 @@ mod explanation;
 mod finding;
 mod follow;
 mod format;
+mod image_name;
 mod installed;
 mod interrupt;
 mod leadership;
@@ -36,6 +37,7 @@ mod leftovers;
 mod live;
 mod maintenance;
 mod manifests;
+mod namespace_name;
 mod needs;
 mod news;
 mod node_name;
@@ -43,10 +45,13 @@ mod nodes;
 mod objects;
 mod outlook;
 mod output;
+mod pages;
 mod parting;
 mod picture;
 mod plan;
 mod progress;
+mod readiness;
+mod rehearsal;
 mod remedy;
 mod report;
 mod request;
@@ -127,7 +132,7 @@ fn execute(cli: Cli, command: &'static str) -> Exit {
 }
 
 async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
-    let namespace = cli.connection.namespace.as_deref();
+    let namespace = cli.connection.namespace.as_deref().filter(|name| !name.is_empty());
     let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection).await?));
     match cli.command {
         Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,

@@ -23,6 +23,7 @@ mod image;
 mod independence;
 mod inheritance;
 mod install;
+mod install_refused;
 mod kept_up;
 mod krew;
 mod krew_rules;

@@ -1,16 +1,15 @@
 //! `kubectl nm install`: installs nm-reconciler, or brings an installation up to date.
 //!
-//! First everything is looked at and applied for show, so that a field which somebody else has set stops it before anything
-//! has changed. Then the objects are applied one after another, the definition first, and it is waited until the program
-//! runs and its webhook answers.
+//! First everything is looked at and applied for show, so that a missing right or a field which somebody else has set stops
+//! it before anything has changed. Then the objects are applied one after another, the definition first, and it is waited
+//! until the program runs and its webhook answers.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kube::api::{DynamicObject, ListParams};
-use kube::core::Status;
+use kube::api::DynamicObject;
 use nm_shared::line::MaxUnavailable;
 use nm_shared::names::LEASE_NAMESPACE;
 use serde_json::Value;
@@ -23,12 +22,11 @@ use crate::exit::Exit;
 use crate::format::{self, Form};
 use crate::installed::Installed;
 use crate::manifests::{self, Settings};
-use crate::objects::{self, Manner};
+use crate::objects::{self, Manner, Right};
 use crate::output::Output;
 use crate::setup_error::SetupError;
 use crate::text::{Line, Style};
-use crate::webhook::{self, Answer};
-use crate::{boolean, duration, progress, rollout};
+use crate::{boolean, duration, image_name, pages, progress, readiness, rehearsal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,16 +44,13 @@ Exit codes: 0 installed and ready, 1 refused, 2 usage, 124 applied, but not read
 /// How long a definition takes at most until the API server serves it.
 const DEFINED: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether it is ready.
-const LOOK: Duration = Duration::from_millis(500);
-
 /// Install nm-reconciler, or bring it up to date
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InstallArgs {
     /// The image to run; by default the one that runs already, and at first localhost/nm-reconciler, which your nodes
     /// must have: none is published
-    #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "IMAGE", value_parser = image_name::parse)]
     image: Option<String>,
 
     /// How many of it run, of which one leads
@@ -84,7 +79,8 @@ pub(crate) struct InstallArgs {
     timeout: Duration,
 
     /// Print the objects: json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_objects)]
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_objects,
+        add = format::offered(format::parse_objects))]
     output: Option<Form>,
 }
 
@@ -142,32 +138,72 @@ pub(crate) async fn run(
     for line in &plan.notes {
         out.talk(line);
     }
+    if !plan.lacking.is_empty() {
+        return Ok(refuse(&plan.lacking, out));
+    }
     let mut applied = Vec::new();
-    let doing = RefCell::new(String::new());
-    for step in &plan.steps {
-        doing.replace(format!("applying {}", format::name(&step.wanted)));
-        let work = step.take(args.force_conflicts, cluster);
-        let after = progress::during(out, || doing.borrow().clone(), work).await?;
-        let line = step.line(&after);
-        if args.output.is_some() {
-            out.talk(&line);
-        } else {
-            out.data(&line)?;
-        }
-        for change in step.changes(&after) {
-            out.talk(&Line::new(format!("  {change}")));
-        }
-        applied.push(after);
+    match apply(&plan, &args, &mut applied, cluster, out).await {
+        Ok(()) => {}
+        Err(error) if applied.is_empty() || matches!(error, Error::Closed(_)) => return Err(error),
+        Err(error) => return Ok(end_midway(&error, applied.len(), plan.steps.len(), out)),
     }
     if let Some(form) = &args.output {
         status::in_form(&applied, false, form, out)?;
         out.only_talk();
     }
     if args.wait {
-        let ready = wait(&plan.namespace, args.timeout, cluster, out).await?;
+        let ready = readiness::wait(&plan.namespace, args.timeout, cluster, out).await?;
         out.data(&Line::default().with(Style::Good, ready))?;
     }
     Ok(Exit::Done)
+}
+
+/// Says which rights are missing.
+fn refuse(lacking: &[Right], out: &mut Output) -> Exit {
+    let lacking: Vec<String> =
+        lacking.iter().map(|right| format!("{} {}", right.verb, right.object())).collect();
+    out.talk(&Line::new(format!("error: you may not {}", lacking.join(", "))));
+    out.talk(&Line::new(
+        "hint: nothing was changed; `kubectl nm doctor` tells which rights each command needs",
+    ));
+    Exit::Error
+}
+
+/// Applies the objects one after another, and puts what came of each into `applied`.
+async fn apply(
+    plan: &Plan,
+    args: &InstallArgs,
+    applied: &mut Vec<Value>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<(), Error> {
+    let doing = RefCell::new(String::new());
+    for step in &plan.steps {
+        doing.replace(format!("applying {}", format::name(&step.wanted)));
+        let work = step.take(args.force_conflicts, cluster);
+        let after = progress::during(out, || doing.borrow().clone(), work).await?;
+        let (line, changes) = (step.line(&after), step.changes(&after));
+        applied.push(after);
+        if args.output.is_some() {
+            out.talk(&line);
+        } else {
+            out.data(&line)?;
+        }
+        for change in changes {
+            out.talk(&Line::new(format!("  {change}")));
+        }
+    }
+    Ok(())
+}
+
+/// Says what went wrong when some objects were applied and others not.
+fn end_midway(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
+    error.tell(out);
+    out.talk(&Line::new(format!(
+        "hint: {applied} of {of} objects are applied and stay; the same command goes on from there, \
+         `kubectl nm uninstall` removes them"
+    )));
+    error.exit()
 }
 
 /// What is to be done.
@@ -175,6 +211,8 @@ struct Plan {
     namespace: String,
     steps: Vec<Step>,
     notes: Vec<Line>,
+    /// Without which it would end midway.
+    lacking: Vec<Right>,
 }
 
 /// An object that is applied.
@@ -207,7 +245,7 @@ impl Step {
     }
 }
 
-/// Looks at what there is, and has the server say what it would make of the objects that exist.
+/// Looks at what there is, and has the server say what it would make of the objects.
 async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, Error> {
     let installed = Installed::find(cluster, asked.namespace.as_deref()).await?;
     check(&installed, asked.namespace.as_deref())?;
@@ -227,10 +265,9 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, E
             installed.namespace
         )));
     }
-    if !force {
-        rehearsal(&steps, cluster).await?;
-    }
-    Ok(Plan { namespace: installed.namespace, steps, notes })
+    let wanted: Vec<&Value> = steps.iter().map(|step| &step.wanted).collect();
+    let lacking = rehearsal::rehearse(&wanted, &namespaces_to_come(&steps), force, cluster).await?;
+    Ok(Plan { namespace: installed.namespace, steps, notes, lacking })
 }
 
 /// Whether something else is in the way.
@@ -255,8 +292,8 @@ fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     let default = manifests::default_image();
     match &settings.image {
         None => vec![Line::new(format!(
-            "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull \
-             (docs/image.md)."
+            "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull: {}",
+            pages::address("image.md")
         ))],
         Some(image) if asked.image.is_none() && *image != default => {
             vec![Line::new(format!("The image stays {image}; --image names another."))]
@@ -271,33 +308,11 @@ fn is_foreign_namespace(step: &Step) -> bool {
         && step.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
 }
 
-/// Has the server say of each object that exists whether it would be applied.
-async fn rehearsal(steps: &[Step], cluster: &Cluster) -> Result<(), Error> {
-    let manner = Manner { dry_run: true, force: false };
-    let existing = steps.iter().filter(|step| step.before.is_some());
-    let answers: Vec<(&Step, Result<Value, Error>)> = stream::iter(existing)
-        .map(async |step| (step, objects::apply(cluster, &step.wanted, manner).await))
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
-    let mut conflicts = Vec::new();
-    for (step, answer) in answers {
-        let Err(error) = answer else { continue };
-        match error.status().filter(|status| status.is_conflict()) {
-            Some(status) => conflicts.extend(described(&step.wanted, status)),
-            None => return Err(error),
-        }
-    }
-    if conflicts.is_empty() { Ok(()) } else { Err(SetupError::Conflicts(conflicts).into()) }
-}
-
-/// A few words for each field that somebody else has set.
-fn described(object: &Value, status: &Status) -> Vec<String> {
-    let name = format::name(object);
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    let lines: Vec<String> =
-        causes.map(|cause| format!("{name}: {} {}", cause.field, cause.message)).collect();
-    if lines.is_empty() { vec![format!("{name}: {}", status.message)] } else { lines }
+/// The namespaces that will be made.
+fn namespaces_to_come(steps: &[Step]) -> Vec<&str> {
+    let will_be_made = |step: &&Step| step.wanted["kind"] == "Namespace" && step.before.is_none();
+    let made = steps.iter().filter(will_be_made);
+    made.filter_map(|step| step.wanted["metadata"]["name"].as_str()).collect()
 }
 
 fn is_established(definition: Option<&DynamicObject>) -> bool {
@@ -306,53 +321,6 @@ fn is_established(definition: Option<&DynamicObject>) -> bool {
         .into_iter()
         .flatten()
         .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-}
-
-/// Waits until it runs and its webhook answers, and says so.
-async fn wait(
-    namespace: &str,
-    timeout: Duration,
-    cluster: &Cluster,
-    out: &mut Output,
-) -> Result<String, Error> {
-    let why = RefCell::new(String::from("nothing is known of it yet"));
-    let look = async {
-        loop {
-            match readiness(namespace, cluster).await {
-                Ok(Ok(ready)) => return Ok(ready),
-                Ok(Err(missing)) => drop(why.replace(missing)),
-                // What was applied a moment ago can be seen; a server that is busy will be less so.
-                Err(error) if error.is_passing() => drop(why.replace(error.to_string())),
-                Err(error) => return Err(error),
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    let waiting = || format!("waiting until nm-reconciler is ready: {}", why.borrow());
-    let bounded = Box::pin(progress::within(timeout, look));
-    if let Some(ended) = progress::during(out, waiting, bounded).await {
-        return ended;
-    }
-    let (namespace, why) = (namespace.to_owned(), why.take());
-    Err(SetupError::NotReady { after: timeout, why, namespace }.into())
-}
-
-/// That it is ready, or what is missing.
-async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Result<String, String>, Error> {
-    let installed = Installed::find(cluster, Some(namespace)).await?;
-    let selector = ListParams::default().labels(&manifests::selector());
-    let pods = objects::list(cluster, ("v1", "Pod"), Some(namespace), &selector).await?;
-    let replicas = match rollout::ready(&installed.deployment.unwrap_or_default(), &pods) {
-        Ok(replicas) => replicas,
-        Err(missing) => return Ok(Err(format!("deployment.apps/nm-reconciler: {missing}"))),
-    };
-    let ready = format!("nm-reconciler is ready in namespace {namespace}: {replicas} replicas");
-    Ok(match webhook::ask(cluster).await? {
-        Answer::Given => Ok(format!("{ready}, and the webhook answers")),
-        Answer::Failed(why) => Err(format!("the webhook does not answer: {why}")),
-        Answer::NotAsked => Err(String::from("the API server does not ask the webhook yet")),
-        Answer::Anothers(said) => Ok(format!("{ready}; another webhook refuses maintenances: {said}")),
-    })
 }
 
 #[cfg(test)]

@@ -3,13 +3,17 @@ use serde_json::json;
 use super::*;
 use crate::output::captured::output;
 
-fn args(line: &str) -> InstallArgs {
+fn parse(words: &[&str]) -> Result<InstallArgs, clap::Error> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: InstallArgs,
     }
-    <Line as clap::Parser>::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().args
+    <Line as clap::Parser>::try_parse_from(std::iter::once(&"nm").chain(words)).map(|line| line.args)
+}
+
+fn args(line: &str) -> InstallArgs {
+    parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap()
 }
 
 #[test]
@@ -74,12 +78,38 @@ fn the_image_is_never_a_surprise() {
     assert!(said(None, None)[0].contains("is published nowhere"));
     assert_eq!(said(None, Some("r/nm:1")), ["The image stays r/nm:1; --image names another."]);
     assert_eq!(said(Some("r/nm:2"), Some("r/nm:2")), Vec::<String>::new());
-    let status: Status = serde_json::from_value(json!({"code": 409, "message": "Apply failed", "details": {"causes":
-        [{"reason": "FieldManagerConflict", "message": "conflict with \"helm\" using apps/v1", "field": ".spec.replicas"}]}}))
-    .unwrap();
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
-    assert_eq!(
-        described(&deployment, &status),
-        ["deployment.apps/d: .spec.replicas conflict with \"helm\" using apps/v1"]
+}
+
+#[test]
+fn what_is_missing_and_what_is_done_already_is_told() {
+    let (mut out, captured) = output();
+    let right = |verb| objects::right(verb, &json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
+    assert_eq!(refuse(&[right("create"), right("patch")], &mut out), Exit::Error);
+    let closing = Error::NotInstalled { server: String::from("s") };
+    assert_eq!(end_midway(&closing, 3, 17, &mut out), Exit::Error);
+    let said = captured.talk();
+    assert!(
+        said.starts_with(
+            "error: you may not create deployments.apps, patch deployments.apps\nhint: nothing was"
+        ),
+        "{said}"
     );
+    assert!(said.contains("hint: 3 of 17 objects are applied and stay; "), "{said}");
+}
+
+#[test]
+fn only_a_namespace_that_is_not_there_is_to_come() {
+    let step = |kind: &str, name: &str, before: Option<Value>| Step {
+        wanted: json!({"kind": kind, "metadata": {"name": name}}),
+        before,
+    };
+    let steps =
+        [step("Namespace", "a", None), step("Namespace", "b", Some(json!({}))), step("Service", "c", None)];
+    assert_eq!(namespaces_to_come(&steps), ["a"]);
+}
+
+#[test]
+fn an_image_that_no_node_could_pull_is_refused_at_once() {
+    let refused = parse(&["--dry-run", "client", "--image", "a b"]).unwrap_err().to_string();
+    assert!(refused.contains("'--image <IMAGE>': it is no image's name"), "{refused}");
 }

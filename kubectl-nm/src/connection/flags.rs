@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::{boolean, duration};
+use crate::{boolean, duration, namespace_name};
 
 const HEADING: &str = "Connection, as in kubectl";
 
@@ -91,7 +91,8 @@ pub(crate) struct ConnectionFlags {
     request_timeout: Option<Duration>,
 
     /// Where nm-reconciler is, for commands about it; maintenances are in no namespace
-    #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true,
+        value_parser = namespace_name::parse)]
     pub(crate) namespace: Option<String>,
 
     /// Accepted without effect: nothing is cached

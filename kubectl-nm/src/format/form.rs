@@ -1,5 +1,7 @@
 //! What may stand behind `-o`.
 
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+
 use super::columns::Columns;
 use super::jsonpath::Template;
 
@@ -84,6 +86,25 @@ pub(crate) fn parse_data(text: &str) -> Result<Form, String> {
         Err(said) if text.starts_with("jsonpath") => Err(said),
         _ => Err(String::from("allowed formats are: json, yaml, jsonpath=TEMPLATE")),
     }
+}
+
+/// What a shell is offered behind `-o`, each with a whole example of it.
+const OFFERED: [(&str, &str); 7] = [
+    ("table", "table"),
+    ("wide", "wide"),
+    ("json", "json"),
+    ("yaml", "yaml"),
+    ("name", "name"),
+    ("jsonpath=", "jsonpath={.metadata.name}"),
+    ("custom-columns=", "custom-columns=NAME:.metadata.name"),
+];
+
+/// The formats that `parse` takes, for the shell in which a line is typed.
+pub(crate) fn offered<T: 'static>(parse: fn(&str) -> Result<T, String>) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || {
+        let taken = OFFERED.iter().filter(|(_, example)| parse(example).is_ok());
+        taken.map(|(format, _)| CompletionCandidate::new(format)).collect()
+    })
 }
 
 #[cfg(test)]

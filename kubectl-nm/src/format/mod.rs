@@ -9,5 +9,5 @@ mod form;
 mod jsonpath;
 mod print;
 
-pub(crate) use form::{Form, Format, parse, parse_data, parse_objects};
+pub(crate) use form::{Form, Format, offered, parse, parse_data, parse_objects};
 pub(crate) use print::{list, name};

@@ -1,0 +1,46 @@
+//! Where pages of the documentation are that messages point to: whoever has only the program has none of them.
+
+/// Where the project is, as the package says.
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+/// The address of a page of `docs/`.
+pub(crate) fn address(page: &str) -> String {
+    format!("{REPOSITORY}/blob/main/docs/{page}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_project_is_where_the_package_manager_says() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let krew = std::fs::read_to_string(root.join("krew/nm.yaml")).unwrap();
+        assert!(krew.contains(&format!("  homepage: {REPOSITORY}\n")), "{krew}");
+        assert_eq!(address("image.md"), format!("{REPOSITORY}/blob/main/docs/image.md"));
+    }
+
+    #[test]
+    fn every_page_that_a_message_points_to_is_there() {
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut folders, mut named) = (vec![crate_root.join("src")], 0);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let pages = text.split("pages::address(\"").skip(1).filter_map(|rest| rest.split('"').next());
+                for page in pages {
+                    named += 1;
+                    assert!(crate_root.join("../docs").join(page).exists(), "{page} of {}", path.display());
+                }
+            }
+        }
+        assert!(named > 0);
+    }
+}
