@@ -5,8 +5,8 @@
 
 use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// What kubectl asks for completions, for the plugin `kubectl-nm`.
 pub(crate) const NAME: &str = "kubectl_complete-nm";
@@ -42,10 +42,23 @@ impl LinkError {
                 "put it into a folder of the PATH as {PLUGIN} and try again; `kubectl plugin list` shows what kubectl finds"
             ),
             Self::Taken(path) => format!("see what it is; once {} is gone, try again", path.display()),
-            Self::Refused { path, .. } => {
-                format!("somebody with the right to can make it: ln -s {PLUGIN} {}", path.display())
-            }
+            Self::Refused { path, .. } => by_hand(path, cfg!(windows)),
         }
+    }
+}
+
+/// How to make the link without us, on Windows or elsewhere.
+fn by_hand(link: &Path, on_windows: bool) -> String {
+    let path = link.display();
+    if on_windows {
+        let plugin = link.with_file_name(format!("{PLUGIN}.exe"));
+        format!(
+            "an administrator can make it in cmd: mklink \"{path}\" {PLUGIN}.exe; in PowerShell a copy will do until the \
+             next upgrade: Copy-Item \"{}\" \"{path}\"",
+            plugin.display()
+        )
+    } else {
+        format!("somebody with the right to can make it: ln -s {PLUGIN} {path}")
     }
 }
 
@@ -70,19 +83,22 @@ pub(crate) fn install(program: &Path, search_path: &OsStr) -> Result<Link, LinkE
         .find(|folder| is_this(&folder.join(format!("{PLUGIN}{EXE_SUFFIX}"))))
         .ok_or(LinkError::NotOnPath(this))?;
     let path = folder.join(format!("{NAME}{EXE_SUFFIX}"));
+    if path.symlink_metadata().is_ok() {
+        let is_ours = is_ours(&path, program);
+        return if is_ours { Ok(Link { path, is_new: false }) } else { Err(LinkError::Taken(path)) };
+    }
     match link(&path) {
         Ok(()) => Ok(Link { path, is_new: true }),
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(LinkError::Refused { path, source: error })
-        }
-        Err(_) if is_ours(&path) => Ok(Link { path, is_new: false }),
-        Err(_) => Err(LinkError::Taken(path)),
+        Err(source) => Err(LinkError::Refused { path, source }),
     }
 }
 
-/// Whether a link says what we write, whatever may be behind it.
-fn is_ours(path: &Path) -> bool {
-    path.read_link().is_ok_and(|target| target == Path::new(PLUGIN))
+/// Whether a link says what we write, whatever may be behind it, or a file is a copy of this program.
+fn is_ours(path: &Path, program: &Path) -> bool {
+    match path.read_link() {
+        Ok(target) => [PLUGIN, &format!("{PLUGIN}.exe")].iter().any(|name| target == Path::new(name)),
+        Err(_) => fs::read(path).is_ok_and(|ours| fs::read(program).is_ok_and(|this| this == ours)),
+    }
 }
 
 #[cfg(unix)]
@@ -93,14 +109,12 @@ fn link(path: &Path) -> io::Result<()> {
 /// Elsewhere links need rights that few have.
 #[cfg(not(unix))]
 fn link(_path: &Path) -> io::Result<()> {
-    Err(ErrorKind::Unsupported.into())
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(unix)]
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     /// A folder as krew has it: the program in its store, and a link to it on the search path.
@@ -150,5 +164,33 @@ mod tests {
         assert!(matches!(install(&other, bin.as_os_str()), Err(LinkError::NotOnPath(_))));
         assert!(matches!(install(&program, OsStr::new("")), Err(LinkError::NotOnPath(_))));
         assert!(!bin.join(NAME).exists());
+    }
+
+    #[test]
+    fn what_was_made_by_hand_is_ours_too() {
+        let (_root, program, bin) = krew();
+        fs::write(&program, "this program").unwrap();
+        let link = bin.join(NAME);
+        std::os::unix::fs::symlink("kubectl-nm.exe", &link).unwrap();
+        assert!(!install(&program, bin.as_os_str()).unwrap().is_new);
+        fs::remove_file(&link).unwrap();
+        fs::copy(&program, &link).unwrap();
+        assert!(!install(&program, bin.as_os_str()).unwrap().is_new);
+        fs::write(&program, "the next one").unwrap();
+        assert!(matches!(install(&program, bin.as_os_str()), Err(LinkError::Taken(_))), "an old copy");
+    }
+
+    #[test]
+    fn each_system_is_told_its_own_way() {
+        let link = Path::new("/bin/kubectl_complete-nm");
+        assert_eq!(
+            by_hand(link, false),
+            "somebody with the right to can make it: ln -s kubectl-nm /bin/kubectl_complete-nm"
+        );
+        assert_eq!(
+            by_hand(&link.with_extension("exe"), true),
+            "an administrator can make it in cmd: mklink \"/bin/kubectl_complete-nm.exe\" kubectl-nm.exe; in PowerShell a \
+             copy will do until the next upgrade: Copy-Item \"/bin/kubectl-nm.exe\" \"/bin/kubectl_complete-nm.exe\""
+        );
     }
 }

@@ -39,7 +39,8 @@ Exit codes: 0 nothing fails, 1 something does, or the cluster cannot be asked.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
     /// Print the findings as json, yaml or jsonpath=TEMPLATE
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data)]
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
+        add = format::offered(format::parse_data))]
     output: Option<Form>,
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct PlanArgs {
     nodes: Selection,
 
     /// How to show it: table, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format)]
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format,
+        add = format::offered(parse_format))]
     output: Format,
 
     // Last, because what follows it would stand under its heading.

@@ -76,7 +76,8 @@ pub(crate) struct StartArgs {
     watch: bool,
 
     /// Print the maintenances: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse)]
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse,
+        add = format::offered(format::parse))]
     output: Option<Format>,
 
     // Last, because what follows it would stand under its heading.

@@ -43,7 +43,8 @@ pub(crate) struct StatusArgs {
     nodes: Vec<String>,
 
     /// How to show them: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
-    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse)]
+    #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse,
+        add = format::offered(format::parse))]
     output: Format,
 }
 

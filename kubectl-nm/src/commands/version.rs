@@ -32,7 +32,8 @@ pub(crate) struct VersionArgs {
     client: bool,
 
     /// Print them as json, yaml or jsonpath=TEMPLATE
-    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data)]
+    #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
+        add = format::offered(format::parse_data))]
     output: Option<Form>,
 }
 

@@ -143,6 +143,7 @@ mod tests {
         let kubeconfig = tempfile::NamedTempFile::new().unwrap();
         let contexts = "contexts: [{name: blue}, {name: green}, {name: $(reboot)}]\nclusters: [{name: c}]\n";
         std::fs::write(kubeconfig.path(), contexts).unwrap();
+        let formats = vec!["table", "wide", "json", "yaml", "name", "jsonpath=", "custom-columns=", ":6"];
         let in_kubeconfig = |rest: &str| format!("--kubeconfig {} {rest}", kubeconfig.path().display());
         for (line, expected) in [
             ("sta".to_owned(), vec!["start", "status", ":4"]),
@@ -151,6 +152,13 @@ mod tests {
             ("start --order ".to_owned(), vec!["None", "PriorityAscending", ":4"]),
             ("start --order=P".to_owned(), vec!["PriorityAscending", ":4"]),
             ("completion f".to_owned(), vec!["fish", ":4"]),
+            ("status -o y".to_owned(), vec!["yaml", ":4"]),
+            ("start --output=".to_owned(), formats.clone()),
+            ("status -o ".to_owned(), formats),
+            ("plan -o ".to_owned(), vec!["table", "json", "yaml", "jsonpath=", "custom-columns=", ":6"]),
+            ("doctor -o ".to_owned(), vec!["json", "yaml", "jsonpath=", ":6"]),
+            ("version -o ".to_owned(), vec!["json", "yaml", "jsonpath=", ":6"]),
+            ("install -o ".to_owned(), vec!["json", "yaml", "name", "jsonpath=", "custom-columns=", ":6"]),
             (in_kubeconfig("status --context "), vec!["blue", "green", ":4"]),
             (in_kubeconfig("status --context=g"), vec!["green", ":4"]),
             (in_kubeconfig("--cluster "), vec!["c", ":4"]),

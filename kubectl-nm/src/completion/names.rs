@@ -34,9 +34,12 @@ pub(super) enum Kind {
 
 /// The names of a kind, without those nodes that are named already.
 pub(super) fn of(kind: Kind, typed: &Typed) -> Vec<String> {
+    let is_node = matches!(kind, Kind::NodeAtWork | Kind::NodeInMaintenance);
+    if is_node && typed.are_chosen {
+        return Vec::new();
+    }
     let connection = typed.connection.clone();
     let mut names = within(PATIENCE, move || look_up(kind, &connection)).unwrap_or_default();
-    let is_node = matches!(kind, Kind::NodeAtWork | Kind::NodeInMaintenance);
     names.retain(|name| is_plain(name) && !(is_node && typed.nodes.contains(name)));
     names
 }

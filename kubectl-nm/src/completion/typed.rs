@@ -14,6 +14,8 @@ pub(super) struct Typed {
     pub(super) connection: ConnectionFlags,
     /// The nodes that are named already.
     pub(super) nodes: Vec<String>,
+    /// Whether the nodes are chosen by a flag beside which none may be named.
+    pub(super) are_chosen: bool,
 }
 
 impl Typed {
@@ -26,7 +28,12 @@ impl Typed {
         let named = |(_, verb): (&str, &clap::ArgMatches)| -> Option<Vec<String>> {
             Some(verb.try_get_many::<String>("nodes").ok()??.cloned().collect())
         };
+        let are_chosen = |(_, verb): (&str, &clap::ArgMatches)| {
+            let by_labels = matches!(verb.try_get_one::<String>("selector"), Ok(Some(_)));
+            by_labels || matches!(verb.try_get_one::<bool>("all"), Ok(Some(true)))
+        };
         Self {
+            are_chosen: matches.subcommand().is_some_and(are_chosen),
             connection: ConnectionFlags::from_arg_matches(&matches).unwrap_or_default(),
             nodes: matches.subcommand().and_then(named).unwrap_or_default(),
         }
@@ -52,6 +59,22 @@ mod tests {
             let typed = Typed::of(&words);
             assert_eq!(typed.connection.context.as_deref(), context, "{line}");
             assert_eq!(typed.nodes, nodes, "{line}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_a_flag_chooses_are_not_to_be_named() {
+        for (line, are_chosen) in [
+            ("start -l a=b", true),
+            ("stop --selector=a=b -y", true),
+            ("stop --all", true),
+            ("start", false),
+            ("start -f nodes", false),
+            ("stop n1 --wait", false),
+            ("status", false),
+        ] {
+            let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+            assert_eq!(Typed::of(&words).are_chosen, are_chosen, "{line}");
         }
     }
 }
