@@ -35,6 +35,7 @@ mod interrupt;
 mod leadership;
 mod leftovers;
 mod live;
+mod logs;
 mod maintenance;
 mod manifests;
 mod namespace_name;

@@ -1,8 +1,8 @@
 //! What of an object may leave a cluster in a bug report.
 //!
-//! Reports are passed on, and nobody reads them through before. So foreign objects keep only what is named here: what a pod
-//! runs, with which arguments and in which environment, and what its annotations say, is nobody's business. Bookkeeping is
-//! left out of everything.
+//! Reports are passed on, and nobody reads them through before. So foreign objects keep only what is named here: of a pod its
+//! image, but with which command and arguments and in which environment it runs, and what its annotations say, is nobody's
+//! business. Bookkeeping is left out of everything.
 
 use nm_shared::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION};
 use serde_json::{Map, Value, json};
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_runs_and_how_stays_inside() {
+    fn how_a_pod_is_run_stays_inside() {
         let kept = pod(&pod_with_secrets());
         assert!(!kept.to_string().contains("SECRET"), "{kept}");
         assert_eq!(kept["spec"]["containers"][0], json!({"name": "main", "image": "cart:1"}));

@@ -158,14 +158,15 @@ fn unpacked(path: &Path) -> BTreeMap<String, String> {
 
 /// All that a report has where everything may be read, one of the older groups is served and one reconciler runs that was
 /// never started again.
-const GATHERED: [&str; 15] = [
+const GATHERED: [&str; 16] = [
     "MANIFEST.txt",
     "customresourcedefinitions.json",
     "deployments.json",
     "events.json",
     "leases-medik8s-leases.json",
     "leases-node-maintenance.json",
-    "logs/nm-reconciler-0.log",
+    "logs/nm-reconciler-0/main.log",
+    "logs/nm-reconciler-0/proxy.log",
     "nodemaintenances.json",
     "nodemaintenances.kubevirt.io.json",
     "nodes.json",
@@ -194,7 +195,7 @@ async fn a_report_has_what_is_needed_and_no_secret() {
     let reconciler = serde_json::from_value(json!({
         "metadata": {"name": "nm-reconciler-0", "annotations": {LOG: "it leads\nit does not\n"}, "labels": {
             "app.kubernetes.io/name": "kubectl-nm", "app.kubernetes.io/component": "reconciler"}},
-        "spec": {"containers": [{"name": "main", "image": "nm:1"}]}}))
+        "spec": {"containers": [{"name": "main", "image": "nm:1"}, {"name": "proxy", "image": "proxy:1"}]}}))
     .unwrap();
     ours.create(&PostParams::default(), &reconciler).await.unwrap();
     let event = serde_json::from_value(json!({
@@ -247,7 +248,7 @@ async fn a_report_has_what_is_needed_and_no_secret() {
         json!([{"name": "main", "image": "cart:1", "imagePullPolicy": "IfNotPresent",
         "resources": {}}])
     );
-    assert_eq!(files["logs/nm-reconciler-0.log"], "it leads\nit does not\n");
+    assert_eq!(files["logs/nm-reconciler-0/main.log"], "it leads\nit does not\n");
     assert!(
         list("events.json").iter().any(|event| event["reason"] == "FailedPreStopHook"),
         "of a pod on the node"
@@ -267,8 +268,8 @@ async fn a_report_has_what_is_needed_and_no_secret() {
     };
     let asked = lists();
     let again = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await;
-    let complaint = format!("error: cannot write {}: ", path.display());
-    assert!(again.code == Some(1) && again.stderr.contains(&complaint), "{again:?}");
+    let complaint = format!("error: cannot write {}: entity already exists\n", path.display());
+    again.expect(1, "", &(complaint + "hint: nothing is overwritten; -o names another file\n"));
     assert_eq!(lists(), asked, "it is noticed before anything is asked for");
 }
 

@@ -3,11 +3,12 @@
 //! What is asked for is written here, and what of it is kept in `scrub`. Secrets are never asked for.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::api::{ListParams, LogParams};
+use kube::api::ListParams;
 use nm_shared::Group;
 use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::objects::{self, Kind};
 use crate::output::Output;
 use crate::text::Line;
 use crate::versions::{OWN, Versions};
-use crate::{every_group, format, manifests, progress, scrub};
+use crate::{every_group, format, logs, manifests, progress, scrub};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,24 +32,33 @@ Examples:
   # In a file of your choice
   kubectl nm gather -o /tmp/report.tar.gz
 
-Never in it: Secrets, ConfigMaps, what pods run and with which arguments and variables, annotations' values, addresses.
-In it: names and labels of all nodes, of the pods on nodes in maintenance, and of budgets; events; the reconciler's log.
+Never in it: Secrets, ConfigMaps; commands, arguments and variables of pods; annotations' values, addresses.
+In it: names and labels of all nodes, of the pods on nodes in maintenance with the images that they run, and of budgets;
+events; the reconciler's log.
 
 Exit codes: 0 gathered, even if something could not be read; 1 nothing could but the versions.";
 
 /// What every cluster tells everybody.
 const VERSIONS: &str = "versions.json";
 
-/// How much of a container's log is taken.
-const LOG_BYTES: i64 = 10 * 1024 * 1024;
-
 /// Gather what a bug report needs in one file, without secrets
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GatherArgs {
     /// The file to write, which must not exist
-    #[arg(long, short = 'o', value_name = "FILE.tar.gz")]
+    #[arg(long, short = 'o', value_name = "FILE.tar.gz", value_parser = file)]
     output: Option<PathBuf>,
+}
+
+/// Reads the name of the file. What `-o` takes elsewhere is none: it would make a file of that name.
+fn file(text: &str) -> Result<PathBuf, String> {
+    let is_format = text == "-" || format::parse(text).is_ok();
+    if is_format || text.is_empty() {
+        return Err(format!(
+            "a report is a file\nhint: -o names it, such as -o report.tar.gz; a file that is to be called so: -o ./{text}"
+        ));
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// Runs the command.
@@ -67,7 +77,13 @@ pub(crate) async fn run(
     let path = args.output.unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.gz")));
     let unwritable = |source| Error::Unwritable { path: path.display().to_string(), source };
     // Who waits for a minute must not learn then that it was in vain.
-    let place = Place::keep(&path).map_err(unwritable)?;
+    let place = match Place::keep(&path) {
+        Ok(place) => place,
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
+            return Ok(refuse_existing(&path, &unwritable(source), out));
+        }
+        Err(source) => return Err(unwritable(source)),
+    };
     let asking = || format!("asking {} for everything", cluster.server());
     let report = progress::during(out, asking, Box::pin(gather(namespace, cluster))).await?;
     let seconds = u64::try_from(begun.as_second()).unwrap_or_default();
@@ -84,6 +100,18 @@ pub(crate) async fn run(
     out.talk(&Line::new("Look at it before you pass it on: it names nodes, pods, namespaces and labels."));
     let is_worth_something = report.files.iter().any(|(name, _)| name != VERSIONS);
     Ok(if is_worth_something { Exit::Done } else { Exit::Error })
+}
+
+/// Says that nothing is overwritten, and what to do instead.
+fn refuse_existing(path: &Path, error: &Error, out: &mut Output) -> Exit {
+    error.tell(out);
+    let hint = if path.is_dir() {
+        format!("it is a folder; -o {} makes a file in it", path.join("report.tar.gz").display())
+    } else {
+        String::from("nothing is overwritten; -o names another file")
+    };
+    out.talk(&Line::new(format!("hint: {hint}")));
+    error.exit()
 }
 
 /// What was gathered.
@@ -131,8 +159,8 @@ impl Report {
         let (inside, missing) = (listed(inside.collect()), listed(missing.collect()));
         format!(
             "Gathered by kubectl-nm {OWN} at {at}.\n\nInside:\n{inside}\nCould not be read:\n{missing}\nNever asked for: \
-             Secrets, ConfigMaps. Left out: managed fields, values of annotations, addresses; of pods what they run, \
-             arguments, variables and what they wrote at their end.\n"
+             Secrets, ConfigMaps. Left out: managed fields, values of annotations, addresses; of pods their commands, \
+             arguments, variables and what they wrote at their end. Images are inside.\n"
         )
     }
 }
@@ -144,6 +172,8 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     let place =
         installed.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
     let place = place.to_owned();
+    let deployed =
+        installed.as_ref().map(|found| logs::deployed(found.deployment.as_ref())).unwrap_or_default();
     let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server), ..Versions::default() };
     match installed {
         Ok(installed) => {
@@ -190,7 +220,12 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     let ours = ListParams::default().labels(&manifests::selector());
     let reconcilers = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
     for pod in report.keep("reconciler-pods.json", reconcilers, scrub::ours).unwrap_or_default() {
-        logs(&mut report, &pod, cluster).await;
+        for (file, log) in logs::read(cluster, &pod, &deployed).await {
+            match log {
+                Ok(text) => report.files.push((file, text)),
+                Err(error) => report.missing.push(format!("{file}: {error}")),
+            }
+        }
     }
     Ok(report)
 }
@@ -221,27 +256,6 @@ async fn pods_on(cluster: &Cluster, nodes: &[String]) -> Result<Vec<Value>, Erro
         pods.extend(objects::list(cluster, ("v1", "Pod"), None, &there).await?);
     }
     Ok(pods)
-}
-
-async fn logs(report: &mut Report, pod: &Value, cluster: &Cluster) {
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let restarted = pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or_default() > 0;
-    for previous in [false, true] {
-        if previous && !restarted {
-            continue;
-        }
-        let params = LogParams {
-            previous,
-            limit_bytes: Some(LOG_BYTES),
-            tail_lines: Some(100_000),
-            ..LogParams::default()
-        };
-        let file = format!("logs/{name}{}.log", if previous { "-previous" } else { "" });
-        match objects::log(cluster, pod, &params).await {
-            Ok(text) => report.files.push((file, text)),
-            Err(error) => report.missing.push(format!("{file}: {error}")),
-        }
-    }
 }
 
 /// The nodes that are in maintenance, or say so.
@@ -289,55 +303,5 @@ fn concerns(event: &Value, nodes: &[String], pods: &HashSet<(&str, &str)>, names
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_in_maintenance_by_object_or_by_record() {
-        let maintenance = |node: &str| json!({"spec": {"nodeName": node}});
-        let node =
-            |name: &str, annotations: Value| json!({"metadata": {"name": name, "annotations": annotations}});
-        let nodes =
-            [node("a", json!({UNDO_ANNOTATION: "{}"})), node("b", Value::Null), node("c", json!({"x": "y"}))];
-        assert_eq!(in_maintenance(&[maintenance("c"), maintenance("a")], &nodes), ["a", "c"]);
-    }
-
-    #[test]
-    fn only_events_and_webhooks_that_concern_us_are_kept() {
-        let event = |kind: &str, name: &str, namespace: Value| json!({"regarding": {"kind": kind, "name": name, "namespace": namespace}});
-        for (event, kept) in [
-            (event("NodeMaintenance", "x", Value::Null), true),
-            (event("Node", "n1", Value::Null), true),
-            (event("Node", "n2", Value::Null), false),
-            (event("Pod", "p", json!("ns")), true),
-            (event("Pod", "p", json!("shop")), false),
-            (event("Pod", "cart-0", json!("shop")), true),
-            (event("Pod", "cart-0", json!("bank")), false),
-        ] {
-            let pods = HashSet::from([("shop", "cart-0")]);
-            assert_eq!(concerns(&event, &["n1".into()], &pods, "ns"), kept, "{event}");
-        }
-        let configuration = |resource: &str| json!({"webhooks": [{"rules": [{"resources": [resource]}]}]});
-        let kept = about_us(vec![
-            configuration("nodemaintenances"),
-            configuration("pods/eviction"),
-            configuration("secrets"),
-        ]);
-        assert_eq!(kept.len(), 2);
-    }
-
-    #[test]
-    fn the_manifest_says_what_is_inside_and_what_is_not() {
-        let mut report = Report::default();
-        report.keep("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), scrub::plain);
-        report.keep("b.json", Err(Error::NotInstalled { server: "s".into() }), scrub::plain);
-        let text = report.manifest(Timestamp::UNIX_EPOCH);
-        assert!(
-            text.contains("\n  a.json (") && text.contains("Could not be read:\n  b.json: error: "),
-            "{text}"
-        );
-        assert!(
-            Report::default().manifest(Timestamp::UNIX_EPOCH).contains("Could not be read:\n  nothing\n")
-        );
-    }
-}
+#[path = "gather_tests.rs"]
+mod tests;

@@ -139,3 +139,26 @@ async fn a_write_to_the_status_changes_as_much_of_metadata_as_its_kind_lets_it()
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_pod_with_several_containers_is_told_of_one_that_is_named() {
+    let api = begin();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"initContainers": [{"name": "i", "image": "x"}],
+        "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}});
+    assert_eq!(json_of(&api, "POST", "/api/v1/namespaces/default/pods", &pod).await["metadata"]["name"], "p");
+    let log = "/api/v1/namespaces/default/pods/p/log";
+    for (query, message) in [
+        (
+            "",
+            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]",
+        ),
+        ("?container=c", "container c is not valid for pod p"),
+    ] {
+        let refused = json_of(&api, "GET", &format!("{log}{query}"), &Value::Null).await;
+        assert_eq!((&refused["code"], &refused["message"]), (&json!(400), &json!(message)), "{query}");
+    }
+    for container in ["a", "b", "i"] {
+        let told = json_of(&api, "GET", &format!("{log}?container={container}"), &Value::Null).await;
+        assert_eq!(told, "", "{container}");
+    }
+}

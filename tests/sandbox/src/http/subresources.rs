@@ -110,8 +110,32 @@ async fn finalize(cluster: &Cluster, call: &Call) -> Answer {
 /// All containers of a pod have logged what its annotation says, and nothing runs that would log more.
 fn log(cluster: &Cluster, call: &Call) -> Answer {
     let pod = cluster.store.read(|state| current(state, call))?;
+    check_container(&pod, call.name(), call.query.get("container"))?;
     let logged = pod["metadata"]["annotations"][annotations::LOG].as_str();
     Ok(answer::text(200, logged.unwrap_or_default()))
+}
+
+/// Which container's log is wanted must be clear (`validateContainer` in the API server's `pod/strategy.go`).
+fn check_container(pod: &Value, name: &str, wanted: Option<&str>) -> Result<(), Refusal> {
+    let names = |list: &str| -> Vec<&str> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str()).collect()
+    };
+    let (own, first) = (names("containers"), names("initContainers"));
+    let refused = match wanted {
+        Some(wanted) if own.contains(&wanted) || first.contains(&wanted) => return Ok(()),
+        Some(wanted) => format!("container {wanted} is not valid for pod {name}"),
+        None if own.len() < 2 => return Ok(()),
+        None => {
+            let others = match first.as_slice() {
+                [] => String::new(),
+                first => format!(" or one of the init containers: [{}]", first.join(" ")),
+            };
+            let own = own.join(" ");
+            format!("a container name must be specified for pod {name}, choose one of: [{own}]{others}")
+        }
+    };
+    Err(Refusal::bad_request(refused))
 }
 
 fn scale(cluster: &Cluster, call: &Call) -> Answer {
