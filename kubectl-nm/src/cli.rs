@@ -12,7 +12,7 @@ use crate::commands::{
 use crate::connection::ConnectionFlags;
 use crate::output::Colour;
 
-/// The help of the whole, which is to fit a terminal of 24 lines and 80 columns.
+/// The help of the whole, which is to fit a terminal of 24 lines and 80 columns with the prompt below it.
 const HELP: &str = "\
 {about}
 
@@ -23,7 +23,6 @@ const HELP: &str = "\
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
   kubectl nm stop node-1
-
 A maintenance is an object of the cluster: it goes on when this program ends.
 `kubectl nm COMMAND --help`: its flags and kubectl's own, examples, exit codes.";
 

@@ -72,6 +72,9 @@ fn nonsense_is_refused_as_such() {
         "status -o html",
         "watch --until tomorrow",
         "frobnicate",
+        "install -n Foo_x",
+        "gather -o -",
+        "gather -o json",
         "status --color sometimes",
         "status --insecure-skip-tls-verify=maybe",
         "status --token t --username u",
@@ -97,7 +100,10 @@ fn help_speaks_of_kubectl_nm_and_gives_examples() {
     }
     for line in ["--help", "-h"] {
         let help = parse(line).unwrap_err().to_string();
-        assert!(help.lines().count() <= 24 && help.lines().all(|line| line.len() <= 80), "a screen: {help}");
+        assert!(
+            help.lines().count() < 24 && help.lines().all(|line| line.len() <= 80),
+            "a screen with a prompt: {help}"
+        );
         assert!(help.contains("Examples:") && help.contains("kubectl nm start node-1"), "{help}");
     }
     let missing = parse("").unwrap_err();
@@ -125,15 +131,40 @@ fn only_what_concerns_the_drain_stands_under_that_heading() {
 }
 
 #[test]
-fn a_misspelt_command_is_told_the_right_one() {
-    let said = parse("wacth n1").unwrap_err().to_string();
-    assert!(said.contains("similar subcommand") && said.contains("'watch'"), "{said}");
-}
-
-#[test]
 fn the_colour_of_complaints_follows_the_flag() {
     let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
     assert_eq!(colour_on(&words("nm --color always bogus")), Colour::Always);
     assert_eq!(colour_on(&words("nm bogus --color=never")), Colour::Never);
     assert_eq!(colour_on(&words("nm bogus --color")), Colour::Auto);
+}
+
+#[test]
+fn every_flag_of_every_command_is_described_in_its_man_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let Command::Man(args) = parse(&format!("man {path}")).unwrap().command else { panic!("it is man") };
+    let mut out = crate::output::captured::output().0;
+    crate::commands::man::run(&args, Cli::command(), &mut out).unwrap();
+    let mut command = Cli::command();
+    command.build();
+    let visible = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    let pages = std::iter::once(&command).chain(command.get_subcommands().filter(visible));
+    let mut count = 0;
+    for command in pages {
+        let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+        let page = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+        let described: Vec<&str> = page.split("\n.TP\n").filter(|part| has_text(part)).collect();
+        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            let shown = format!("\\-\\-{}\\fR", flag.replace('-', "\\-"));
+            let is_there = described.iter().any(|part| part.lines().next().unwrap().contains(&shown));
+            assert!(is_there, "--{flag} is not described in {name}:\n{page}");
+        }
+        count += 1;
+    }
+    assert_eq!(count, std::fs::read_dir(folder.path()).unwrap().count());
+}
+
+/// Whether something stands below the line that names a flag.
+fn has_text(part: &str) -> bool {
+    part.lines().nth(1).is_some_and(|text| !text.trim().is_empty() && !text.starts_with(".SH"))
 }

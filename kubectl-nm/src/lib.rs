@@ -62,6 +62,7 @@ mod setup_error;
 mod suggestion;
 mod table;
 mod text;
+mod unknown_command;
 mod versions;
 mod vigil;
 mod wait;
@@ -83,6 +84,7 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Colour, Output};
+use crate::text::Line;
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -96,8 +98,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => execute(cli, command).into(),
-        Err(said) => {
-            Output::of_this_process(cli::colour_on(&arguments), command).parser(&said);
+        Err(mut said) => {
+            let hint = unknown_command::hint(&mut said);
+            let mut out = Output::of_this_process(cli::colour_on(&arguments), command);
+            out.parser(&said);
+            if let Some(hint) = hint {
+                out.talk(&Line::new(format!("hint: {hint}")));
+            }
             if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }

@@ -97,8 +97,15 @@ async fn every_command_has_a_man_page() {
     let folder = plugin.files().join("man1");
     let written = plugin.run("kubectl-nm", Path::new(""), &["man", folder.to_str().unwrap()]).await.ok();
     assert_eq!(written.stdout, format!("man pages written to {}\n", folder.display()));
-    for command in ["kubectl-nm", "kubectl-nm-start", "kubectl-nm-stop", "kubectl-nm-completion"] {
-        let page = std::fs::read_to_string(folder.join(format!("{command}.1"))).unwrap();
+    let help = plugin.run("kubectl-nm", Path::new(""), &["--help"]).await.ok().stdout;
+    let listed = help.lines().filter_map(|line| line.strip_prefix("  ")?.split("  ").next());
+    let commands: Vec<&str> = listed.filter(|name| !name.starts_with("kubectl") && *name != "help").collect();
+    assert!(commands.contains(&"start") && commands.contains(&"completion"), "{help}");
+    for page in
+        ["kubectl-nm".to_owned()].into_iter().chain(commands.iter().map(|name| format!("kubectl-nm-{name}")))
+    {
+        let page = std::fs::read_to_string(folder.join(format!("{page}.1"))).expect(&page);
         assert!(page.contains(".SH SYNOPSIS") && page.contains("kubectl nm"), "{page}");
+        assert!(page.contains("\nPath to the kubeconfig file\n"), "{page}");
     }
 }

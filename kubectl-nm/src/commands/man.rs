@@ -32,10 +32,15 @@ pub(crate) struct ManArgs {
 /// When they cannot be written.
 pub(crate) fn run(args: &ManArgs, command: clap::Command, out: &mut Output) -> Result<Exit, Error> {
     std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(command, &args.folder))
+        .and_then(|()| clap_mangen::generate_to(in_full(command), &args.folder))
         .map_err(|source| Error::Unwritable { path: args.folder.display().to_string(), source })?;
     out.data(&Line::new(format!("man pages written to {}", args.folder.display())))?;
     Ok(Exit::Done)
+}
+
+/// The command with every flag described: pages show of a flag what the short help does, and have room for all of it.
+fn in_full(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(in_full)
 }
 
 #[cfg(test)]
@@ -47,12 +52,14 @@ mod tests {
     fn each_command_has_a_page_with_its_flags_and_examples() {
         let folder = tempfile::tempdir().unwrap();
         let args = ManArgs { folder: folder.path().join("man1") };
-        let start =
-            clap::Command::new("start").arg(clap::Arg::new("wait").long("wait")).after_help("Examples:");
+        let wait = clap::Arg::new("wait").long("wait").help("As long as it takes").hide_short_help(true);
+        let start = clap::Command::new("start").arg(wait).after_help("Examples:");
         let command = clap::Command::new("kubectl-nm").bin_name("kubectl nm").subcommand(start);
         run(&args, command, &mut output().0).unwrap();
         let page = std::fs::read_to_string(args.folder.join("kubectl-nm-start.1")).unwrap();
-        assert!(page.contains("\\-\\-wait") && page.contains("Examples:"), "{page}");
+        for part in ["\\-\\-wait", "As long as it takes", "Examples:"] {
+            assert!(page.contains(part), "{part} in {page}");
+        }
         assert!(args.folder.join("kubectl-nm.1").exists());
     }
 
