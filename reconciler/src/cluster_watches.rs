@@ -19,6 +19,7 @@ use tracing::error;
 
 use crate::evictor::Evictor;
 use crate::follow::{News, follow, watched, without_managed_fields};
+use crate::known_budgets::KnownBudgets;
 use crate::readiness::Check;
 use crate::triggers::Triggers;
 
@@ -30,7 +31,7 @@ pub(crate) struct ClusterWatches {
     /// Every node, without the parts that nobody here reads.
     pub(crate) nodes: Store<Node>,
     /// Every disruption budget. Without them evictions are sent blindly, and refused more often.
-    pub(crate) budgets: Store<PodDisruptionBudget>,
+    pub(crate) budgets: Arc<KnownBudgets>,
     daemon_sets: watch::Receiver<Arc<DaemonSets>>,
 }
 
@@ -57,7 +58,8 @@ impl ClusterWatches {
             .reflect(budget_writer);
 
         let (daemon_set_names, daemon_sets_known) = watch::channel(Arc::new(unlisted()));
-        let (triggers, evictor) = (triggers.clone(), evictor.clone());
+        let budgets = Arc::new(KnownBudgets::new(budgets));
+        let (triggers, evictor, known) = (triggers.clone(), evictor.clone(), budgets.clone());
         let run = async move {
             let mut unready = Unready::default();
             let hear_node = |news: News<'_, Node>| match news {
@@ -84,8 +86,14 @@ impl ClusterWatches {
                 }
             };
             let hear_budget = |news: News<'_, PodDisruptionBudget>| match news {
-                News::Changed(budget) => evictor.wake_for_budget(&budget.namespace().unwrap_or_default()),
-                News::Listed => triggers.wake_all(),
+                News::Changed(budget) => {
+                    known.changed(budget);
+                    evictor.wake_for_budget(&budget.namespace().unwrap_or_default());
+                }
+                News::Listed => {
+                    known.listed();
+                    triggers.wake_all();
+                }
                 News::Forbidden(sentence) => without("poddisruptionbudgets", &sentence),
             };
             futures::join!(
@@ -100,7 +108,7 @@ impl ClusterWatches {
     /// Waits until the nodes have been listed: a node that is not known does not exist. And for the budgets, where they
     /// may be listed: without them more would be asked than they allow.
     pub(crate) async fn ready(&self) {
-        let budgets = tokio::time::timeout(PATIENCE, self.budgets.wait_until_ready());
+        let budgets = tokio::time::timeout(PATIENCE, self.budgets.until_listed());
         // The writers live as long as the program, so the stores are never abandoned.
         let _ = tokio::join!(self.nodes.wait_until_ready(), budgets);
     }

@@ -84,7 +84,7 @@ impl Evictor {
             return;
         }
         if let Some(allowance) = &eviction.spends
-            && allowance.is_spent(&ledger.charges(|guard| guard.key == allowance.guard.key))
+            && ledger.is_spent(allowance)
         {
             ledger.entry(node, &eviction.pod).attempt.hold(now);
             drop(ledger);

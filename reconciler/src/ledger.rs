@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::attempt::Attempt;
-use nm_shared::budget::{BudgetKey, BudgetVersion, Charge, Charges};
+use nm_shared::budget::{Budget, BudgetKey, BudgetVersion};
+use nm_shared::budgets::{Allowance, Charge, Left};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
 use nm_shared::returns::Returns;
@@ -15,34 +16,44 @@ use tokio::task::AbortHandle;
 /// The evictions of all nodes in maintenance.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    nodes: HashMap<String, HashMap<String, Entry>>,
-    guarded: HashMap<String, Guarded>,
-    budgets_asked: HashMap<BudgetKey, Timestamp>,
+    nodes: Nodes,
+    budgets: HashMap<BudgetKey, Asked>,
     returns: HashMap<String, Returns>,
 }
+
+/// The entries of each node, by the pod's uid.
+type Nodes = HashMap<String, HashMap<String, Entry>>;
 
 /// The evictions of one pod.
 pub(crate) struct Entry {
     pub(crate) attempt: Attempt,
     namespace: String,
+    guards: Vec<BudgetKey>,
     /// By what the request is taken back once it is under way.
     pub(crate) request: Option<AbortHandle>,
 }
 
-/// The budgets of a pod that may not show yet what was asked of them. Kept by themselves, because of all that are asked
-/// few have any, and each look of each node reads them.
+/// What was asked of a budget.
+struct Asked {
+    last: Timestamp,
+    /// The pods, by uid, of which the budget may not tell yet: few of all that were ever moved, and each look of each
+    /// node reads them.
+    pods: HashMap<String, Guarded>,
+}
+
+/// A pod that was asked while its budget was at this version.
 struct Guarded {
     node: String,
-    guards: Vec<BudgetVersion>,
+    version: String,
 }
 
 impl Entry {
     /// What it takes off its budgets.
-    fn charge(&self) -> Option<Charge> {
+    fn charge(&self) -> Option<Charge<'_>> {
         match &self.attempt.last {
             _ if self.attempt.in_flight => Some(Charge::InFlight),
             Some((_, EvictionOutcome::Accepted)) => Some(Charge::Accepted),
-            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(Charge::Refused(sentence.clone())),
+            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(Charge::Refused(sentence)),
             _ => None,
         }
     }
@@ -54,6 +65,19 @@ impl Entry {
     }
 }
 
+impl Asked {
+    /// What the budget may not show yet, each with the version that it was decided on.
+    fn charges<'a>(&'a self, nodes: &'a Nodes) -> impl Iterator<Item = (&'a str, Charge<'a>)> {
+        self.pods.iter().filter_map(|(uid, guarded)| {
+            entry(nodes, guarded, uid)?.charge().map(|charge| (guarded.version.as_str(), charge))
+        })
+    }
+}
+
+fn entry<'a>(nodes: &'a Nodes, guarded: &Guarded, uid: &str) -> Option<&'a Entry> {
+    nodes.get(&guarded.node)?.get(uid)
+}
+
 impl Ledger {
     /// The entry of a pod on `node`, which may be new.
     pub(crate) fn entry(&mut self, node: &str, pod: &Pod) -> &mut Entry {
@@ -61,6 +85,7 @@ impl Ledger {
         pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| Entry {
             attempt: Attempt::default(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            guards: Vec::new(),
             request: None,
         })
     }
@@ -68,15 +93,15 @@ impl Ledger {
     /// Notes that a request for a pod is on its way. Its budgets count as asked from now on, not only once they have
     /// answered: else every look in between would ask for one pod more.
     pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: Timestamp) {
-        for guard in &guards {
-            self.budgets_asked.insert(guard.key.clone(), now);
-        }
-        if !guards.is_empty() {
-            let guarded = Guarded { node: node.to_owned(), guards };
-            self.guarded.insert(pod::uid(pod).to_owned(), guarded);
+        let keys = guards.iter().map(|guard| guard.key.clone()).collect();
+        for BudgetVersion { key, version } in guards {
+            let asked = self.budgets.entry(key).or_insert(Asked { last: now, pods: HashMap::new() });
+            asked.last = now;
+            asked.pods.insert(pod::uid(pod).to_owned(), Guarded { node: node.to_owned(), version });
         }
         let entry = self.entry(node, pod);
         entry.attempt.begin();
+        entry.guards = keys;
         entry.request = None;
     }
 
@@ -90,8 +115,10 @@ impl Ledger {
         let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
         entry.attempt.end(outcome, now);
         entry.request = None;
-        for guard in self.guarded.get(uid).iter().flat_map(|guarded| &guarded.guards) {
-            self.budgets_asked.insert(guard.key.clone(), now);
+        for guard in &entry.guards {
+            if let Some(asked) = self.budgets.get_mut(guard) {
+                asked.last = now;
+            }
         }
         true
     }
@@ -130,44 +157,27 @@ impl Ledger {
         }
         self.returns.retain(|node, _| in_maintenance(node));
         if self.nodes.is_empty() {
-            self.budgets_asked.clear();
+            self.budgets.clear();
         }
     }
 
-    /// What the budgets may not show yet, as far as `concerns` says so.
-    pub(crate) fn charges(&self, concerns: impl Fn(&BudgetVersion) -> bool) -> Charges {
-        let mut charges = Charges::new();
-        for (uid, guarded) in &self.guarded {
-            let mut guards = guarded.guards.iter().filter(|guard| concerns(guard)).peekable();
-            if guards.peek().is_some()
-                && let Some(charge) = self.found(&guarded.node, uid).and_then(Entry::charge)
-            {
-                charges.extend(guards.map(|guard| (guard.clone(), charge.clone())));
-            }
-        }
-        charges
-    }
-
-    /// Forgets what was answered about budgets that `is_current` denies: they tell it themselves by now, and there is
-    /// one for every pod that was ever moved.
-    pub(crate) fn forget_told(&mut self, is_current: impl Fn(&BudgetVersion) -> bool) {
-        let nodes = &self.nodes;
-        self.guarded.retain(|uid, guarded| {
-            let entry = nodes.get(&guarded.node).and_then(|pods| pods.get(uid));
-            if entry.is_some_and(|entry| !entry.attempt.in_flight) {
-                guarded.guards.retain(&is_current);
-            }
-            entry.is_some() && !guarded.guards.is_empty()
+    /// What is left of a budget. What it tells itself by now is forgotten.
+    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> Left {
+        let seen = budget.seen();
+        let Some(asked) = self.budgets.get_mut(&seen.key) else {
+            return Left::of(budget.clone(), None, []);
+        };
+        asked.pods.retain(|uid, guarded| {
+            let entry = entry(&self.nodes, guarded, uid);
+            entry.is_some_and(|entry| entry.attempt.in_flight || guarded.version == seen.version)
         });
+        Left::of(budget.clone(), Some(asked.last), asked.charges(&self.nodes))
     }
 
-    fn found(&self, node: &str, uid: &str) -> Option<&Entry> {
-        self.nodes.get(node)?.get(uid)
-    }
-
-    /// When each budget was last asked.
-    pub(crate) fn budgets_asked(&self) -> HashMap<BudgetKey, Timestamp> {
-        self.budgets_asked.clone()
+    /// Whether others have spent what a budget allowed when an eviction was decided.
+    pub(crate) fn is_spent(&self, allowance: &Allowance) -> bool {
+        let asked = self.budgets.get(&allowance.guard.key);
+        asked.is_some_and(|asked| allowance.is_spent(asked.charges(&self.nodes)))
     }
 
     /// The nodes that have refused pods in `namespace`.
@@ -180,43 +190,79 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+    use nm_shared::budgets::Budgets;
     use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str) -> Pod {
+        serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap()
+    }
+
+    /// A budget that allows five disruptions, and says so at this version.
+    fn budget(version: &str) -> Arc<Budget> {
+        let budget: PodDisruptionBudget = serde_json::from_value(json!({
+            "metadata": {"namespace": "shop", "name": "cart", "resourceVersion": version},
+            "status": {"disruptionsAllowed": 5},
+        }))
+        .unwrap();
+        Arc::new(Budget::from(&budget))
+    }
+
+    fn asked(ledger: &mut Ledger) -> Option<Timestamp> {
+        let budget = budget("1");
+        let budgets = Budgets::from_iter([ledger.left(&budget)]);
+        budgets.asked(&budget.seen().key)
+    }
 
     #[test]
     fn a_budget_counts_as_asked_while_its_answer_is_awaited() {
         let mut ledger = Ledger::default();
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"uid": "a"}})).unwrap();
-        let guard = BudgetVersion::default();
         let at = |second| Timestamp::from_second(second).unwrap();
-        ledger.begin("n", &pod, vec![guard.clone()], at(1));
-        assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(1)));
+        assert_eq!(asked(&mut ledger), None);
+        ledger.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
+        assert_eq!(asked(&mut ledger), Some(at(1)));
         ledger.end("n", "a", EvictionOutcome::RefusedByBudget(String::new()), at(2));
-        assert_eq!(ledger.budgets_asked().get(&guard.key), Some(&at(2)));
+        assert_eq!(asked(&mut ledger), Some(at(2)));
     }
 
     #[test]
     fn what_a_budget_tells_itself_by_now_is_forgotten_and_what_is_awaited_is_not() {
         let mut ledger = Ledger::default();
-        let pod = |uid: &str| -> Pod { serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap() };
         let at = Timestamp::UNIX_EPOCH;
-        for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1")] {
-            let guard = BudgetVersion { version: version.to_owned(), ..BudgetVersion::default() };
-            ledger.begin("n", &pod(uid), vec![guard], at);
+        for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1"), ("gone", "2")] {
+            ledger.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
         }
-        ledger.end("n", "old", EvictionOutcome::Accepted, at);
-        ledger.end("n", "new", EvictionOutcome::Accepted, at);
-        ledger.forget_told(|guard| guard.version == "2");
-        let mut charges: Vec<_> = ledger.charges(|_| true).into_iter().map(|(_, charge)| charge).collect();
-        charges.sort_by_key(|charge| *charge == Charge::Accepted);
-        assert_eq!(charges, [Charge::InFlight, Charge::Accepted]);
-        assert!(ledger.charges(|guard| guard.version == "3").is_empty());
+        for uid in ["old", "new", "gone"] {
+            ledger.end("n", uid, EvictionOutcome::Accepted, at);
+        }
+        ledger.forget_gone("n", |uid| uid != "gone");
+        let charges = |ledger: &Ledger| {
+            let mut charges: Vec<_> =
+                ledger.budgets[&budget("2").seen().key].charges(&ledger.nodes).collect();
+            charges.sort_by_key(|(version, _)| *version);
+            charges.into_iter().map(|(version, charge)| format!("{version} {charge:?}")).collect::<Vec<_>>()
+        };
+        assert_eq!(charges(&ledger).len(), 3);
+        ledger.left(&budget("2"));
+        assert_eq!(charges(&ledger), ["1 InFlight", "2 Accepted"]);
+        ledger.left(&budget("3"));
+        assert_eq!(charges(&ledger), ["1 InFlight"]);
+    }
+
+    #[test]
+    fn what_others_have_spent_is_not_spent_again() {
+        let mut ledger = Ledger::default();
+        let allowance = |allowed| Allowance { guard: budget("1").seen().clone(), allowed };
+        assert!(!ledger.is_spent(&allowance(1)));
+        ledger.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], Timestamp::UNIX_EPOCH);
+        assert!(ledger.is_spent(&allowance(1)) && !ledger.is_spent(&allowance(2)));
     }
 
     #[tokio::test]
     async fn what_is_taken_back_is_not_sent_or_is_broken_off_and_its_answer_is_nobodys() {
         let mut ledger = Ledger::default();
-        let pod = |uid: &str| -> Pod { serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap() };
         let at = Timestamp::UNIX_EPOCH;
         for uid in ["queued", "sent", "wanted"] {
             ledger.begin("n", &pod(uid), Vec::new(), at);

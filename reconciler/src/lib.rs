@@ -18,6 +18,7 @@ mod evictor;
 mod fence;
 mod flags;
 mod follow;
+mod known_budgets;
 mod lease_watch;
 mod ledger;
 mod logging;

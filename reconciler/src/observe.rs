@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
-use nm_shared::budget::{BudgetVersion, Budgets, Charges};
+use nm_shared::budgets::Budgets;
 use nm_shared::machine::Machines;
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::observed::{Gathering, Observed};
@@ -17,6 +16,7 @@ use nm_shared::turn::{Gate, overrides_quorum};
 use nm_shared::{Group, Grouped, NodeMaintenance, Phase, line, node, ownership, pod};
 
 use crate::context::{Context, Memory};
+use crate::ledger::Ledger;
 use crate::pod_watches::Pods;
 
 /// Whether `maintenance` is about to take a node of the control plane, so that what guards etcd matters to it.
@@ -48,15 +48,14 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         ledger.forget_gone(name, |uid| uids.contains(uid));
     }
-    ledger.forget_told(|guard| is_current(context, guard));
-    let (attempts, charges, budgets_asked) =
-        (ledger.attempts(name), ledger.charges(|_| true), ledger.budgets_asked());
+    let attempts = ledger.attempts(name);
+    let budgets = budgets(context, pods.as_deref().unwrap_or_default(), &mut ledger);
     drop(ledger);
     let lease = context.leases.on_node(name);
     let memory = context.memories.update(&maintenance.uid().unwrap_or_default(), |_| ());
     let guard = is_openshift.then(|| {
         let on_node = pods.as_deref().unwrap_or_default();
-        let budgets = context.cluster.budgets.state();
+        let budgets = context.cluster.budgets.objects.state();
         Guard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
     });
     Observed {
@@ -66,9 +65,8 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
         leases_forbidden: lease.as_ref().err().cloned(),
         lease: lease.ok().flatten(),
-        budgets: budgets(context, pods.as_deref().unwrap_or_default(), &charges),
+        budgets,
         machines: machines(context, maintenance, pods.as_deref()),
-        budgets_asked,
         returned,
         node_conditions: context.node_conditions,
         own_pod: context.own_pod.clone(),
@@ -86,18 +84,11 @@ fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
     Some(context.own_nodes.freshest(seen))
 }
 
-/// Whether the budget has not been seen to change since.
-fn is_current(context: &Context, guard: &BudgetVersion) -> bool {
-    let budget = ObjectRef::new(&guard.key.name).within(&guard.key.namespace);
-    let seen = context.cluster.budgets.get(&budget);
-    seen.is_some_and(|budget| budget.metadata.resource_version.as_deref() == Some(&guard.version))
-}
-
-fn budgets(context: &Context, pods: &[Arc<Pod>], charges: &Charges) -> Budgets {
-    let namespaces: HashSet<Option<&str>> =
-        pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
-    let is_near = |budget: &PodDisruptionBudget| namespaces.contains(&budget.metadata.namespace.as_deref());
-    Budgets::new(context.cluster.budgets.state_filter(is_near), charges)
+/// The budgets of the namespaces of `pods`, less what was asked of them already.
+fn budgets(context: &Context, pods: &[Arc<Pod>], ledger: &mut Ledger) -> Budgets {
+    let namespaces: HashSet<&str> = pods.iter().map(|pod| pod::names(pod).namespace).collect();
+    let near = namespaces.into_iter().flat_map(|namespace| context.cluster.budgets.within(namespace));
+    near.map(|budget| ledger.left(&budget)).collect()
 }
 
 fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Machines {

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::attempt::Attempt;
-use crate::budget::{Budgets, Charges};
+use crate::budgets::Budgets;
 use crate::eviction_outcome::EvictionOutcome;
 use crate::names::FINALIZER;
 use crate::observed::Gathering;
 use crate::pod;
 use crate::status::BlockReason;
 use jiff::SignedDuration;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,14 +124,14 @@ fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
         "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
         "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
     });
-    let budget = Arc::new(serde_json::from_value(budget).unwrap());
+    let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
     let gathering = Gathering { uncordoned: true, ..Gathering::default() };
     let mut pod = Pod::clone(&pod_named("a", &json!({})));
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     pod.status = serde_json::from_value(ready).unwrap();
     let guarded = Observed {
         gathering,
-        budgets: Budgets::new([budget], &Charges::new()),
+        budgets: Budgets::unasked([&budget]),
         pods: Some(vec![Arc::new(pod)]),
         ..observed()
     };

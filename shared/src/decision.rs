@@ -8,7 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::budget::{Allowance, BudgetVersion};
+use crate::budget::BudgetVersion;
+use crate::budgets::Allowance;
 use crate::node_lease::LeaseWrite;
 use crate::node_patch::NodePatch;
 use crate::status::NodeMaintenanceStatus;

@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::attempt::Attempt;
-use crate::budget::{BudgetKey, Budgets, Opinion};
+use crate::budget::BudgetKey;
+use crate::budgets::{Budgets, Opinion};
 use crate::drain_plan::{DaemonSets, DrainPlan, InvalidSelector, Judged, SkipReason, Verdict, Warning};
 use crate::eviction_outcome::EvictionOutcome;
 use crate::group::Group;

@@ -4,7 +4,6 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::budget::Charges;
 use crate::status::BlockReason;
 
 fn pod(name: &str, app: &str, extra: &Value) -> Arc<Pod> {
@@ -21,14 +20,14 @@ fn pod(name: &str, app: &str, extra: &Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> Arc<PodDisruptionBudget> {
+fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBudget {
     let budget = json!({
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"selector": {"matchLabels": {"app": app}}},
         "status": {"currentHealthy": 6 + allowed, "desiredHealthy": 6, "disruptionsAllowed": allowed,
             "expectedPods": expected},
     });
-    Arc::new(serde_json::from_value(budget).unwrap())
+    serde_json::from_value(budget).unwrap()
 }
 
 fn station(node: &str, pods: Vec<Arc<Pod>>) -> Station {
@@ -37,13 +36,13 @@ fn station(node: &str, pods: Vec<Arc<Pod>>) -> Station {
 
 fn forecast(
     stations: Vec<Station>,
-    budgets: Vec<Arc<PodDisruptionBudget>>,
+    budgets: &[PodDisruptionBudget],
     answers: &[(&str, EvictionOutcome)],
 ) -> Forecast {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let draft = Draft::new(stations, &DaemonSets::default(), now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    draft.forecast(Budgets::new(budgets, &Charges::new()), &answers, now)
+    draft.forecast(Budgets::unasked(budgets), &answers, now)
 }
 
 fn carts(names: &[&str]) -> Vec<Arc<Pod>> {
@@ -68,7 +67,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
     let stations =
         || vec![station("n1", carts(&["a", "b", "c"])), station("n2", carts(&["d", "e", "f", "g"]))];
     let check = |allowed: i32, expected: i32, now: usize, at_most: usize, rounds: Option<usize>| {
-        let found = forecast(stations(), vec![budget("cart", "cart", allowed, expected)], &[]);
+        let found = forecast(stations(), &[budget("cart", "cart", allowed, expected)], &[]);
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
@@ -86,7 +85,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
 #[test]
 fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
     let one = |allowed| {
-        forecast(vec![station("n1", carts(&["a", "b"]))], vec![budget("cart", "cart", allowed, 7)], &[])
+        forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", allowed, 7)], &[])
     };
     assert_eq!(words(&one(1)), ["goes", "later"]);
     let none = one(0);
@@ -103,7 +102,7 @@ fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it
         let mut pods = carts(&["a", "b"]);
         pods.push(pod("bare", "web", &json!({"/metadata/ownerReferences": []})));
         let station = Station { drain: patient(seconds), ..station("n1", pods) };
-        forecast(vec![station], vec![budget("cart", "cart", allowed, 6 + allowed)], &[])
+        forecast(vec![station], &[budget("cart", "cart", allowed, 6 + allowed)], &[])
     };
     assert_eq!(words(&drained(0, 0)), ["DisruptionBudget", "DisruptionBudget", "Unmanaged"]);
     let past = drained(600, 0);
@@ -117,24 +116,21 @@ fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it
     );
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
     let station = Station { drain: patient(600), ..station("n1", carts(&["a"])) };
-    assert_eq!(words(&forecast(vec![station], vec![], &[("a", webhook)])), ["deleted"]);
+    assert_eq!(words(&forecast(vec![station], &[], &[("a", webhook)])), ["deleted"]);
 }
 
 #[test]
 fn the_server_knows_better_than_the_budgets_that_were_read() {
     let stations = || vec![station("n1", carts(&["a"]))];
     let accepted = [("a", EvictionOutcome::Accepted)];
-    assert_eq!(words(&forecast(stations(), vec![budget("cart", "cart", 0, 6)], &accepted)), ["goes"]);
+    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 0, 6)], &accepted)), ["goes"]);
     let refused = [("a", EvictionOutcome::RefusedByBudget("no".into()))];
-    assert_eq!(
-        words(&forecast(stations(), vec![budget("cart", "cart", 1, 7)], &refused)),
-        ["DisruptionBudget"]
-    );
+    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 1, 7)], &refused)), ["DisruptionBudget"]);
     let webhook =
         EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "not before noon".into() };
-    assert_eq!(words(&forecast(stations(), vec![], &[("a", webhook)])), ["AdmissionWebhook"]);
+    assert_eq!(words(&forecast(stations(), &[], &[("a", webhook)])), ["AdmissionWebhook"]);
     assert_eq!(
-        words(&forecast(stations(), vec![], &[("a", EvictionOutcome::Migrating("m".into()))])),
+        words(&forecast(stations(), &[], &[("a", EvictionOutcome::Migrating("m".into()))])),
         ["migrates"]
     );
 }
@@ -149,18 +145,18 @@ fn what_cannot_be_asked_is_counted_and_the_budgets_decide() {
     ] {
         let answers = [("a", silent.clone()), ("b", silent.clone())];
         let found =
-            forecast(vec![station("n1", carts(&["a", "b"]))], vec![budget("cart", "cart", 1, 7)], &answers);
+            forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", 1, 7)], &answers);
         assert_eq!(words(&found), ["goes", "later"], "{silent:?}");
         assert_eq!(found.unanswered.values().sum::<usize>(), 2, "{silent:?}");
     }
     let failed = [("a", EvictionOutcome::Unknown("failed calling webhook \"w\"".into()))];
-    assert_eq!(words(&forecast(vec![station("n1", carts(&["a"]))], vec![], &failed)), ["ServerError"]);
+    assert_eq!(words(&forecast(vec![station("n1", carts(&["a"]))], &[], &failed)), ["ServerError"]);
 }
 
 #[test]
 fn two_budgets_block_without_being_asked() {
-    let budgets = || vec![budget("one", "cart", 1, 7), budget("two", "cart", 1, 7)];
-    let found = forecast(vec![station("n1", carts(&["a"]))], budgets(), &[]);
+    let budgets = [budget("one", "cart", 1, 7), budget("two", "cart", 1, 7)];
+    let found = forecast(vec![station("n1", carts(&["a"]))], &budgets, &[]);
     assert_eq!(words(&found), ["MultipleDisruptionBudgets"]);
     let Fate::Blocked(obstacle) = &found.pods[0].fate else { panic!() };
     assert!(
@@ -168,7 +164,7 @@ fn two_budgets_block_without_being_asked() {
         "{obstacle:?}"
     );
     let starting = pod("a", "cart", &json!({"/status": {"phase": "Pending"}}));
-    assert_eq!(words(&forecast(vec![station("n1", vec![starting])], budgets(), &[])), ["goes"]);
+    assert_eq!(words(&forecast(vec![station("n1", vec![starting])], &budgets, &[])), ["goes"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod admission_review;
 pub mod attempt;
 pub mod budget;
+pub mod budgets;
 pub mod condition;
 pub mod crd;
 pub mod decide;

@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::attempt::Attempt;
-use crate::budget::{BudgetKey, Budgets};
+use crate::budgets::Budgets;
 use crate::drain_plan::DaemonSets;
 use crate::group::Group;
 use crate::machine::Machines;
@@ -36,14 +36,12 @@ pub struct Observed {
     pub forbidden: Option<String>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: Arc<DaemonSets>,
-    /// The disruption budgets of the pods' namespaces.
+    /// The disruption budgets of the pods' namespaces, and what is left of them.
     pub budgets: Budgets,
     /// The virtual machines that KubeVirt is to take away.
     pub machines: Machines,
     /// The evictions so far, by the pod's uid.
     pub attempts: HashMap<String, Attempt>,
-    /// When an eviction that a budget guards was last answered, for each budget.
-    pub budgets_asked: HashMap<BudgetKey, Timestamp>,
     /// The pods, by uid, whose owner has brought them back too often to be moved again.
     pub returned: HashSet<String>,
     /// Whether the node is to tell by its conditions where the maintenance stands.

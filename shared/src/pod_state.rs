@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::attempt::Attempt;
-use crate::budget::Budgets;
+use crate::budgets::Budgets;
 use crate::drain_plan::{Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
 use crate::group::Group;
@@ -196,7 +196,6 @@ fn obstacle(reason: BlockReason, message: String, attempt: &Attempt) -> Obstacle
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Charges;
     use k8s_openapi::api::policy::v1::PodDisruptionBudget;
     use serde_json::{Value, json};
     use std::sync::Arc;
@@ -250,13 +249,13 @@ mod tests {
     fn a_refusal_says_who_refuses_and_what_to_do() {
         use EvictionOutcome as Outcome;
         let pod = judged(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
-        let budget = |name: &str| -> Arc<PodDisruptionBudget> {
+        let budget = |name: &&str| -> PodDisruptionBudget {
             let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
                 "status": {"desiredHealthy": 2, "currentHealthy": 3}});
-            Arc::new(serde_json::from_value(budget).unwrap())
+            serde_json::from_value(budget).unwrap()
         };
         let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
-            let budgets = Budgets::new(budgets.iter().map(|name| budget(name)), &Charges::new());
+            let budgets = Budgets::unasked(&budgets.iter().map(budget).collect::<Vec<_>>());
             let attempt = answered(outcome);
             let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
             let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };

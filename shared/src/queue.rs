@@ -9,7 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::attempt::Attempt;
-use crate::budget::{Allowance, BudgetKey, Opinion};
+use crate::budget::BudgetKey;
+use crate::budgets::{Allowance, Budgets, Opinion};
 use crate::decision::{Eviction, Request};
 use crate::drain_plan::{DrainPlan, Judged, Verdict};
 use crate::eviction_outcome::EvictionOutcome;
@@ -40,7 +41,6 @@ impl Queue {
     pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: Timestamp) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
-        let mut asked = observed.budgets_asked.clone();
         let turn = Turn::new(plan, spec, observed);
         for judged in plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict) {
             let pod = &judged.pod;
@@ -73,7 +73,7 @@ impl Queue {
                 Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => at,
                 Opinion::Exhausted { budget, message } => {
                     queue.held.insert(pod::uid(pod).to_owned(), message);
-                    scout(&attempt, &budget, &mut asked, now)
+                    scout(&attempt, &budget, &mut budgets, now)
                 }
             };
             match due {
@@ -157,16 +157,11 @@ fn asks_kubevirt(pod: &Pod, attempt: &Attempt) -> bool {
 }
 
 /// When a pod is due whose budget seems exhausted: one pod a budget, now and then.
-fn scout(
-    attempt: &Attempt,
-    budget: &BudgetKey,
-    asked: &mut HashMap<BudgetKey, Timestamp>,
-    now: Timestamp,
-) -> Option<Timestamp> {
-    let patience = asked.get(budget).map_or(Timestamp::MIN, |at| after(*at, SCOUT_PAUSE));
+fn scout(attempt: &Attempt, budget: &BudgetKey, budgets: &mut Budgets, now: Timestamp) -> Option<Timestamp> {
+    let patience = budgets.asked(budget).map_or(Timestamp::MIN, |at| after(at, SCOUT_PAUSE));
     let due = attempt.next_try()?.max(patience);
     if due <= now {
-        asked.insert(budget.clone(), now);
+        budgets.note_asked(budget, now);
     }
     Some(due)
 }

@@ -1,7 +1,8 @@
 //! Who is asked when, one situation at a time.
 
 use super::*;
-use crate::budget::{Budgets, Charges};
+use crate::budget::Budget;
+use crate::budgets::{Budgets, Left};
 use crate::drain_plan::DaemonSets;
 use crate::status::PodReference;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -28,15 +29,20 @@ fn pod(name: &str, priority: i32) -> Arc<Pod> {
 }
 
 fn budgets(allowed: i32) -> Budgets {
+    Budgets::unasked([&guard(allowed)])
+}
+
+/// The same, asked so long ago.
+fn asked_budgets(allowed: i32, milliseconds_ago: i64) -> Budgets {
+    Budgets::from_iter([Left::of(Arc::new(Budget::from(&guard(allowed))), Some(ago(milliseconds_ago)), [])])
+}
+
+fn guard(allowed: i32) -> PodDisruptionBudget {
     let budget = json!({
         "metadata": {"namespace": "ns", "name": "guard", "resourceVersion": "1"}, "spec": {"selector": {}},
         "status": {"currentHealthy": 3, "desiredHealthy": 3, "disruptionsAllowed": allowed, "expectedPods": 3},
     });
-    Budgets::new([Arc::new(serde_json::from_value(budget).unwrap())], &Charges::new())
-}
-
-fn guard() -> BudgetKey {
-    BudgetKey { namespace: "ns".to_owned(), name: "guard".to_owned() }
+    serde_json::from_value(budget).unwrap()
 }
 
 fn refused(milliseconds_ago: i64) -> Attempt {
@@ -69,15 +75,15 @@ fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
 
 #[test]
 fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
-    let budget = |name: &str| -> Arc<PodDisruptionBudget> {
+    let budget = |name: &&str| -> PodDisruptionBudget {
         let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
             "status": {"disruptionsAllowed": 1}});
-        Arc::new(serde_json::from_value(budget).unwrap())
+        serde_json::from_value(budget).unwrap()
     };
     let mut attempt = Attempt::default();
     attempt.end(EvictionOutcome::MultipleBudgets(String::new()), ago(300));
     let asked = |names: &[&str]| {
-        let budgets = Budgets::new(names.iter().map(|name| budget(name)), &Charges::new());
+        let budgets = Budgets::unasked(&names.iter().map(budget).collect::<Vec<_>>());
         let attempts = HashMap::from([("a".to_owned(), attempt.clone())]);
         let observed = Observed { budgets, attempts, ..Observed::default() };
         asked(&queue(&[pod("a", 0)], &json!({}), &observed)).len()
@@ -93,8 +99,7 @@ fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answ
     );
     launcher.metadata.annotations = Some([("kubevirt.io/domain".to_owned(), "vm".to_owned())].into());
     let pods = [Arc::new(launcher)];
-    let asked_before = HashMap::from([(guard(), ago(1_000))]);
-    let observed = Observed { budgets: budgets(0), budgets_asked: asked_before, ..Observed::default() };
+    let observed = Observed { budgets: asked_budgets(0, 1_000), ..Observed::default() };
     let first = queue(&pods, &json!({}), &observed);
     assert_eq!((asked(&first), first.held.len()), (vec!["vm"], 0));
     let attempts = HashMap::from([("vm".to_owned(), refused(1_000))]);
@@ -159,15 +164,14 @@ fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_num
     assert_eq!(asked(&first), ["a"]);
     assert_eq!(first.held["c"], "The disruption budget guard needs 3 healthy pods and has 3 currently");
     let observed = Observed {
-        budgets: budgets(0),
-        budgets_asked: [(guard(), ago(4_000))].into(),
+        budgets: asked_budgets(0, 4_000),
         attempts: [("a".to_owned(), refused(4_000))].into(),
         ..Observed::default()
     };
     let then = queue(&pods, &json!({}), &observed);
     assert!(asked(&then).is_empty());
     assert_eq!(then.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(6)));
-    let late = Observed { budgets_asked: [(guard(), ago(10_000))].into(), ..observed };
+    let late = Observed { budgets: asked_budgets(0, 10_000), ..observed };
     assert_eq!(asked(&queue(&pods, &json!({}), &late)), ["a"]);
 }
 
@@ -175,8 +179,7 @@ fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_num
 fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let observed = Observed {
-        budgets: budgets(2),
-        budgets_asked: [(guard(), ago(300))].into(),
+        budgets: asked_budgets(2, 300),
         attempts: [("a".to_owned(), refused(300))].into(),
         ..Observed::default()
     };

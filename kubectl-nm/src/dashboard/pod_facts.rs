@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use nm_shared::budget::Budgets;
+use nm_shared::budgets::Budgets;
 use nm_shared::drain_plan::{DaemonSets, DrainPlan, Judged, Verdict};
 use nm_shared::names::MIRROR_ANNOTATION;
 use nm_shared::pod_state::{self, Known, PodState};

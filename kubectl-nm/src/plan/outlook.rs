@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use nm_shared::budget::{Budgets, Charges};
+use nm_shared::budgets::Budgets;
 use nm_shared::drain_plan::InvalidSelector;
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::forecast::{Draft, Fate, Forecast, Station};
@@ -84,7 +84,7 @@ impl Outlook {
         answers: &HashMap<String, EvictionOutcome>,
         now: Timestamp,
     ) -> Self {
-        let budgets = Budgets::new(readings.budgets.iter().cloned(), &Charges::new());
+        let budgets = Budgets::unasked(readings.budgets.iter().map(AsRef::as_ref));
         let forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
         let room = forecast.as_ref().and_then(|forecast| room(planned, forecast, &readings));
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
