@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use nm_sandbox::request_log::Entry;
 
 use crate::scenario::Ground;
@@ -23,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) told: Option<Duration>,
     /// The processor time that the contender's process used, where it has one.
     pub(crate) processor: Option<Duration>,
+    /// Between which two moments it asked for evictions.
+    pub(crate) asked: Option<(Duration, Duration)>,
     /// From each pod's end to the status that shows it.
     pub(crate) lags: Vec<Duration>,
     requests: Vec<Entry>,
@@ -34,6 +37,7 @@ pub(crate) struct Stopwatch {
     pub(crate) witness: Witness,
     /// When it began.
     pub(crate) began: Instant,
+    began_at: Timestamp,
 }
 
 impl Stopwatch {
@@ -41,7 +45,7 @@ impl Stopwatch {
     pub(crate) fn start(ground: &Ground) -> Self {
         let witness = Witness::start(ground);
         ground.cluster.sandbox().unwrap().requests().clear();
-        Self { witness, began: Instant::now() }
+        Self { witness, began: Instant::now(), began_at: Timestamp::now() }
     }
 
     /// What is left of `limit`.
@@ -53,7 +57,10 @@ impl Stopwatch {
     pub(crate) fn stop(&self, ground: &Ground, agent: &str, sight: Sight) -> Run {
         let mut requests = ground.cluster.sandbox().unwrap().requests().all();
         requests.retain(|entry| entry.user_agent.starts_with(agent));
+        let evictions = requests.iter().filter(|entry| is_eviction(entry));
+        let asked = evictions.map(|entry| entry.at.duration_since(self.began_at).unsigned_abs());
         Run {
+            asked: asked.clone().min().zip(asked.max()),
             nodes: ground.nodes.len(),
             pods: ground.pods.len(),
             left: sight.left,
@@ -67,6 +74,11 @@ impl Stopwatch {
 }
 
 impl Run {
+    /// How many times as long as the floor it took, where both came to an end.
+    pub(crate) fn ratio_to(&self, floor: Option<Duration>) -> Option<f64> {
+        self.wall.zip(floor).map(|(wall, floor)| wall.as_secs_f64() / floor.as_secs_f64())
+    }
+
     /// How many requests there were.
     pub(crate) fn requests(&self) -> usize {
         self.requests.len()

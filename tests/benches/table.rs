@@ -40,8 +40,7 @@ pub(crate) fn print_scenario(scenario: &Scenario) {
 /// A line of the table.
 pub(crate) fn print_run(name: &str, run: &Run, floor: Option<Duration>, limit: Duration) {
     let gone = run.wall.map_or_else(|| format!("> {} s", limit.as_secs()), seconds);
-    let times =
-        run.wall.zip(floor).map(|(wall, floor)| format!("{:.2}", wall.as_secs_f64() / floor.as_secs_f64()));
+    let times = run.ratio_to(floor).map(|ratio| format!("{ratio:.2}"));
     println!(
         "{name:<14} {gone:>11} {:>7} {:>11} {:>9} {:>15.3} {:>6} {:>10}",
         times.unwrap_or_default(),
@@ -51,11 +50,23 @@ pub(crate) fn print_run(name: &str, run: &Run, floor: Option<Duration>, limit: D
         run.refusals(),
         run.processor.map(seconds).unwrap_or_default(),
     );
+    if let Some((first, last)) = run.asked {
+        println!("{:<14} asked for evictions from {} to {}", "", seconds(first), seconds(last));
+    }
     if run.left > 0 {
         println!("{:<14} {} of {} pods were gone by then", "", run.pods - run.left, run.pods);
     }
     for (code, count) in run.odd_answers() {
         println!("{:<14} {count} evictions were answered by {code}", "");
+    }
+}
+
+/// The ratio to the floor of several rounds: of an odd number the one in the middle.
+pub(crate) fn print_median(name: &str, mut ratios: Vec<f64>) {
+    ratios.sort_by(f64::total_cmp);
+    let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+    if let Some(median) = ratios.get(ratios.len() / 2).filter(|_| ratios.len() > 1) {
+        println!("{name}: {median:.2} x floor at the median of {} rounds ({})", all.len(), all.join(", "));
     }
 }
 
