@@ -1,7 +1,7 @@
 //! Maintenances of every group that the cluster serves: our own, and the two from before the operator moved to medik8s.
 //!
-//! nm-reconciler serves all of them, so who removes it or looks for what it left behind must know of all. Other commands
-//! are about our own group.
+//! nm-reconciler serves all of them, so who removes it, looks for what it left behind or foretells what it would do must
+//! know of all. Other commands are about our own group.
 
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
 use kube::core::Status;
@@ -20,10 +20,17 @@ use crate::objects;
 ///
 /// When the server cannot be asked or refuses.
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
-    let each = Group::ALL.map(async |group| {
-        if is_to_be_asked(cluster, group).await? { of_group(cluster, group).await } else { Ok(Vec::new()) }
-    });
+    let each = Group::ALL.map(|group| of(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
+}
+
+/// All maintenances of a group; none of one that is not served.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn of(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
+    if is_to_be_asked(cluster, group).await? { listed(cluster, group).await } else { Ok(Vec::new()) }
 }
 
 /// The older groups that the cluster serves.
@@ -84,14 +91,15 @@ async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
     let asked = format!("get /apis/{version}");
     let plural = NodeMaintenance::plural(&());
     match cluster.ask(&asked, async || client.list_api_group_resources(&version).await).await {
-        Ok(found) => Ok(found.resources.iter().any(|resource| resource.name == plural)),
+        // The first of these definitions was one of namespaced objects, which nobody serves.
+        Ok(found) => Ok(found.resources.iter().any(|found| found.name == plural && !found.namespaced)),
         Err(Error::NotInstalled { .. }) => Ok(false),
         Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-async fn of_group(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
+async fn listed(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
     let api: Api<Grouped> = Api::all_with(cluster.client(), &group);
     let (everything, asked) = (ListParams::default(), format!("list {}", resource(group)));
     match cluster.ask(&asked, async || api.list(&everything).await).await {

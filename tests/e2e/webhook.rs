@@ -10,7 +10,7 @@ use nm_shared::names::WEBHOOK;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, has_kubectl, kubectl};
-use nm_tests::until::until_all;
+use nm_tests::until::{PATIENCE, until_all};
 use nm_tests::webhook::{namespace, serving, serving_also};
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
@@ -200,6 +200,39 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
     let expected =
         format!("Warning: nobody checked what the drain would lose: cannot read the pods of node {node}");
     assert!(warned.starts_with(&expected), "{warned}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_warnings_are_made_of_may_hang_and_nothing_is_refused_for_it() {
+    if !has_kubectl() {
+        return;
+    }
+    let Some(cluster) = only_sandbox(2, "requests are made to hang").await else { return };
+    let nodes = cluster.nodes().await;
+    let _reconciler = serving(&cluster, &[]).await;
+    created(&cluster, "e2e-begun", &nodes[0]).await;
+    let patch = json!({"spec": {"drain": {"gracePeriodSeconds": 1}}}).to_string();
+    let change = ["patch", "nm", "e2e-begun", "--type=merge", "--dry-run=server", "-p", &patch];
+    let expected = |node: &str| {
+        format!(
+            "Warning: nobody checked what the drain would lose: cannot read the pods of node {node} now: no answer \
+             within 2 s\n"
+        )
+    };
+    let faults = cluster.sandbox().unwrap().faults();
+    for resource in ["pods", "daemonsets"] {
+        let reads = Target::any().user_agent("nm-reconciler/*").verb("list").resource(resource);
+        // Longer than anybody waits for an answer.
+        let fault = faults.add(Rule::new(reads, Action::Delay(PATIENCE)));
+        let (changed, allowed) = tokio::join!(
+            kubectl(&cluster, &change),
+            create(&cluster, "e2e-new", &nodes[1], &["--dry-run=server"])
+        );
+        assert_eq!(changed.unwrap().ok().stderr, expected(&nodes[0]), "{resource}");
+        assert_eq!(allowed.ok().stderr, expected(&nodes[1]), "{resource}");
+        faults.remove(fault);
+    }
+    stop(&cluster, "e2e-begun").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

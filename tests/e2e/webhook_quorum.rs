@@ -1,26 +1,30 @@
 //! Control-plane nodes: what the webhook says before etcd would lose its quorum. On OpenShift its guards are asked,
 //! elsewhere a majority of the nodes must stay.
 
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::Config;
 use kube::{Api, Resource, ResourceExt};
 use nm_sandbox::controllers::kubelet::annotations::NEVER_READY;
 use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::quorum::ETCD_NAMESPACE;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::events_until;
+use nm_tests::older_groups::{OLDER, install};
 use nm_tests::programs::{has_kubectl, kubectl, plugin};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{until, until_all};
-use nm_tests::webhook::serving;
+use nm_tests::webhook::{serving, serving_also};
 use nm_tests::workload::{parse, pod_spec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::older_groups::{start_of, stop_of};
 use crate::{only_sandbox, stop};
 
 fn refusal(node: &str) -> String {
@@ -64,12 +68,9 @@ async fn openshift(cluster: &Cluster, guarded: &[String]) {
         let metadata = json!({"name": format!("etcd-guard-{node}"), "labels": {"app": "guard"}});
         create(&guards(cluster), json!({"metadata": metadata, "spec": spec})).await;
     }
-    until_all(
-        &guards(cluster),
-        kube::runtime::watcher::Config::default(),
-        "guards are Ready",
-        |pods: &[Pod]| pods.len() == guarded.len() && pods.iter().all(|pod| ready(pod) == Some("True")),
-    )
+    until_all(&guards(cluster), Config::default(), "guards are Ready", |pods: &[Pod]| {
+        pods.len() == guarded.len() && pods.iter().all(|pod| ready(pod) == Some("True"))
+    })
     .await;
 }
 
@@ -199,18 +200,76 @@ async fn the_second_of_three_control_plane_nodes_is_refused_unless_someone_insis
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_control_plane_nodes_at_once_only_so_many_pass_that_a_majority_stays() {
+async fn what_an_older_group_has_in_maintenance_counts_for_the_webhook_and_a_plan() {
     let Some(cluster) = only_sandbox(3, "the control plane has nodes of its own").await else { return };
     let nodes = cluster.nodes().await;
     control_plane(&cluster, &nodes, Some("")).await;
     let _reconciler = serving(&cluster, &[]).await;
-    let created = futures::future::join_all(nodes.iter().map(async |node| {
+    for (group, [first, second]) in OLDER.into_iter().zip([[0, 1], [1, 2]]) {
+        let (first, second) = (&nodes[first], &nodes[second]);
+        install(&cluster.client, group).await;
+        // By the name of another node, which is none of its business.
+        start_of(&cluster, group, second, first).await;
+        let taken = format!("invalid nodeName, a NodeMaintenance for node {first} already exists");
+        let refusals = [refused(&cluster, first).await.unwrap(), refused(&cluster, second).await.unwrap()];
+        assert!(refusals[0].ends_with(&taken), "{group:?}: {}", refusals[0]);
+        assert!(refusals[1].starts_with(&refusal(second)), "{group:?}: {}", refusals[1]);
+        let plan = plugin(&cluster, &["plan", first, second]).await;
+        assert!(plan.stdout.contains(&format!("node/{first}: is in maintenance already\n")), "{plan:?}");
+        let violates = format!("disrupting node {second} will violate etcd quorum");
+        assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
+        stop_of(&cluster, group, second).await;
+        assert_eq!(refused(&cluster, first).await, None, "{group:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_control_plane_nodes_at_once_that_two_replicas_review_only_one_goes_to_work() {
+    let Some(cluster) = only_sandbox(3, "two replicas serve one service").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes, Some("")).await;
+    let _one = serving(&cluster, &["--leader-elect"]).await;
+    let _other = serving_also(&cluster, &["--leader-elect"]).await;
+    let passed = created_at_once(&cluster, &nodes).await;
+    // Each replica lets one pass at most.
+    assert!((1..=2).contains(&passed.len()), "{passed:?}");
+    let phase = |it: &NodeMaintenance| it.status.as_ref().and_then(|status| status.phase);
+    let what = "one is at work and the other waits";
+    let mut all = until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
+        let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
+        (count(Phase::Succeeded), count(Phase::Pending)) == (1, passed.len() - 1)
+    })
+    .await;
+    let mut cordoned = 0;
+    for node in &nodes {
+        cordoned += usize::from(cluster.node(node).await.spec.unwrap().unschedulable == Some(true));
+    }
+    assert_eq!(cordoned, 1);
+    // The one that waits first, so that it does not begin meanwhile.
+    all.sort_by_key(|it| phase(it) == Some(Phase::Succeeded));
+    for maintenance in all {
+        stop(&cluster, &maintenance.name_any()).await;
+    }
+}
+
+/// Asks for maintenances of all these nodes in the same moment, and returns those that passed.
+async fn created_at_once(cluster: &Cluster, nodes: &[String]) -> Vec<NodeMaintenance> {
+    let created = join_all(nodes.iter().map(async |node| {
         let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
         let maintenance = NodeMaintenance::new(&format!("e2e-{node}"), spec);
         cluster.maintenances().create(&PostParams::default(), &maintenance).await
     }))
     .await;
-    let passed: Vec<_> = created.into_iter().filter_map(Result::ok).collect();
+    created.into_iter().filter_map(Result::ok).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_control_plane_nodes_at_once_only_so_many_pass_that_a_majority_stays() {
+    let Some(cluster) = only_sandbox(3, "the control plane has nodes of its own").await else { return };
+    let nodes = cluster.nodes().await;
+    control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serving(&cluster, &[]).await;
+    let passed = created_at_once(&cluster, &nodes).await;
     assert_eq!(passed.len(), 1, "two of three stay");
     stop(&cluster, &passed[0].name_any()).await;
 }

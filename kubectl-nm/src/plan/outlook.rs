@@ -62,7 +62,8 @@ pub(crate) fn draft(
 ) -> Result<Option<Draft>, InvalidSelector> {
     let Some(pods) = &readings.pods else { return Ok(None) };
     let station = |name: &String| {
-        let existing = readings.maintenances.iter().find(|other| other.spec.node_name == *name);
+        let mut all = readings.maintenances.iter().chain(&readings.older);
+        let existing = all.find(|other| other.spec.node_name == *name);
         let own = existing.and_then(|existing| existing.spec.drain.as_ref());
         let known = readings.nodes.iter().flatten().find(|known| node::name(known) == name);
         Station {
@@ -120,14 +121,21 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
 }
 
 fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Prospect> {
-    let existing = &readings.maintenances;
+    let existing = [readings.maintenances.as_slice(), readings.older.as_slice()].concat();
     let guard = readings.guard();
     let nodes = readings.nodes.as_deref().unwrap_or_default();
     let limit = readings.limit.value();
     let mut gates: HashMap<String, Gate> =
-        prospect::gates(planned, nodes, existing, guard.as_ref(), limit, now).into_iter().collect();
+        prospect::gates(planned, nodes, &existing, guard.as_ref(), limit, now).into_iter().collect();
+    // Names are each group's own: of older ones it is the node alone that counts.
+    let older_of = |name: &str| -> Vec<NodeMaintenance> {
+        readings.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()
+    };
     let prospect = |name: &String| {
-        let step = Step::towards(name, existing);
+        let step = match Step::towards(name, &readings.maintenances) {
+            Step::Create => Step::towards(name, &older_of(name)),
+            step => step,
+        };
         let (quorum, line) = match (&step, gates.remove(name)) {
             (Step::Present(object), _) => waiting(object),
             (_, Some(gate)) => (gate.quorum, gate.line),

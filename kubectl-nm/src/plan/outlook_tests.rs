@@ -7,7 +7,7 @@ use nm_shared::volumes::Volumes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::maintenance::fixture::{requested, stopping};
+use crate::maintenance::fixture::{named, requested, stopping};
 use crate::plan::readings::Pods;
 use crate::plan::{document, text};
 
@@ -46,6 +46,7 @@ fn readings(nodes: &[&str], pods: Vec<Arc<Pod>>) -> Readings {
         is_openshift: false,
         nodes: Some(nodes.iter().map(|name| node(name)).collect()),
         maintenances: Vec::new(),
+        older: Vec::new(),
         pods: Some(known),
         daemon_sets: DaemonSets::default(),
         budgets: Vec::new(),
@@ -126,6 +127,17 @@ fn what_keeps_a_node_out_of_maintenance_blocks_the_plan() {
         said(&both).contains("node/cp2: can not put master/control-plane node into maintenance"),
         "{}",
         said(&both)
+    );
+    let mut older = cps();
+    older.older.push(requested("cp1"));
+    let older = outlook(&["cp1", "cp2"], None, older, &[]);
+    assert!(said(&older).contains("node/cp1: is in maintenance already\n"), "{}", said(&older));
+    assert_eq!(older.nodes[1].refusal, both.nodes[1].refusal, "by an object of an older group");
+    let mut namesake = cps();
+    namesake.older.push(named("cp1", "cp2", "u"));
+    assert!(
+        said(&outlook(&["cp1"], None, namesake, &[])).contains("node/cp1: can not put master"),
+        "a name in another group is not taken"
     );
     let mut ending = readings(&["n1"], vec![]);
     ending.maintenances.push(stopping(requested("n1")));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,12 +14,13 @@ use nm_shared::drain_plan::DaemonSets;
 use nm_shared::pod_requests::Resources;
 use nm_shared::quorum::{ETCD_NAMESPACE, Guard};
 use nm_shared::volumes::{self, Volumes};
-use nm_shared::{NodeMaintenance, node, pod};
+use nm_shared::{Group, NodeMaintenance, node, pod};
 use serde::de::DeserializeOwned;
 
 use super::limit::{LABELS, Limit};
 use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::every_group;
 
 /// How many objects a page of a list has, as for kubectl.
 const PAGE: u32 = 500;
@@ -28,8 +30,10 @@ const PAGE: u32 = 500;
 pub(crate) struct Readings {
     /// All nodes; none if they may not be listed.
     pub(crate) nodes: Option<Vec<Node>>,
-    /// All maintenances.
+    /// All maintenances of our own group.
     pub(crate) maintenances: Vec<NodeMaintenance>,
+    /// Those of the older groups.
+    pub(crate) older: Vec<NodeMaintenance>,
     /// The pods; none if they may not be listed.
     pub(crate) pods: Option<Pods>,
     /// The cluster's `DaemonSet`s.
@@ -67,7 +71,8 @@ impl Readings {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABELS);
-        let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances) = tokio::join!(
+        let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
+        let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
             each(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
             each(cluster, "list pods", everywhere(), |pods: &mut Pods, pod: Pod| pods.see(pod, &planned)),
             each(cluster, "list daemonsets.apps", everywhere(), |sets: &mut HashSet<_>, set: DaemonSet| {
@@ -84,6 +89,7 @@ impl Readings {
             ),
             each(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
             cluster.maintenances(),
+            join_all(older.map(|group| every_group::of(cluster, group))),
         );
         let mut missing = Vec::new();
         let nodes = may(of_nodes, "room elsewhere, the control plane and who waits in line", &mut missing)?;
@@ -102,7 +108,13 @@ impl Readings {
             Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
             read => read,
         };
-        let maintenances = may(maintenances, "which nodes are in maintenance already", &mut missing)?;
+        let unknown = "which nodes are in maintenance already";
+        let maintenances = may(maintenances, unknown, &mut missing)?;
+        let mut older = Vec::new();
+        for read in of_older {
+            let found = may(read, unknown, &mut missing)?.into_iter().flatten();
+            older.extend(found.map(|found| found.maintenance));
+        }
         let volumes = match &pods {
             Some(pods) if pods.have_claims() => {
                 let push = |volumes: &mut Vec<PersistentVolume>, volume| volumes.push(volume);
@@ -117,7 +129,18 @@ impl Readings {
         // Of no interest to other nodes.
         let is_openshift =
             nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
-        Ok(Self { nodes, maintenances, pods, daemon_sets, budgets, volumes, is_openshift, limit, missing })
+        Ok(Self {
+            nodes,
+            maintenances,
+            older,
+            pods,
+            daemon_sets,
+            budgets,
+            volumes,
+            is_openshift,
+            limit,
+            missing,
+        })
     }
 
     /// What guards etcd; none where this is not OpenShift.

@@ -1,5 +1,6 @@
 //! Reading the cluster as it is at this moment: no watch tells what was stored an instant ago.
 
+use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -8,7 +9,7 @@ use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::drain_plan::DaemonSets;
 use nm_shared::quorum::{self, ETCD_NAMESPACE, Guard};
-use nm_shared::{NodeMaintenance, node};
+use nm_shared::{Group, Grouped, NodeMaintenance, node};
 
 /// What could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -57,10 +58,29 @@ impl Cluster {
         Ok(found)
     }
 
-    /// All maintenances.
+    /// All maintenances of our own group.
     pub(super) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Unread> {
         let all = Api::<NodeMaintenance>::all(self.client.clone()).list(&ListParams::default()).await;
         Ok(of("nodemaintenances", all)?.items)
+    }
+
+    /// The nodes in maintenance by an object of an older group: none of a group that is not installed, or that we may not
+    /// see and so do not serve.
+    pub(super) async fn in_older_maintenances(&self) -> Result<Vec<String>, Unread> {
+        let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
+        let listed = try_join_all(older.map(|group| self.of_older(group))).await?;
+        Ok(listed.into_iter().flatten().map(|found| found.maintenance.spec.node_name).collect())
+    }
+
+    async fn of_older(&self, group: Group) -> Result<Vec<Grouped>, Unread> {
+        let all = Api::<Grouped>::all_with(self.client.clone(), &group);
+        let mut found = match all.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
+            listed => of("nodemaintenances", listed)?.items,
+        };
+        // The first of these definitions was one of namespaced objects, which nobody serves.
+        found.retain(|found| found.maintenance.metadata.namespace.is_none());
+        Ok(found)
     }
 
     /// The pods on a node that exists.

@@ -20,6 +20,9 @@ use super::live::{Cluster, Unread};
 /// The API server waits for 10 s, as the configuration says; after that nobody hears the answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// What only warnings are made of may take so much of that and no more: the rest is for what decides.
+const PATIENCE_FOR_WARNINGS: Duration = Duration::from_secs(2);
+
 /// How often it is looked whether what was allowed has been stored.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +65,7 @@ impl Reviewer {
     async fn create(&self, maintenance: &NodeMaintenance, dry_run: bool) -> Result<Review, Unread> {
         let name = &maintenance.spec.node_name;
         let mut live = Live::default();
-        let mut unread = None;
+        let mut unchecked = None;
         if let Some(node) = self.cluster.node(name).await? {
             if node::is_control_plane(&node) {
                 (live.nodes, live.guard) =
@@ -70,11 +73,11 @@ impl Reviewer {
             }
             live.nodes.retain(|other| node::name(other) != name);
             live.nodes.push(node);
-            unread = self.read_pods(name, &mut live).await.err();
+            unchecked = self.read_pods(name, &mut live).await;
         }
         let mut review = self.decide_in_turn(maintenance, live, dry_run).await?;
         if review.refusal.is_none() {
-            review.warnings.extend(unread.map(|unread| unchecked(&unread)));
+            review.warnings.extend(unchecked);
         }
         Ok(review)
     }
@@ -90,12 +93,14 @@ impl Reviewer {
         let own = maintenance.metadata.name.as_deref();
         loop {
             let mut reservations = self.reservations.lock().await;
-            let stored = self.cluster.maintenances().await?;
+            let (stored, older) =
+                tokio::try_join!(self.cluster.maintenances(), self.cluster.in_older_maintenances())?;
             let now = Timestamp::now();
             reservations.settle(&stored, now);
             // Of two with one name the API server refuses the second, in words that clients know.
             let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
-            live.in_maintenance = others.map(|other| other.spec.node_name.clone()).collect();
+            let others = others.map(|other| other.spec.node_name.clone());
+            live.in_maintenance = others.chain(older).collect();
             let review = admission::create(maintenance, &live, now);
             if review.refusal.is_some() {
                 return Ok(review);
@@ -115,28 +120,35 @@ impl Reviewer {
 
     async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> Review {
         let mut live = Live::default();
-        let mut unread = None;
+        let mut unchecked = None;
         if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
-            unread = self.read_pods(&after.spec.node_name, &mut live).await.err();
+            unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
         }
         let mut review = admission::update(before, after, &live, Timestamp::now());
         if review.refusal.is_none() {
-            review.warnings.extend(unread.map(|unread| unchecked(&unread)));
+            review.warnings.extend(unchecked);
         }
         review
     }
 
-    /// What warnings are made of. Nothing is refused for the want of it.
-    async fn read_pods(&self, node: &str, live: &mut Live) -> Result<(), Unread> {
-        let (pods, daemon_sets) = tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets())?;
-        live.pods = pods.into_iter().map(Arc::new).collect();
-        live.daemon_sets = daemon_sets;
-        Ok(())
+    /// What warnings are made of. Nothing is refused for the want of it, nor for its coming late: it is a warning itself
+    /// that there are none.
+    async fn read_pods(&self, node: &str, live: &mut Live) -> Option<String> {
+        let both = async { tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets()) };
+        let why = match timeout(PATIENCE_FOR_WARNINGS, both).await {
+            Ok(Ok((pods, daemon_sets))) => {
+                live.pods = pods.into_iter().map(Arc::new).collect();
+                live.daemon_sets = daemon_sets;
+                return None;
+            }
+            Ok(Err(unread)) => unread.to_string(),
+            Err(_) => {
+                let seconds = PATIENCE_FOR_WARNINGS.as_secs();
+                format!("cannot read the pods of node {node} now: no answer within {seconds} s")
+            }
+        };
+        Some(format!("nobody checked what the drain would lose: {why}"))
     }
-}
-
-fn unchecked(unread: &Unread) -> String {
-    format!("nobody checked what the drain would lose: {unread}")
 }
 
 fn unknown(question: &Question, why: String) -> Answer {
