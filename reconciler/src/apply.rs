@@ -13,7 +13,7 @@ use nm_shared::decide::STATUS_PACE;
 use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
 use nm_shared::observed::Observed;
-use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus, node_lease};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -45,14 +45,14 @@ impl ApplyError {
         matches!(self.cause(), kube::Error::Api(status) if matches!(status.code, 404 | 409))
     }
 
-    /// The API server's sentence, if it refuses to let us take the lease or patch the node.
-    pub(crate) fn missing_right(&self) -> Option<&str> {
+    /// What is to be said if the API server refuses to let us take the lease or patch the node.
+    pub(crate) fn missing_right(&self) -> Option<String> {
         match self {
-            Self::Lease { source: kube::Error::Api(status), .. }
-            | Self::Node { source: kube::Error::Api(status), .. }
-                if status.code == 403 =>
-            {
-                Some(&status.message)
+            Self::Lease { source: kube::Error::Api(status), .. } if status.code == 403 => {
+                Some(node_lease::refused(&status.message))
+            }
+            Self::Node { source: kube::Error::Api(status), .. } if status.code == 403 => {
+                Some(status.message.clone())
             }
             _ => None,
         }

@@ -132,7 +132,8 @@ impl NodeLeases {
         lock(&self.created).retain(|_, lease| matters(lease));
     }
 
-    /// The namespace comes with the manifests; where someone removed it, it is made if the rights allow.
+    /// The namespace comes with the manifests; where someone removed it, it is made if the rights allow. Those of the
+    /// manifests do not: they went with it, and a right to make namespaces cannot be narrowed to one name.
     async fn create(&self, lease: &Lease) -> kube::Result<Lease> {
         let params = post_params();
         match self.api().create(&params, lease).await {

@@ -77,7 +77,7 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     let mut look_again = decision.look_again;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
-            let report = lacking(maintenance, right.to_owned(), now);
+            let report = lacking(maintenance, right, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);

@@ -85,7 +85,8 @@ fn take_turn(
     node: &Node,
     now: Timestamp,
 ) -> bool {
-    if let Some(error) = observed.leases_forbidden.clone() {
+    if let Some(sentence) = &observed.leases_forbidden {
+        let error = node_lease::refused(sentence);
         give_up(decision, maintenance, ConditionReason::MissingRights, error, now);
         return false;
     }

@@ -337,6 +337,18 @@ fn a_missing_right_degrades_and_is_named() {
 }
 
 #[test]
+fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
+    let forbidden = Observed { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
+    let decision = decide(&maintenance(&json!({})), &forbidden, now());
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+    let status = decision.status.unwrap();
+    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
+    let remedy =
+        "cannot list leases; if the namespace medik8s-leases was removed, apply lease_namespace.yaml, ";
+    assert!(status.last_error.starts_with(remedy), "{}", status.last_error);
+}
+
+#[test]
 fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
     let forbidden = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());

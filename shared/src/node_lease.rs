@@ -27,6 +27,15 @@ pub fn name(node: &str) -> String {
     format!("node-{node}")
 }
 
+/// What the API server says when it refuses leases, and what is to be done. The namespace takes our rights on leases with
+/// it when it is removed, and nobody may make it anew who may not make any.
+pub fn refused(sentence: &str) -> String {
+    format!(
+        "{sentence}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
+         lease_role_binding.yaml of the manifests again"
+    )
+}
+
 /// The node that a lease of this name is on; none if it is no node's.
 pub fn node(lease: &str) -> Option<&str> {
     lease.strip_prefix("node-")

@@ -1,19 +1,21 @@
 //! The lease by which those who change nodes keep out of each other's way.
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use nm_shared::names::{LEASE_HOLDER, LEASE_NAMESPACE};
 use nm_shared::{NodeMaintenanceStatus, Phase, node_lease};
 use nm_tests::cluster::Cluster;
+use nm_tests::manifests;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, held, parse};
 use serde_json::{Value, json};
 
-use crate::{configuration, drained, evictions, once, start, stop};
+use crate::{configuration, drained, evictions, once, only_sandbox, start, stop};
 
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE)
@@ -102,6 +104,55 @@ async fn a_node_that_another_holds_is_waited_for_untouched() {
     assert_eq!((status.last_error.as_str(), status.error_on_lease_count), ("", 0));
     stop(&cluster, "e2e-waits").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
+}
+
+/// Lets the reconciler do what it likes with leases, wherever they are.
+async fn grant_leases_everywhere(cluster: &Cluster) {
+    let account = manifests::service_account();
+    let metadata = json!({"name": "e2e-leases"});
+    let rights = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]);
+    let group = "rbac.authorization.k8s.io";
+    for object in [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": rights}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "e2e-leases"},
+            "subjects": [{"kind": "ServiceAccount", "name": account.name_any(), "namespace": account.namespace()}]}),
+    ] {
+        cluster.apply(&serde_json::from_value(object).unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_namespace_the_status_says_what_to_do_and_the_drain_begins_once_it_is_done() {
+    let Some(cluster) = only_sandbox(1, "other operators would miss the namespace too").await else { return };
+    let node = &cluster.nodes().await[0];
+    let before = cluster.node(node).await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let _reconciler = Reconciler::start(&cluster);
+    // The rights of the manifests go with the namespace; others do not, and then it is the namespace alone that lacks.
+    for (name, refused) in [("e2e-removed", "leases"), ("e2e-removed-again", "namespaces")] {
+        if refused == "namespaces" {
+            grant_leases_everywhere(&cluster).await;
+        }
+        namespaces.delete(LEASE_NAMESPACE, &DeleteParams::default()).await.unwrap();
+        until(&namespaces, LEASE_NAMESPACE, "gone", |found| found.is_none()).await;
+        start(&cluster, name, node).await;
+        let told = once(&cluster, name, "failed", |status| status.phase == Some(Phase::Failed)).await;
+        assert!(told.last_error.starts_with(refused) && told.last_error.contains("is forbidden"), "{told:?}");
+        let remedy = format!(
+            "; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
+             lease_role_binding.yaml of the manifests again"
+        );
+        assert!(told.last_error.ends_with(&remedy), "{told:?}");
+        assert_eq!(configuration(&cluster.node(node).await), configuration(&before), "not touched");
+        let files = ["lease_namespace.yaml", "lease_role.yaml", "lease_role_binding.yaml"];
+        for file in &files[..if refused == "leases" { 3 } else { 1 }] {
+            cluster.apply(&serde_json::from_value(manifests::read(file)).unwrap()).await;
+        }
+        let status = drained(&cluster, name).await.status.unwrap();
+        assert_eq!(status.last_error, "");
+        stop(&cluster, name).await;
+    }
 }
 
 // Case 12.
