@@ -64,7 +64,8 @@ fn user_agent(pid: u32) -> String {
     format!("nm-reconciler/*-{pid})")
 }
 
-fn is_by(entry: &Entry, pid: u32) -> bool {
+/// Whether a replica asked for it.
+pub(crate) fn is_by(entry: &Entry, pid: u32) -> bool {
     entry.user_agent.starts_with("nm-reconciler/") && entry.user_agent.ends_with(&format!("-{pid})"))
 }
 

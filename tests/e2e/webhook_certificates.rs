@@ -2,7 +2,7 @@
 //! somebody else renews them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nm_sandbox::request_log::Entry;
 use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
@@ -17,7 +18,9 @@ use nm_tests::manifests;
 use nm_tests::until::until;
 use nm_tests::webhook::{address, believed, configure, namespace, serving, serving_also, start};
 use serde_json::json;
+use tokio::sync::watch;
 
+use crate::ha::is_by;
 use crate::observability::{get, sample, until_served};
 use crate::only_sandbox;
 use crate::readiness::probes;
@@ -51,22 +54,47 @@ async fn begin_anew(cluster: &Cluster, number: usize) {
     configurations(cluster).patch(WEBHOOK_CONFIGURATION, &PatchParams::default(), &patch).await.unwrap();
 }
 
+/// Requests that are all answered, some of them over connections that are begun anew.
+#[derive(Default)]
+struct Load {
+    over: AtomicBool,
+    asked: watch::Sender<usize>,
+}
+
+impl Load {
+    /// Three who ask one request after another until something is done.
+    async fn during(&self, cluster: &Cluster, node: &str, done: impl Future<Output = ()>) {
+        let asking = async || {
+            while !self.over.load(Ordering::Relaxed) {
+                ask(cluster, node).await.expect("every request is answered");
+                self.asked.send_modify(|asked| *asked += 1);
+                let number = *self.asked.borrow();
+                if number.is_multiple_of(10) {
+                    begin_anew(cluster, number).await;
+                }
+            }
+        };
+        let done = async {
+            done.await;
+            self.over.store(true, Ordering::Relaxed);
+        };
+        futures::join!(asking(), asking(), asking(), done);
+    }
+
+    /// Waits until so many more requests are answered.
+    async fn more(&self, requests: usize) {
+        let enough = *self.asked.borrow() + requests;
+        self.asked.subscribe().wait_for(|asked| *asked >= enough).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_by_two_replicas_under_load_without_one_refused_request() {
     let Some(cluster) = only_sandbox(1, "two replicas serve one service").await else { return };
     let node = cluster.nodes().await.remove(0);
     let _one = serving(&cluster, SHORT).await;
     let _other = serving_also(&cluster, SHORT).await;
-    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let load = async || {
-        while !over.load(Ordering::Relaxed) {
-            ask(&cluster, &node).await.expect("every request is answered");
-            let number = asked.fetch_add(1, Ordering::Relaxed);
-            if number.is_multiple_of(10) {
-                begin_anew(&cluster, number).await;
-            }
-        }
-    };
+    let load = Load::default();
     let renewed = async {
         let mut served = BTreeSet::new();
         let seen = std::sync::Mutex::new(&mut served);
@@ -76,37 +104,47 @@ async fn certificates_are_renewed_by_two_replicas_under_load_without_one_refused
             seen.len() == 4
         })
         .await;
-        over.store(true, Ordering::Relaxed);
     };
-    futures::join!(load(), load(), load(), renewed);
-    assert!(asked.load(Ordering::Relaxed) > 50, "{asked:?} requests are no load");
+    load.during(&cluster, &node, renewed).await;
+    let asked = *load.asked.borrow();
+    assert!(asked > 50, "{asked} requests are no load");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_damaged_or_removed_is_mended_and_nobody_is_refused_meanwhile() {
+async fn a_secret_that_is_damaged_or_removed_is_mended_and_nobody_is_refused_meanwhile() {
     let Some(cluster) = only_sandbox(1, "others' requests would be refused meanwhile").await else { return };
     let node = cluster.nodes().await.remove(0);
     let reconciler = serving(&cluster, &[]).await;
     let api = secrets(&cluster);
     let before = field(api.get_opt(WEBHOOK).await.unwrap().as_ref(), "tls.crt");
+    let load = Load::default();
+    let steps = async {
+        let damage = Patch::Merge(json!({"data": {"tls.key": "aGVsbG8="}}));
+        api.patch(WEBHOOK, &PatchParams::default(), &damage).await.unwrap();
+        let line = reconciler
+            .until_logged("the damage", |line| line.contains("is damaged and will be mended"))
+            .await;
+        assert!(line.contains("tls.crt: the key is none"), "{line}");
+        let mended = until(&api, WEBHOOK, "mended", |secret| {
+            field(secret, "tls.key").is_some_and(|key| key.0 != b"hello")
+                && field(secret, "next-tls.crt").is_some()
+        });
+        assert_eq!(field(mended.await.as_ref(), "tls.crt"), before, "served until its successor is known");
+        load.more(20).await;
 
-    let damage = Patch::Merge(json!({"data": {"tls.key": "aGVsbG8="}}));
-    api.patch(WEBHOOK, &PatchParams::default(), &damage).await.unwrap();
-    let line =
-        reconciler.until_logged("the damage", |line| line.contains("is damaged and will be mended")).await;
-    assert!(line.contains("tls.crt: the key is none"), "{line}");
-    let mended = until(&api, WEBHOOK, "mended", |secret| {
-        field(secret, "tls.key").is_some_and(|key| key.0 != b"hello")
-            && field(secret, "next-tls.crt").is_some()
-    });
-    assert_eq!(field(mended.await.as_ref(), "tls.crt"), before, "served until its successor is known");
-    ask(&cluster, &node).await.unwrap();
+        api.delete(WEBHOOK, &DeleteParams::default()).await.unwrap();
+        let back = until(&api, WEBHOOK, "is back", |secret| field(secret, "next-tls.crt").is_some()).await;
+        assert_eq!(field(back.as_ref(), "tls.crt"), before);
+        load.more(20).await;
+    };
+    load.during(&cluster, &node, steps).await;
+}
 
-    api.delete(WEBHOOK, &DeleteParams::default()).await.unwrap();
-    let back = until(&api, WEBHOOK, "is back", |secret| field(secret, "next-tls.crt").is_some()).await;
-    assert_eq!(field(back.as_ref(), "tls.crt"), before);
-    ask(&cluster, &node).await.unwrap();
-
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_forgets_whom_to_believe_is_told_again() {
+    let Some(cluster) = only_sandbox(1, "others' requests would be refused meanwhile").await else { return };
+    let node = cluster.nodes().await.remove(0);
+    let _reconciler = serving(&cluster, &[]).await;
     // As an administrator does who replaces the configuration by that of the manifests.
     let forget = json!([{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]);
     let forget = Patch::<()>::Json(serde_json::from_value(forget).unwrap());
@@ -150,7 +188,7 @@ async fn certificates_of_files_are_served_and_read_again_and_nobody_is_told_of_t
     let Some(cluster) = only_sandbox(1, "two replicas serve one service").await else { return };
     let node = cluster.nodes().await.remove(0);
     // Somebody who renews certificates, and has the API server believe them.
-    let _renewing = serving(&cluster, &["--webhook-cert-lifetime", "30"]).await;
+    let renewing = serving(&cluster, &["--webhook-cert-lifetime", "30"]).await;
     let files = tempfile::tempdir().unwrap();
     let write = |secret: &Secret| {
         for name in ["tls.crt", "tls.key"] {
@@ -173,4 +211,12 @@ async fn certificates_of_files_are_served_and_read_again_and_nobody_is_told_of_t
     write(&renewed.unwrap());
     following.until_logged("the next certificate", |line| serves(line) && *line != first).await;
     ask(&cluster, &node).await.unwrap();
+    let told_by = |pid: u32| {
+        let is_write = |entry: &Entry| {
+            is_by(entry, pid) && entry.resource == "validatingwebhookconfigurations" && entry.verb == "patch"
+        };
+        cluster.sandbox().unwrap().requests().count(is_write)
+    };
+    assert!(told_by(renewing.pid()) > 0, "somebody fills in caBundle");
+    assert_eq!(told_by(following.pid()), 0, "caBundle is left alone");
 }
