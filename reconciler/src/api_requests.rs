@@ -54,17 +54,21 @@ where
     }
 }
 
+/// All verbs by which requests are counted.
+pub(crate) const VERBS: [&str; 7] = ["get", "watch", "create", "update", "patch", "delete", "other"];
+
 /// The verb as rights name it; lists count as reads.
 fn verb(request: &http::Request<Body>) -> &'static str {
+    let [get, watch, create, update, patch, delete, other] = VERBS;
     let watches = |query: &str| query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
     match *request.method() {
-        Method::GET if request.uri().query().is_some_and(watches) => "watch",
-        Method::GET => "get",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        _ => "other",
+        Method::GET if request.uri().query().is_some_and(watches) => watch,
+        Method::GET => get,
+        Method::POST => create,
+        Method::PUT => update,
+        Method::PATCH => patch,
+        Method::DELETE => delete,
+        _ => other,
     }
 }
 

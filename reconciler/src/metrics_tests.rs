@@ -4,9 +4,11 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use nm_shared::Group;
 use nm_shared::milestones::milestones;
+use nm_shared::status::BlockReason;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api_requests::VERBS;
 
 fn samples(metrics: &Metrics) -> Vec<String> {
     metrics.expose().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
@@ -64,6 +66,62 @@ fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
     let page = include_str!("../../docs/metrics.md");
     let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `nm_")).collect();
     assert_eq!(listed, rows, "\n{}", rows.join("\n"));
+}
+
+/// What the page on metrics lists as the values of a label.
+fn listed(label: &str) -> Vec<String> {
+    let page = include_str!("../../docs/metrics.md").replace('\n', " ");
+    let (_, item) = page.split_once(&format!(" - `{label}`: ")).unwrap();
+    let (values, _) = item.split_once(". ").unwrap();
+    values.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_on_metrics_lists_each_value_of_a_label() {
+    use EvictionOutcome as Outcome;
+    let no = String::new;
+    let outcomes = [
+        Outcome::Accepted,
+        Outcome::Gone,
+        Outcome::RefusedByBudget(no()),
+        Outcome::MultipleBudgets(no()),
+        Outcome::Migrating(no()),
+        Outcome::NotMigratable(no()),
+        Outcome::RefusedByWebhook { webhook: no(), message: no() },
+        Outcome::NamespaceTerminating,
+        Outcome::Forbidden(no()),
+        Outcome::Throttled { retry_after: None, message: no() },
+        Outcome::Unknown(no()),
+    ];
+    // A further one does not compile until it has a place here, and so in the list above.
+    let place = |outcome: &Outcome| match outcome {
+        Outcome::Accepted => 0,
+        Outcome::Gone => 1,
+        Outcome::RefusedByBudget(_) => 2,
+        Outcome::MultipleBudgets(_) => 3,
+        Outcome::Migrating(_) => 4,
+        Outcome::NotMigratable(_) => 5,
+        Outcome::RefusedByWebhook { .. } => 6,
+        Outcome::NamespaceTerminating => 7,
+        Outcome::Forbidden(_) => 8,
+        Outcome::Throttled { .. } => 9,
+        Outcome::Unknown(_) => 10,
+    };
+    assert_eq!(outcomes.iter().map(place).collect::<Vec<_>>(), (0..outcomes.len()).collect::<Vec<_>>());
+    assert_eq!(listed("outcome"), outcomes.iter().map(Outcome::as_str).collect::<Vec<_>>());
+
+    let definition = serde_json::to_value(nm_shared::crd::crd()).unwrap();
+    let of_status = |field: &str| -> Vec<Value> {
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        definition.pointer(&format!("{status}/{field}/enum")).unwrap().as_array().unwrap().clone()
+    };
+    let reasons = of_status("blockedPods/items/properties/reason").into_iter();
+    let reasons = reasons.map(|reason| serde_json::from_value::<BlockReason>(reason).unwrap().as_str());
+    assert_eq!(listed("reason"), reasons.chain([UNLISTED]).collect::<Vec<_>>());
+    let phases = of_status("phase").into_iter().filter(|phase| !phase.is_null());
+    let phases = phases.map(|phase| serde_json::from_value::<Phase>(phase).unwrap().as_str());
+    assert_eq!(listed("phase"), phases.collect::<Vec<_>>());
+    assert_eq!(listed("verb"), VERBS);
 }
 
 #[test]
