@@ -1,6 +1,7 @@
 //! The image of the reconciler: what `reconciler/image.sh` makes, and that the Dockerfile says the same.
 //!
-//! Building it takes minutes, so that test runs by its name: `cargo test -p nm-tests --test e2e image -- --ignored`.
+//! Building it takes minutes and a target of its own, so that test runs by its name, as `.ci/run` does where the target is
+//! installed: `cargo test -p nm-tests --test e2e image -- --ignored`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -114,6 +114,16 @@ fn a_release_has_the_platforms_of_the_manifest_built_for_the_targets_of_the_scri
 }
 
 #[test]
+fn the_image_is_tried_where_its_target_is_installed() {
+    assert!(read(".ci/run").contains("\n    cargo test -p nm-tests --test e2e image -- --ignored\n"));
+    let ci = workflow("ci.yml");
+    let runs: Vec<&str> = steps(&ci["jobs"]["test"]).filter_map(|step| step["run"].as_str()).collect();
+    let at = |wanted: &str| runs.iter().position(|run| run.contains(wanted));
+    let installed = at("--target x86_64-unknown-linux-musl").expect("the target is installed");
+    assert!(installed < at(".ci/run").unwrap());
+}
+
+#[test]
 fn suites_run_on_three_successive_versions_of_kubernetes() {
     let ci = workflow("ci.yml");
     let nodes = ci["jobs"]["kind"]["strategy"]["matrix"]["node"].as_array().unwrap();
