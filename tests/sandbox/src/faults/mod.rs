@@ -1,7 +1,7 @@
 //! Faults on demand: what an API server does to its clients on a bad day, when a test says so.
 //!
 //! A [`Rule`] names requests by what the request log would say of them (a [`Target`]), chooses some of them ([`When`])
-//! and says what happens to those (an [`Action`]): a failure, a delay, a connection that closes before or after the
+//! and says what happens to those (an [`Action`]): a failure, a delay of it or of its answer, a connection that closes before or after the
 //! request took effect, a watch that ends. [`Faults`] is where rules are added and removed while the cluster runs; it
 //! also plays what is no request's fate: open watches that end now or fall silent, history that is forgotten, statuses that nobody
 //! keeps any more, and nodes whose kubelet is silent.
@@ -57,6 +57,8 @@ pub struct FreezeId(u64);
 pub(crate) struct Plan {
     /// How long it waits.
     pub(crate) delay: Duration,
+    /// How long its answer waits.
+    pub(crate) answer_delay: Duration,
     /// How it fails, and when.
     pub(crate) end: Option<(End, Moment)>,
     /// How much it may say, if it is a watch.
@@ -185,6 +187,10 @@ impl Faults {
             let (end, moment) = match action {
                 Action::Delay(delay) => {
                     plan.delay += *delay;
+                    continue;
+                }
+                Action::DelayAnswer(delay) => {
+                    plan.answer_delay += *delay;
                     continue;
                 }
                 Action::EndWatch { after } => {

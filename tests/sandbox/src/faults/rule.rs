@@ -10,6 +10,8 @@ use super::target::Target;
 pub enum Action {
     /// It waits for this long first, and then goes on.
     Delay(Duration),
+    /// It is carried out at once, and its answer waits for this long.
+    DelayAnswer(Duration),
     /// It is answered with a failure.
     Fail(Failure, Moment),
     /// Its connection is closed without an answer.

@@ -10,15 +10,21 @@ pub(super) async fn play(plan: Plan, carry_out: impl Future<Output = Answer>) ->
     if !plan.delay.is_zero() {
         tokio::time::sleep(plan.delay).await;
     }
-    let Some((end, moment)) = plan.end else {
-        return carry_out.await;
+    let answer = match plan.end {
+        None => carry_out.await,
+        Some((end, moment)) => {
+            if moment == Moment::AfterEffect {
+                // Whatever it was, nobody will know.
+                drop(carry_out.await);
+            }
+            match end {
+                End::Refused(refusal) => Err(refusal),
+                End::Disconnected => Ok(answer::lost()),
+            }
+        }
     };
-    if moment == Moment::AfterEffect {
-        // Whatever it was, nobody will know.
-        drop(carry_out.await);
+    if !plan.answer_delay.is_zero() {
+        tokio::time::sleep(plan.answer_delay).await;
     }
-    match end {
-        End::Refused(refusal) => Err(refusal),
-        End::Disconnected => Ok(answer::lost()),
-    }
+    answer
 }

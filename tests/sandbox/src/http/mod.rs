@@ -104,7 +104,7 @@ impl Api {
                 describe(&mut entry, &path, &query, &head.method);
                 let plan = self.faults.meet(&entry);
                 allowance = plan.allowance;
-                faulty::play(plan, async {
+                let carry_out = async {
                     match path {
                         Path::Resource(path) => {
                             let (method, headers) = (&head.method, &head.headers);
@@ -112,8 +112,8 @@ impl Api {
                         }
                         other => self.page(&other, &head.method, &head.headers, head.uri.path(), &user),
                     }
-                })
-                .await
+                };
+                faulty::play(plan, Box::pin(carry_out)).await
             }
         };
         let mut response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal));

@@ -162,6 +162,23 @@ async fn a_delayed_request_waits_exactly_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_delayed_answer_comes_so_long_after_the_effect() {
+    let (sandbox, client) = cluster(1).await;
+    let delay = Duration::from_millis(1_500);
+    sandbox.faults().add(Rule::new(Target::any().verb("patch"), Action::DelayAnswer(delay)));
+    let began = Instant::now();
+    let answered = async {
+        cordon(&client, true).await.unwrap();
+        began.elapsed()
+    };
+    let halfway = async {
+        tokio::time::sleep(delay / 2).await;
+        is_cordoned(&client).await
+    };
+    assert_eq!(tokio::join!(answered, halfway), (delay, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_dropped_before_the_effect_evicts_nobody_and_one_dropped_after_it_does() {
     let (sandbox, client) = cluster(1).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
