@@ -1,6 +1,6 @@
 //! What decisions need to know of one node.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 
 /// Labels of control-plane nodes, with any value; the second is the older name.
 pub const CONTROL_PLANE: [&str; 2] =
@@ -13,8 +13,17 @@ pub fn name(node: &Node) -> &str {
 
 /// Whether its kubelet says that it is Ready; one that has said nothing yet counts as Ready.
 pub fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().find(|condition| condition.type_ == "Ready").is_none_or(|ready| ready.status == "True")
+    ready(node).is_none_or(|ready| ready.status == "True")
+}
+
+/// Whether its kubelet says that it is Ready; one that has said nothing yet does not count on.
+pub fn says_ready(node: &Node) -> bool {
+    ready(node).is_some_and(|ready| ready.status == "True")
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
 /// Whether it is of the control plane, by its labels.

@@ -102,8 +102,9 @@ fn shortfall<'a>(
     in_maintenance: impl Fn(&str) -> bool,
 ) -> Option<String> {
     let control_plane: Vec<&Node> = nodes.into_iter().filter(|node| node::is_control_plane(node)).collect();
+    // Whoever has said nothing yet may have no etcd that runs.
     let stays = |node: &&&Node| {
-        node::name(node) != candidate && node::is_ready(node) && !in_maintenance(node::name(node))
+        node::name(node) != candidate && node::says_ready(node) && !in_maintenance(node::name(node))
     };
     let (left, all) = (control_plane.iter().filter(stays).count(), control_plane.len());
     let majority = all / 2 + 1;
@@ -196,7 +197,10 @@ mod tests {
     #[test]
     fn elsewhere_a_majority_stays() {
         let check = |nodes: &[(&str, &str)], in_maintenance: &[&str], expected: Option<&str>| {
-            let nodes: Vec<Node> = nodes.iter().map(|(name, ready)| control_plane(name, ready)).collect();
+            let mut nodes: Vec<Node> = nodes.iter().map(|(name, ready)| control_plane(name, ready)).collect();
+            for node in nodes.iter_mut().filter(|node| node::name(node).starts_with("new")) {
+                node.status = None;
+            }
             let found = violation(&nodes[0], &nodes, |name| in_maintenance.contains(&name), None);
             let detail = found.as_deref().map(|found| found.split_once("quorum: ").unwrap().1);
             assert_eq!(detail, expected, "{in_maintenance:?}");
@@ -206,6 +210,11 @@ mod tests {
         check(&three, &["cp2"], Some("1 of 3 control-plane nodes would be left, and 2 are a majority"));
         check(
             &[("cp1", "True"), ("cp2", "False"), ("cp3", "True")],
+            &[],
+            Some("1 of 3 control-plane nodes would be left, and 2 are a majority"),
+        );
+        check(
+            &[("cp1", "True"), ("cp2", "True"), ("new", "")],
             &[],
             Some("1 of 3 control-plane nodes would be left, and 2 are a majority"),
         );
