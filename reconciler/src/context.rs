@@ -14,6 +14,7 @@ use nm_shared::{Group, Grouped, PodReference, ownership};
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
 use crate::evictor::Evictor;
+use crate::failures::Failures;
 use crate::machine_watches::MachineWatches;
 use crate::maintenances::Maintenances;
 use crate::metrics::Metrics;
@@ -125,7 +126,7 @@ pub(crate) struct Memory {
     /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
-    pub(crate) failures: u32,
+    pub(crate) failures: Failures,
     /// The node was given back and our finalizer taken off, though the watch may not have told yet.
     pub(crate) released: bool,
 }
@@ -139,7 +140,7 @@ impl Memories {
             at_work: false,
             rest_until: None,
             status_written: None,
-            failures: 0,
+            failures: Failures::default(),
             released: false,
         };
         let memory = memories.entry(uid.to_owned()).or_insert(fresh);

@@ -15,6 +15,7 @@ mod control;
 mod election;
 mod eviction_request;
 mod evictor;
+mod failures;
 mod fence;
 mod flags;
 mod follow;

@@ -12,16 +12,8 @@ use tracing::{debug, warn};
 
 use crate::apply::{ApplyError, apply};
 use crate::context::Context;
+use crate::failures::Failures;
 use crate::observe::{observe, takes_control_plane};
-
-/// Pauses after failures, one after another: the last one for all that follow.
-const PAUSES: [Duration; 5] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-];
 
 /// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
 const BREATH: Duration = Duration::from_millis(100);
@@ -50,7 +42,7 @@ pub(crate) async fn reconcile(
     context.metrics.reconciled(began.elapsed(), result.is_err());
     let look_again = result?;
     context.memories.update(&uid, |memory| {
-        memory.failures = 0;
+        memory.failures = Failures::default();
         // What is due is not kept waiting by what came shortly before.
         let wait = look_again.filter(|wait| !wait.is_zero());
         let due = wait.and_then(|wait| Instant::now().checked_add(wait));
@@ -90,17 +82,19 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]
-/// When to try again after a failure. The first of a row is a warning, the others are not worth a line each.
+/// When to try again after a failure. One of a row is worth a warning.
 pub(crate) fn after_failure(maintenance: Arc<Grouped>, error: &ApplyError, context: Arc<Context>) -> Action {
     let uid = maintenance.uid().unwrap_or_default();
-    let failures = context.memories.update(&uid, |memory| memory.failures += 1).failures;
+    let mut worth_a_warning = false;
+    let memory = context.memories.update(&uid, |memory| {
+        worth_a_warning = memory.failures.note(error.is_overtaken());
+    });
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
-    if failures == 1 && !error.is_overtaken() {
+    if worth_a_warning {
         warn!(maintenance = name, node, cause, "{error}; it will be tried again");
     } else {
-        debug!(maintenance = name, node, cause, failures, "{error}");
+        debug!(maintenance = name, node, cause, "{error}");
     }
-    let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(PAUSES.len() - 1);
-    Action::requeue(PAUSES[index])
+    Action::requeue(memory.failures.pause())
 }
