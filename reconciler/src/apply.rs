@@ -13,7 +13,7 @@ use nm_shared::decide::STATUS_PACE;
 use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
 use nm_shared::observed::Observed;
-use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus, node_lease};
+use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus, line, node_lease};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -116,6 +116,9 @@ pub(crate) async fn apply(
         tell(context, maintenance, status, now);
         context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);
+        if line::makes_way(maintenance.status.as_ref(), status) {
+            context.triggers.wake_pending();
+        }
     }
     if let Some(patch) = decision.node_conditions.as_ref().filter(|_| context.conditions.rest().is_none()) {
         let told = tell_on_node(context, node, patch).await;

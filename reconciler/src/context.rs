@@ -78,9 +78,10 @@ impl Context {
         self.recovered(self.maintenances.complete(maintenance))
     }
 
-    /// All maintenances, each complete.
+    /// All maintenances, each complete and as it was last written.
     pub(crate) fn complete_maintenances(&self) -> Vec<Arc<Grouped>> {
-        self.maintenances.all().into_iter().map(|maintenance| self.recovered(maintenance)).collect()
+        let seen = self.maintenances.seen().into_iter();
+        seen.map(|maintenance| self.complete(self.own_maintenances.freshest(maintenance))).collect()
     }
 
     /// As having begun, where its status has lost that and the record on the node has not.

@@ -121,10 +121,11 @@ fn gate(
     let Some(node) = node.filter(|_| concerns) else { return Gate::default() };
     let maintenances = context.complete_maintenances();
     let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
-    // Of two that begin together the younger sees the older.
+    // Of two that begin together the younger sees the older, unless that cannot begin for another reason.
     let goes_first = |other: &NodeMaintenance| {
         at_work(other)
             || (other.metadata.deletion_timestamp.is_none()
+                && line::is_in_line(other)
                 && ownership::rank(other) < ownership::rank(maintenance))
     };
     let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));

@@ -62,9 +62,9 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     }
     let (now, decided) = (Timestamp::now(), Instant::now());
     let decision = decide(maintenance, &observed, now);
-    // Before anything is awaited: whoever is looked at meanwhile is to know.
+    // Before anything is awaited: whoever is looked at meanwhile is to know. One that has its node no more takes no place.
     let uid = maintenance.uid().unwrap_or_default();
-    context.memories.update(&uid, |memory| memory.at_work |= decision.at_work);
+    context.memories.update(&uid, |memory| memory.at_work = decision.at_work);
     let unpublished = decision.node_conditions.is_some();
     let mut look_again = decision.look_again;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {

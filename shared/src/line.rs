@@ -1,7 +1,8 @@
 //! How many nodes may be out of service at once, and who waits for whom.
 //!
 //! Every maintenance comes to the same result by itself: those that wait are admitted in the order of their creation,
-//! for as long as the limit allows, so two that are decided at the same moment never both take the last place.
+//! for as long as the limit allows, so two that are decided at the same moment never both take the last place. Who cannot
+//! begin for another reason, as its status tells, stands in no line: a place kept free for it would help nobody.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,7 +10,9 @@ use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::condition::{self, ConditionReason, ConditionType};
 use crate::maintenance::NodeMaintenance;
+use crate::status::NodeMaintenanceStatus;
 use crate::{node, ownership};
 
 /// How many nodes may be unavailable at once: in maintenance, or not Ready for whatever reason.
@@ -87,32 +90,58 @@ pub fn wait<'a>(
     let mut line: Vec<&NodeMaintenance> =
         all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
     line.sort_by_key(|other| ownership::rank(other));
-    let mut ahead = 0;
+    let is_this = |other: &NodeMaintenance| other.metadata.uid == maintenance.metadata.uid;
+    let (mut ahead, mut taken) = (0, HashSet::new());
     for other in line.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
         let name = other.spec.node_name.as_str();
-        let turn = if unavailable.contains(name) {
-            Ok(())
-        } else if is_control_plane(name) && !control_plane.is_empty() {
+        // The others of a node are duplicates of the oldest, whatever that waits for.
+        let is_oldest = taken.insert(name);
+        let takes_part = is_this(other) || (is_oldest && is_in_line(other));
+        if !takes_part {
+            continue;
+        }
+        let turn = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
             Err("one control-plane node at a time goes into maintenance".to_owned())
-        } else if unavailable.len() >= allowed {
+        } else if unavailable.contains(name) || unavailable.len() < allowed {
+            Ok(())
+        } else {
             let count = unavailable.len();
             Err(format!("{count} of {} nodes are unavailable and {limit} may be", nodes.len()))
-        } else {
-            Ok(())
         };
         match turn {
             Ok(()) => {
                 unavailable.insert(name);
                 control_plane.extend(is_control_plane(name).then_some(name));
             }
-            Err(_) if other.metadata.uid != maintenance.metadata.uid => ahead += 1,
+            Err(_) if !is_this(other) => ahead += 1,
             Err(reason) => return Some(format!("{reason}: place {} in line", ahead + 1)),
         }
-        if other.metadata.uid == maintenance.metadata.uid {
+        if is_this(other) {
             return None;
         }
     }
     None
+}
+
+/// Whether a maintenance that has not begun may do so as soon as there is a place, for all that its status tells: one
+/// that says nothing yet may begin with the next look.
+pub fn is_in_line(maintenance: &NodeMaintenance) -> bool {
+    maintenance.status.as_ref().is_none_or(tells_of_line)
+}
+
+/// Whether others may have waited for what is told to be free now: a maintenance that was at work or in line is neither
+/// any more.
+pub fn makes_way(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
+    let counts = |status: &NodeMaintenanceStatus| {
+        tells_of_line(status) || condition::holds(&status.conditions, ConditionType::Cordoned)
+    };
+    before.is_none_or(counts) && !counts(after)
+}
+
+/// A status without our conditions tells nothing. What a maintenance waits for is the reason why its node is not drained.
+fn tells_of_line(status: &NodeMaintenanceStatus) -> bool {
+    let drained = condition::find(&status.conditions, ConditionType::Drained);
+    drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
 }
 
 fn is_wanted(maintenance: &NodeMaintenance) -> bool {
@@ -137,15 +166,24 @@ mod tests {
         Arc::new(serde_json::from_value(node).unwrap())
     }
 
-    /// A maintenance of the node of the same name, created at that second; with a `+` it has begun.
+    /// A maintenance of the node of the same name, created at that second; with a `+` it has begun, and after a `:`
+    /// stands what it waits for.
     fn maintenance(text: &str, second: usize) -> NodeMaintenance {
+        let (text, reason) = text.split_once(':').unwrap_or((text, ""));
         let name = text.trim_end_matches('+');
-        let cordoned = if text.ends_with('+') { "True" } else { "False" };
         let at = format!("2026-01-01T00:00:{second:02}Z");
+        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
+        let conditions = match (text.ends_with('+'), reason) {
+            (true, _) => vec![condition("Cordoned", "True", ""), condition("Drained", "False", "Evicting")],
+            (false, "") => vec![],
+            (false, reason) => {
+                vec![condition("Cordoned", "False", reason), condition("Drained", "False", reason)]
+            }
+        };
         serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-            "metadata": {"name": name, "uid": name, "creationTimestamp": at}, "spec": {"nodeName": name},
-            "status": {"conditions": [{"type": "Cordoned", "status": cordoned, "reason": "", "message": "", "lastTransitionTime": at}]},
+            "metadata": {"name": name, "uid": format!("{name} {second}"), "creationTimestamp": at},
+            "spec": {"nodeName": name}, "status": {"conditions": conditions},
         }))
         .unwrap()
     }
@@ -154,7 +192,7 @@ mod tests {
     fn check(maintenances: &[&str], limit: &str, expected: &[Option<&str>]) {
         let names = ["a", "b", "c", "d", "e", "f", "cp1", "cp2"];
         let mut nodes: Vec<Arc<Node>> = names.map(|name| node(name, "True")).to_vec();
-        nodes.extend([node("down1", "False"), node("down2", "Unknown")]);
+        nodes.extend([node("down1", "False"), node("cp3", "Unknown")]);
         let all: Vec<NodeMaintenance> =
             maintenances.iter().enumerate().map(|(second, text)| maintenance(text, second)).collect();
         let limit = limit.parse().unwrap();
@@ -183,6 +221,43 @@ mod tests {
         let one = Some("one control-plane node at a time goes into maintenance: place 1 in line");
         check(&["cp1+", "cp2", "a"], "9", &[None, one, None]);
         check(&["cp1", "cp2", "a"], "9", &[None, one, None]);
+        check(&["cp1+", "cp3", "a"], "9", &[None, one, None]);
+        check(&["cp3", "cp1", "a"], "9", &[None, one, None]);
+    }
+
+    #[test]
+    fn who_cannot_begin_for_another_reason_keeps_no_place_from_the_others() {
+        let first = Some("3 of 10 nodes are unavailable and 3 may be: place 1 in line");
+        let second = Some("3 of 10 nodes are unavailable and 3 may be: place 2 in line");
+        for held in ["LeaseHeld", "QuorumAtRisk", "LeaseLost", "DuplicateMaintenance", "MissingRights"] {
+            check(&[&format!("a:{held}"), "b", "c"], "3", &[None, None, first]);
+        }
+        check(&["a:MaxUnavailable", "b", "c"], "3", &[None, first, second]);
+    }
+
+    #[test]
+    fn a_duplicate_of_one_that_waits_makes_nobodys_place_worse() {
+        let first = Some("3 of 10 nodes are unavailable and 3 may be: place 1 in line");
+        let second = Some("3 of 10 nodes are unavailable and 3 may be: place 2 in line");
+        check(&["a+", "b", "b", "c"], "3", &[None, first, second, second]);
+        check(&["a:LeaseHeld", "a", "b"], "3", &[None, None, None]);
+    }
+
+    #[test]
+    fn the_others_are_told_when_one_is_in_line_or_at_work_no_more() {
+        let status = |text: &str| maintenance(text, 0).status.unwrap();
+        for (before, after, expected) in [
+            ("a", "a:LeaseHeld", true),
+            ("a", "a:MaxUnavailable", false),
+            ("a", "a+", false),
+            ("a:MaxUnavailable", "a:QuorumAtRisk", true),
+            ("a:QuorumAtRisk", "a:LeaseHeld", false),
+            ("a:LeaseHeld", "a:MaxUnavailable", false),
+            ("a+", "a:LeaseLost", true),
+        ] {
+            assert_eq!(makes_way(Some(&status(before)), &status(after)), expected, "{before} {after}");
+        }
+        assert!(makes_way(None, &status("a:DuplicateMaintenance")));
     }
 
     #[test]

@@ -85,27 +85,15 @@ pub fn turn(
         return Turn::Forfeited { error };
     }
     let had_it = ownership::has_begun(maintenance) || status.is_some_and(|status| status.drain_progress > 0);
-    if !had_it {
-        if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
-            let error =
-                format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
-            return Turn::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None };
-        }
-        if let Some(place) = gate.line.clone() {
-            return Turn::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None };
-        }
+    let claim = node_lease::claim(lease, node, now);
+    if let Some(waits) = obstacle(maintenance, gate, &claim).filter(|_| !had_it) {
+        return waits;
     }
-    let foreign = match node_lease::claim(lease, node, now) {
+    let foreign = match claim {
         Claim::Held { renew_at } => return Turn::Ours { write: None, renew_at: Some(renew_at) },
         Claim::Take(write) => return Turn::Ours { write: Some(write), renew_at: None },
         Claim::Foreign(foreign) => foreign,
     };
-    if !had_it {
-        let error =
-            format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, &foreign));
-        let until = Some(foreign.until);
-        return Turn::Waits { reason: ConditionReason::LeaseHeld, error, until };
-    }
     let error =
         format!("failed to extend a lease that used to be owned by us: {}", held(maintenance, &foreign));
     let counted_at = status.and_then(|status| status.last_update.as_ref()).map_or(now, |at| at.0.min(now));
@@ -114,6 +102,22 @@ pub fn turn(
         return Turn::Lost { error, attempts: failures, next: due };
     }
     Turn::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
+}
+
+/// What a maintenance that has not begun waits for. The place in line comes last: who has nothing else to wait for is in
+/// line, and nobody else ([`crate::line`]).
+fn obstacle(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<Turn> {
+    if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
+        let error = format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
+        return Some(Turn::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None });
+    }
+    if let Claim::Foreign(foreign) = claim {
+        let error =
+            format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, foreign));
+        return Some(Turn::Waits { reason: ConditionReason::LeaseHeld, error, until: Some(foreign.until) });
+    }
+    let place = gate.line.clone()?;
+    Some(Turn::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None })
 }
 
 fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
@@ -132,6 +136,11 @@ mod tests {
 
     /// What `turn` says `second` seconds after someone else took the lease for an hour.
     fn after(second: i64, status: &Value) -> Turn {
+        behind(&Gate::default(), second, status)
+    }
+
+    /// The same behind a gate.
+    fn behind(gate: &Gate, second: i64, status: &Value) -> Turn {
         let maintenance = serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": "m"}, "spec": {"nodeName": "n1"}, "status": status,
@@ -142,7 +151,7 @@ mod tests {
         }}))
         .unwrap();
         let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
-        turn(&maintenance, &node, Some(&lease), &Gate::default(), at(second))
+        turn(&maintenance, &node, Some(&lease), gate, at(second))
     }
 
     #[test]
@@ -155,6 +164,17 @@ mod tests {
             error,
             "failed to obtain a lease that is not owned by us: lease medik8s-leases/node-n1 is held by \"nhc\""
         );
+    }
+
+    #[test]
+    fn who_waits_for_a_lease_is_in_no_line() {
+        let gate = Gate { line: Some("place 1 in line".to_owned()), ..Gate::default() };
+        let reason = |second| match behind(&gate, second, &json!({"phase": "Pending"})) {
+            Turn::Waits { reason, .. } => Some(reason),
+            _ => None,
+        };
+        assert_eq!(reason(10), Some(ConditionReason::LeaseHeld));
+        assert_eq!(reason(3600), Some(ConditionReason::MaxUnavailable));
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! Maintenances that wait: for others, where only so many nodes may be unavailable, and for etcd's quorum.
 
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
-use nm_shared::names::OVERRIDE_QUORUM_ANNOTATION;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase};
+use nm_shared::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
+use nm_shared::node::CONTROL_PLANE;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, node_lease};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::events_until;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
+use nm_tests::workload::parse;
 use serde_json::json;
 
 use crate::{drained, start, stop};
@@ -49,6 +54,39 @@ async fn only_so_many_nodes_are_unavailable_and_the_others_wait_in_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_a_node_that_another_program_has_keeps_nobody_else_waiting() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE);
+    let lease = node_lease::name(&nodes[0]);
+    let now = MicroTime(Timestamp::now());
+    let spec = json!({"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": now});
+    let foreign = parse(json!({"metadata": {"name": lease}, "spec": spec}));
+    // The namespace of a cluster that the tests share may hold one from a test that failed.
+    let _ = leases.delete(&lease, &DeleteParams::default()).await;
+    leases.create(&PostParams::default(), &foreign).await.unwrap();
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
+    start(&cluster, "e2e-held-1", &nodes[0]).await;
+    let held = |error: &str| error.starts_with("failed to obtain a lease");
+    waiting(&cluster, "e2e-held-1", held).await;
+    start(&cluster, "e2e-held-2", &nodes[1]).await;
+    drained(&cluster, "e2e-held-2").await;
+    // The place is taken now, but what the first waits for is still the lease, and so it is not before the third.
+    start(&cluster, "e2e-held-3", &nodes[2]).await;
+    waiting(&cluster, "e2e-held-3", |error| error.ends_with("place 1 in line")).await;
+    waiting(&cluster, "e2e-held-1", held).await;
+
+    leases.delete(&lease, &DeleteParams::default()).await.unwrap();
+    waiting(&cluster, "e2e-held-1", |error| error.ends_with("place 1 in line")).await;
+    stop(&cluster, "e2e-held-2").await;
+    drained(&cluster, "e2e-held-1").await;
+    waiting(&cluster, "e2e-held-3", |error| error.ends_with("place 1 in line")).await;
+    for name in ["e2e-held-1", "e2e-held-3"] {
+        stop(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_a_burst_that_comes_in_the_wrong_order_no_more_begin_than_may() {
     let cluster = Cluster::start(4).await;
     let nodes = cluster.nodes().await;
@@ -81,12 +119,19 @@ async fn of_a_burst_that_comes_in_the_wrong_order_no_more_begin_than_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_of_the_control_plane_stays_unless_someone_insists() {
     let cluster = Cluster::start(3).await;
-    let nodes = cluster.nodes().await;
+    let mut nodes = cluster.nodes().await;
+    let own = Api::<Node>::all(cluster.client.clone())
+        .list_metadata(&ListParams::default().labels(CONTROL_PLANE[0]))
+        .await
+        .unwrap();
+    // A real cluster has a control plane of its own: it is among the three.
+    nodes.sort_by_key(|name| !own.iter().any(|node| node.name_any() == *name));
     let api: Api<Node> = Api::all(cluster.client.clone());
-    let label = |value: Option<&str>| {
-        Patch::Merge(json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": value}}}))
-    };
+    let label =
+        |value: Option<&str>| Patch::Merge(json!({"metadata": {"labels": {CONTROL_PLANE[0]: value}}}));
+    let mut found = Vec::new();
     for node in &nodes[..3] {
+        found.push(cluster.node(node).await.metadata.labels.unwrap_or_default().remove(CONTROL_PLANE[0]));
         api.patch(node, &PatchParams::default(), &label(Some(""))).await.unwrap();
     }
     let _reconciler = Reconciler::start(&cluster);
@@ -118,7 +163,7 @@ async fn a_majority_of_the_control_plane_stays_unless_someone_insists() {
     for name in ["e2e-quorum-1", "e2e-quorum-2"] {
         stop(&cluster, name).await;
     }
-    for node in &nodes[..3] {
-        api.patch(node, &PatchParams::default(), &label(None)).await.unwrap();
+    for (node, found) in nodes.iter().zip(found) {
+        api.patch(node, &PatchParams::default(), &label(found.as_deref())).await.unwrap();
     }
 }
