@@ -33,7 +33,7 @@ use crate::served_groups;
 use crate::stop::stopped;
 use crate::triggers::Triggers;
 
-/// Reconciles until `stop`, then lets the reconciles under way finish.
+/// Reconciles until `stop`, then lets the reconciles and the evictions under way finish.
 pub(crate) async fn control(
     client: Client,
     flags: &Flags,
@@ -55,7 +55,7 @@ pub(crate) async fn control(
     let (leases, lease_watch) = NodeLeases::start(&client, &triggers, leases_known);
     tokio::spawn(watches);
     tokio::spawn(lease_watch);
-    tokio::spawn(evictor.clone().run());
+    let sending = tokio::spawn(evictor.clone().run(stop.clone()));
     tokio::select! {
         _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
         () = stopped(stop.clone()) => return,
@@ -102,6 +102,8 @@ pub(crate) async fn control(
             })
     });
     join_all(controllers).await;
+    // A panic in there has been told.
+    let _ = sending.await;
 }
 
 /// Lets go of what belonged to maintenances that are gone, and lets others have their nodes.

@@ -15,12 +15,13 @@ use nm_shared::NodeMaintenance;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::{debug, info};
 
 use crate::eviction_request::ask;
 use crate::ledger::Ledger;
 use crate::metrics::{Metrics, Queued};
+use crate::stop::stopped;
 use crate::triggers::Triggers;
 use crate::turns::{SLOW, Turns};
 
@@ -157,8 +158,20 @@ impl Evictor {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what is submitted, each in its turn, for ever.
-    pub(crate) async fn run(self: Arc<Self>) {
+    /// Sends what is submitted, each in its turn, until `stop`, and waits for the answers to what is under way by then:
+    /// whoever leads next would ask the same again.
+    pub(crate) async fn run(self: Arc<Self>, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            biased;
+            () = stopped(stop) => {}
+            () = self.send_all() => {}
+        }
+        while self.turns().is_under_way() {
+            self.turn.notified().await;
+        }
+    }
+
+    async fn send_all(self: &Arc<Self>) {
         loop {
             let sent = Instant::now();
             let next = self.turns().next(sent);
@@ -216,5 +229,62 @@ fn log(maintenance: &str, node: &str, eviction: &Eviction, outcome: &EvictionOut
         (refusal, _) => {
             debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use kube::client::Body;
+    use nm_shared::NodeMaintenanceSpec;
+    use serde_json::json;
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::maintenances::Maintenances;
+
+    fn eviction(uid: &str) -> Eviction {
+        let pod = json!({"metadata": {"namespace": "ns", "name": uid, "uid": uid}});
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        Eviction {
+            pod,
+            request: Request::Evict,
+            grace_period_seconds: None,
+            guards: Vec::new(),
+            spends: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn once_told_to_stop_it_sends_nothing_more_and_waits_for_what_is_under_way() {
+        let (asked, mut questions) = unbounded_channel();
+        let answer = Arc::new(Notify::new());
+        let given = answer.clone();
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            let (asked, given) = (asked.clone(), given.clone());
+            async move {
+                asked.send(()).unwrap();
+                given.notified().await;
+                Ok::<_, Infallible>(http::Response::new(Body::empty()))
+            }
+        });
+        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
+        let maintenance = NodeMaintenance::new("m", NodeMaintenanceSpec::default());
+        for uid in ["sent", "queued"] {
+            evictor.submit(&maintenance, eviction(uid));
+        }
+        let (stop, told) = watch::channel(false);
+        let mut run = tokio::spawn(evictor.run(told));
+        questions.recv().await.unwrap();
+        stop.send_replace(true);
+        assert!(timeout(Duration::from_secs(30), &mut run).await.is_err(), "the first is not answered");
+        answer.notify_one();
+        run.await.unwrap();
+        assert!(questions.try_recv().is_err(), "the second is not sent");
     }
 }

@@ -102,6 +102,11 @@ impl<T> Turns<T> {
         self.lines.iter().any(|line| !line.waiting.is_empty())
     }
 
+    /// Whether anything is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.lines.iter().any(|line| !line.sent.is_empty())
+    }
+
     /// Notes that what went out for `node` at `sent` is answered `now`, or given up.
     pub(crate) fn done(&mut self, node: &str, sent: Instant, now: Instant) {
         if let Some(line) = self.lines.iter_mut().find(|line| line.node == node)
