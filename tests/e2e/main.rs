@@ -19,6 +19,7 @@ mod ended_midway;
 mod explain;
 mod grace;
 mod ha;
+mod ha_midway;
 mod image;
 mod independence;
 mod inheritance;
