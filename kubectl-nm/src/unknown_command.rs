@@ -20,7 +20,9 @@ pub(crate) fn hint(said: &mut clap::Error) -> Option<String> {
     if said.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
-    said.remove(ContextKind::SuggestedSubcommand);
+    for theirs in [ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
+        said.remove(theirs);
+    }
     match said.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(wrong)) => meant(wrong),
         _ => None,

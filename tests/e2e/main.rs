@@ -57,6 +57,7 @@ mod rights;
 mod same_name;
 mod sample;
 mod showroom;
+mod start_flags;
 mod start_stop;
 mod status_writes;
 mod takeover;

@@ -1,0 +1,210 @@
+//! The flags of `kubectl nm` that tell how: each does what it says, and ends as it says.
+
+use std::process::Stdio;
+
+use kube::api::{Patch, PatchParams};
+use nm_sandbox::request_log::Entry;
+use nm_shared::names::FINALIZER;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, Talk, plugin, plugin_of, program};
+use nm_tests::workload::Workload;
+use serde_json::{Value, json};
+
+use crate::only_sandbox;
+use crate::start_stop::{Rights, account};
+
+/// Puts a node into maintenance that nobody will give back, because no reconciler runs.
+async fn start_and_hold(cluster: &Cluster, node: &str) {
+    let _ = plugin(cluster, &["start", node]).await.ok();
+    let held = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
+    cluster.maintenances().patch(node, &PatchParams::default(), &held).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_flag_of_a_drain_becomes_its_field() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let flags = "--dry-run none --grace-period 7 --delete-emptydir-data=false --force=false --delete-after 5m \
+        --pod-selector app=web,!canary --timeout 0 --order none -r kernel";
+    let args: Vec<&str> = ["start", node].into_iter().chain(flags.split_whitespace()).collect();
+    plugin(&cluster, &args).await.expect(0, &format!("node/{node} maintenance started\n"), "");
+    let spec = serde_json::to_value(cluster.maintenances().get(node).await.unwrap().spec).unwrap();
+    let selector = json!({"matchLabels": {"app": "web"},
+        "matchExpressions": [{"key": "canary", "operator": "DoesNotExist"}]});
+    assert_eq!(
+        spec,
+        json!({"nodeName": node, "reason": "kernel", "drain": {"gracePeriodSeconds": 7, "force": false,
+            "deleteEmptyDirData": false, "timeoutSeconds": 0, "skipWaitForDeleteTimeoutSeconds": 0,
+            "deleteAfterSeconds": 300, "podSelector": selector, "order": "None"}})
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_file_are_given_back() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{a}\nnode/{b}\n")).unwrap();
+    let path = file.path().to_str().unwrap();
+    let _ = plugin(&cluster, &["start", a]).await.ok();
+    plugin(&cluster, &["stop", "-f", path, "-y"]).await.expect(
+        0,
+        &format!("node/{b} is not in maintenance\nnode/{a} maintenance stopped\n"),
+        "",
+    );
+    assert_eq!(cluster.maintenances().get_opt(a).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_given_back_in_time_times_out() {
+    let Some(cluster) = only_sandbox(1, "on another cluster a reconciler may run").await else { return };
+    let node = &cluster.nodes().await[0];
+    start_and_hold(&cluster, node).await;
+    let late = plugin(&cluster, &["stop", node, "--wait", "--timeout", "1s"]).await;
+    assert_eq!((late.code, late.stdout), (Some(124), format!("node/{node} maintenance is stopping\n")));
+    assert!(late.stderr.contains("\ntimed out after 1s\n"), "{}", late.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_interrupts_a_wait_learns_that_the_maintenance_goes_on() {
+    let Some(cluster) = only_sandbox(1, "only a sandbox tells that the wait has begun").await else { return };
+    let node = &cluster.nodes().await[0];
+    let sandbox = cluster.sandbox().unwrap();
+    let is_watch = |entry: &Entry| entry.verb == "watch" && entry.resource == "nodemaintenances";
+    for (args, said) in [
+        (["start", node, "--wait"], "maintenance started"),
+        (["stop", node, "--wait"], "maintenance is stopping"),
+    ] {
+        if args[0] == "stop" {
+            start_and_hold(&cluster, node).await;
+        }
+        let before = sandbox.requests().count(is_watch);
+        let mut waits = Talk::begin(program("kubectl-nm"), &cluster, &args);
+        assert_eq!(waits.line().await, Some(format!("node/{node} {said}")));
+        // From then on it listens to signals: they come before what the watch brings.
+        sandbox.requests().until(|log| log.count(is_watch) > before).await;
+        waits.signal("INT");
+        assert_eq!(waits.exit_code().await, Some(130), "{args:?}");
+        assert!(cluster.maintenances().get_opt(node).await.unwrap().is_some(), "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_not_read_nodes_cannot_choose_them_by_labels() {
+    let cluster = Cluster::start(1).await;
+    let workload = Workload::new(&cluster, "labels").await;
+    let account = account("default", workload.namespace());
+    let rights = Rights::grant(&cluster, &account).await;
+    let kubeconfig = cluster.kubeconfig_of(&account).await;
+    let user = format!("system:serviceaccount:{}:default", workload.namespace());
+    for verb in ["start", "stop"] {
+        plugin_of(&kubeconfig, &[verb, "-l", "a=b", "-y"]).await.expect(
+            1,
+            "",
+            &format!(
+                "Error from server (Forbidden): nodes is forbidden: User \"{user}\" cannot list resource \"nodes\" in API \
+                 group \"\" at the cluster scope\nhint: you need the right to list nodes; `kubectl auth can-i list nodes` \
+                 tells whether you have it\n"
+            ),
+        );
+    }
+    rights.revoke(&cluster).await;
+}
+
+/// Runs the plugin with these variables, and elsewhere if so told.
+async fn run(
+    cluster: &Cluster,
+    args: &[&str],
+    variables: &[(&str, &str)],
+    at: Option<&std::path::Path>,
+) -> Outcome {
+    let mut command = tokio::process::Command::new(program("kubectl-nm"));
+    command.args(args).env("KUBECONFIG", cluster.kubeconfig()).env_remove("NO_COLOR");
+    command.envs(variables.iter().copied()).stdin(Stdio::null());
+    if let Some(folder) = at {
+        command.current_dir(folder);
+    }
+    let output = command.output().await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn colour_is_for_terminals_unless_the_flag_says_otherwise() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let coloured = |outcome: &Outcome| outcome.stdout.contains('\u{1b}');
+    for (flags, variable, expected) in [
+        (&[][..], ("NO_COLOR", ""), false),
+        (&["--color", "always"], ("NO_COLOR", ""), true),
+        (&["--color=always"], ("NO_COLOR", "1"), true),
+        (&["--color", "never"], ("NO_COLOR", ""), false),
+        (&["--color", "auto"], ("NO_COLOR", ""), false),
+    ] {
+        let args = [&["start", node.as_str(), "--dry-run", "client"], flags].concat();
+        let said = run(&cluster, &args, &[variable], None).await.ok();
+        assert_eq!(coloured(&said), expected, "{flags:?} {said:?}");
+        let bare = said.stdout.replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
+        assert_eq!(bare, format!("node/{node} maintenance started (dry run)\n"), "{flags:?}");
+    }
+    let wrong = run(&cluster, &["--color", "always", "strat"], &[], None).await;
+    assert!(wrong.code == Some(2) && wrong.stderr.contains('\u{1b}'), "{wrong:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_without_a_name_is_named_by_its_time_where_one_is() {
+    let cluster = Cluster::start(1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let gathered = run(&cluster, &["gather"], &[], Some(folder.path())).await.ok();
+    let name = gathered.stdout.strip_suffix('\n').unwrap();
+    let time = name.strip_prefix("kubectl-nm-").and_then(|rest| rest.strip_suffix("Z.tar.gz")).unwrap();
+    assert!(time.len() == "20260102T030405".len() && time.contains('T'), "{name}");
+    let files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files, [name]);
+    for format in ["-", "json"] {
+        let refused = run(&cluster, &["gather", "-o", format], &[], Some(folder.path())).await;
+        refused.expect(
+            2,
+            "",
+            &format!(
+                "error: invalid value '{format}' for '--output <FILE.tar.gz>': a report is a file\n\
+                 hint: -o names it, such as -o report.tar.gz; a file that is to be called so: -o ./{format}\n\n\
+                 For more information, try '--help'.\n"
+            ),
+        );
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn the_plugins_own_version_is_told_to_programs_without_a_cluster() {
+    let nowhere = std::path::Path::new("/nowhere/kubeconfig");
+    let told = plugin_of(nowhere, &["version", "--client", "-o", "json"]).await;
+    told.expect(0, &format!("{{\n  \"plugin\": \"{}\"\n}}\n", env!("CARGO_PKG_VERSION")), "");
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told, json!({"plugin": env!("CARGO_PKG_VERSION")}));
+}
+
+#[tokio::test]
+async fn a_command_that_there_is_not_is_told_with_the_one_that_was_meant() {
+    let nowhere = std::path::Path::new("/nowhere/kubeconfig");
+    for (wrong, hint) in [
+        ("wacth", "hint: did you mean `kubectl nm watch`?\n"),
+        ("list", "hint: `kubectl nm status` shows the nodes in maintenance\n"),
+        ("cordon", "hint: `kubectl nm start` cordons nodes and moves their pods away\n"),
+        ("uncordon", "hint: `kubectl nm stop` gives nodes back\n"),
+        ("frobnicate", ""),
+    ] {
+        let said = plugin_of(nowhere, &[wrong, "n1"]).await;
+        said.expect(
+            2,
+            "",
+            &format!(
+                "error: unrecognized subcommand '{wrong}'\n\nUsage: kubectl nm [OPTIONS] <COMMAND>\n\n\
+                 For more information, try '--help'.\n{hint}"
+            ),
+        );
+    }
+}
