@@ -21,6 +21,26 @@ use crate::older_groups::{in_phase, start_of};
 
 const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
 
+/// All that is removed, in that order: what changes clusters first, the definition last.
+const REMOVED: &str = "\
+validatingwebhookconfiguration.admissionregistration.k8s.io/nm-reconciler deleted
+service/nm-reconciler-webhook deleted
+deployment.apps/nm-reconciler deleted
+poddisruptionbudget.policy/nm-reconciler deleted
+clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
+clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
+role.rbac.authorization.k8s.io/nm-reconciler deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
+role.rbac.authorization.k8s.io/nm-reconciler deleted
+clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
+clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
+serviceaccount/nm-reconciler deleted
+resourcequota/nm-reconciler deleted
+namespace/node-maintenance deleted
+customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted
+";
+
 /// A cluster in which everything is installed by the plugin, and a reconciler that runs beside it, because no sandbox runs
 /// an image.
 async fn installed() -> (Cluster, Reconciler) {
@@ -188,12 +208,8 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 1);
 
     let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
-    let gone: Vec<&str> = removed.stdout.lines().collect();
+    assert_eq!(removed.stdout, REMOVED);
     let kept = "namespace/medik8s-leases";
-    assert_eq!(gone.len(), names().len() - 1, "{removed:?}");
-    let definition =
-        "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted";
-    assert_eq!(gone[gone.len() - 2..], ["namespace/node-maintenance deleted", definition]);
     assert!(removed.stderr.ends_with(&format!("{kept} stays: other operators use it\n")), "{removed:?}");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);

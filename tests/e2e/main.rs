@@ -68,6 +68,7 @@ mod virtual_machines;
 mod webhook;
 mod webhook_certificates;
 mod webhook_quorum;
+mod whole_texts;
 mod workflows;
 
 use k8s_openapi::api::core::v1::Node;

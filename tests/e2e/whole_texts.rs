@@ -1,0 +1,128 @@
+//! What the commands say that look, wait and watch, from the first letter to the last.
+
+use jiff::Timestamp;
+use nm_shared::Phase;
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, plugin};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::workload::Workload;
+
+use crate::{drained, once, only_sandbox};
+
+const SANDBOX: &str = "what runs on another cluster's nodes is told as well";
+
+/// A text with placeholders for times and ages, upon which no two runs agree, and one space between two columns.
+fn timeless(text: &str) -> String {
+    let is_age = |word: &str| {
+        word.strip_suffix('s')
+            .is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+    };
+    let word = |word: &str| match word {
+        word if word.parse::<Timestamp>().is_ok() => "TIME".to_owned(),
+        word if is_age(word) => "AGE".to_owned(),
+        word => word.to_owned(),
+    };
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ") + "\n";
+    // But for the sign of life of what takes over a second.
+    text.lines().filter(|line| !line.ends_with(" ...")).map(line).collect()
+}
+
+#[track_caller]
+fn expect(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
+    let (out, err) = (timeless(&outcome.stdout), timeless(&outcome.stderr));
+    assert_eq!((outcome.code, out.as_str(), err.as_str()), (Some(code), stdout, stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() {
+    let Some(cluster) = only_sandbox(2, SANDBOX).await else { return };
+    let nodes = cluster.nodes().await;
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    let workload = Workload::new(&cluster, "texts").await;
+    workload.pod_on(a, "cart", serde_json::json!({})).await;
+    workload.budget("cart", 1).await;
+    let _reconciler = Reconciler::start(&cluster);
+    let _ = plugin(&cluster, &["start", a, "--timeout", "1s"]).await.ok();
+    let _ = plugin(&cluster, &["start", b, "--reason", "kernel"]).await.ok();
+    drained(&cluster, b).await;
+    let refused = |status: &nm_shared::NodeMaintenanceStatus| {
+        status.phase == Some(Phase::Failed) && status.blocked_pods.iter().any(|pod| pod.attempts > 0)
+    };
+    once(&cluster, a, "failed", refused).await;
+
+    let pod = format!("{}/cart", workload.namespace());
+    let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
+    let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
+    let failed = format!("the drain is not done after 1 s, 1 pods are left: {pod}: {budget}");
+    let aside = format!("node/{a}: {blocked}\n");
+    expect(
+        &plugin(&cluster, &["status"]).await,
+        0,
+        &format!("NODE PHASE PROGRESS BLOCKED AGE\n{a} Failed 0% 1 AGE\n{b} Succeeded 100% 0 AGE\n"),
+        &aside,
+    );
+    expect(
+        &plugin(&cluster, &["status", "-o", "wide"]).await,
+        0,
+        &format!(
+            "NODE PHASE PROGRESS BLOCKED AGE NAME PENDING REASON\n{a} Failed 0% 1 AGE {a} {pod} <none>\n\
+             {b} Succeeded 100% 0 AGE {b} <none> kernel\n"
+        ),
+        &aside,
+    );
+    let lines = format!(
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Succeeded: drained, there was no pod to move\n\
+         TIME {b} reason: kernel\n"
+    );
+    expect(
+        &plugin(&cluster, &["watch", "--until", "drained"]).await,
+        3,
+        &lines,
+        &format!("node/{a}: the maintenance failed: {failed}\n"),
+    );
+    expect(&plugin(&cluster, &["watch", "--timeout", "3s"]).await, 124, &lines, "timed out after AGE\n");
+    expect(
+        &plugin(&cluster, &["start", a, "--wait"]).await,
+        124,
+        &format!("node/{a} is in maintenance already\n"),
+        &format!(
+            "node/{a}: Failed: {failed}\nnode/{a}: {blocked}\nnode/{a}: the maintenance failed: {failed}\n"
+        ),
+    );
+    expect(
+        &plugin(&cluster, &["start", b, "--wait"]).await,
+        0,
+        &format!("node/{b} is in maintenance already\nnode/{b} drained\n"),
+        &format!("node/{b}: Succeeded: drained, there was no pod to move\nnode/{b}: reason: kernel\n"),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_times_out_says_how_things_stand_and_what_to_do() {
+    let Some(cluster) = only_sandbox(1, SANDBOX).await else { return };
+    let node = &cluster.nodes().await[0];
+    expect(
+        &plugin(&cluster, &["start", node, "--wait", "--timeout", "3s"]).await,
+        124,
+        &format!("node/{node} maintenance started\n"),
+        &format!(
+            "node/{node}: Requested: nothing has taken it up yet\ntimed out after AGE\n\
+             node/{node}: Requested: nothing has taken it up yet\nmaintenance goes on: {node}\n\
+             hint: `kubectl nm watch {node} --until drained` waits again, `kubectl nm stop {node}` gives up\n"
+        ),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_named_on_stdout_and_the_advice_is_beside_it() {
+    let cluster = Cluster::start(1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.tar.gz");
+    let path = path.to_str().unwrap();
+    expect(
+        &plugin(&cluster, &["gather", "-o", path]).await,
+        0,
+        &format!("{path}\n"),
+        "Look at it before you pass it on: it names nodes, pods, namespaces and labels.\n",
+    );
+}
