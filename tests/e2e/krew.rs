@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use nm_tests::installed::Installed;
-use nm_tests::programs::{has_kubectl, program};
+use nm_tests::programs::{has_kubectl, program, skipped};
 use serde_json::Value;
 
 use crate::image::{root, sha256, untar};
@@ -138,6 +138,51 @@ fn a_platform_without_an_archive_is_left_out_and_a_release_refused() {
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("windows-arm64.tar.gz") && !said.contains("linux"), "{said}");
     assert_eq!(package(&out, &["linux-riscv64"]).status.code(), Some(2));
+}
+
+/// Stands in for cargo: leaves the flags that it was called with, and a program where cargo would.
+const CARGO: &str = r#"#!/bin/sh
+[ "$1" != pkgid ] || exec "$REAL_CARGO" "$@"
+echo "$@" >"$CARGO_TARGET_DIR/called"
+for target; do :; done
+mkdir -p "$CARGO_TARGET_DIR/$target/release"
+echo built >"$CARGO_TARGET_DIR/$target/release/kubectl-nm"
+"#;
+
+#[test]
+fn what_cargo_builds_for_this_machine_is_packed() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (os, arch) = this_machine();
+    let machine = if arch == "arm64" { "aarch64" } else { "x86_64" };
+    let target = match os {
+        "linux" => format!("{machine}-unknown-linux-musl"),
+        "darwin" => format!("{machine}-apple-darwin"),
+        other => return skipped(&format!("the plugin is not built on {other}")),
+    };
+    let files = tempfile::tempdir().unwrap();
+    let cargo = files.path().join("cargo");
+    fs::write(&cargo, CARGO).unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new(root().join("krew/package.sh"))
+        .arg(format!("{os}-{arch}"))
+        .env("REAL_CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .env("CARGO", &cargo)
+        .env("CARGO_TARGET_DIR", files.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let called = fs::read_to_string(files.path().join("called")).unwrap();
+    assert_eq!(called, format!("build --locked --release -p kubectl-nm --target {target}\n"));
+    // Where it packs to if nothing else is said.
+    let out = files.path().join("krew");
+    let platforms = manifest(&out)["spec"]["platforms"].as_array().unwrap().clone();
+    assert_eq!(platforms.len(), 1);
+    assert!(is_for(&platforms[0], os, arch), "{platforms:?}");
+    untar(&archive(&out, &platforms[0]), &files.path().join("unpacked"));
+    let program = files.path().join("unpacked/kubectl-nm");
+    assert_eq!(fs::read_to_string(&program).unwrap(), "built\n");
+    assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o777, 0o755);
 }
 
 /// The entries of an archive, with their owners and times.

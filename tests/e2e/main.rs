@@ -33,6 +33,7 @@ mod layout;
 mod lease;
 mod lifecycle;
 mod limits;
+mod links;
 mod lost_answers;
 mod machines_that_stay;
 mod manifests;

@@ -3,6 +3,7 @@
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{has_kubectl, kubectl, plugin};
 use nm_tests::until::until;
+use serde_json::Value;
 
 use crate::start;
 
@@ -75,9 +76,27 @@ async fn what_kubectl_prints_is_printed_to_the_byte() {
         assert_eq!(ours.stdout, theirs.stdout, "{format}\n{ours:?}\n{theirs:?}");
         assert_eq!(ours.code == Some(0), theirs.code == Some(0), "{format}\n{ours:?}\n{theirs:?}");
     }
+    // Documents are the same as values: kubectl orders the fields of YAML otherwise.
+    for args in [&[][..], &[nodes[0].as_str()]] {
+        for format in ["json", "yaml"] {
+            let named = if args.is_empty() { &[][..] } else { &["e2e-forms-a"] };
+            let theirs = [&["get", "nm", "-o", format], named].concat();
+            let theirs = document(&kubectl(&cluster, &theirs).await.unwrap().ok().stdout);
+            let ours =
+                document(&plugin(&cluster, &[&["status", "-o", format], args].concat()).await.ok().stdout);
+            assert_eq!(ours, theirs, "{format} {args:?}");
+            let kind = if args.is_empty() { "List" } else { "NodeMaintenance" };
+            assert_eq!(ours["kind"], kind, "{format}");
+        }
+    }
     for format in FOR_ONE {
         let theirs = kubectl(&cluster, &["get", "nm", "e2e-forms-a", "-o", format]).await.unwrap().ok();
         let ours = plugin(&cluster, &["status", &nodes[0], "-o", format]).await.ok();
         assert_eq!(ours.stdout, theirs.stdout, "{format}");
     }
+}
+
+/// A document as a value: JSON is YAML too.
+fn document(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
 }

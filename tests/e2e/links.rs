@@ -1,0 +1,91 @@
+//! The documentation's links: each leads to a file that is there, and to a heading in it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::image::root;
+
+/// Everything that people read in the repository itself.
+fn pages() -> Vec<PathBuf> {
+    let own =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name));
+    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    own.into_iter().chain(docs.filter(|path| path.extension().is_some_and(|it| it == "md"))).collect()
+}
+
+/// The lines of a page that are no code.
+fn prose(text: &str) -> Vec<&str> {
+    let mut is_code = false;
+    let mut is_prose = |line: &&str| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence
+    };
+    text.lines().filter(|line| is_prose(line)).collect()
+}
+
+/// What stands in the parentheses of links.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text).join("\n");
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// By which the headings of a page are linked to, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    let prose = prose(text);
+    let headings =
+        prose.iter().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    for heading in headings {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor: String = kept.collect::<String>().to_lowercase().replace(' ', "-");
+        let same = (1..).map(|count| format!("{anchor}-{count}"));
+        let free = std::iter::once(anchor.clone()).chain(same).find(|anchor| !anchors.contains(anchor));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+/// What is wrong with a link on a page, if anything is. Where it leads outside of the repository nobody looks.
+fn complaint(page: &Path, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+    let target = if path.is_empty() { page.to_owned() } else { page.parent().unwrap().join(path) };
+    let name = page.strip_prefix(root()).unwrap().display();
+    if !target.exists() {
+        return Some(format!("{name}: there is no {path}"));
+    }
+    let anchor = anchor?;
+    let text = std::fs::read_to_string(&target).unwrap_or_default();
+    (!anchors(&text).contains(anchor)).then(|| format!("{name}: {link} leads to no heading"))
+}
+
+#[test]
+fn every_link_of_the_documentation_leads_somewhere() {
+    let mut complaints = Vec::new();
+    let mut count = 0;
+    for page in pages() {
+        let links = links(&std::fs::read_to_string(&page).unwrap());
+        count += links.len();
+        complaints.extend(links.iter().filter_map(|link| complaint(&page, link)));
+    }
+    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(count > 20, "{count} links were found");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_noticed() {
+    let page = root().join("docs/install.md");
+    assert_eq!(complaint(&page, "nowhere.md"), Some("docs/install.md: there is no nowhere.md".into()));
+    assert_eq!(
+        complaint(&page, "image.md#x"),
+        Some("docs/install.md: image.md#x leads to no heading".into())
+    );
+    assert_eq!(complaint(&page, "../README.md"), None);
+    let text = "# A `b` (c), d\n[x](y.md#z)\n```\n# no\n[n](o)\n```\n## A b c d\n[a\nb](c)\n";
+    assert_eq!(links(text), ["y.md#z", "c"]);
+    assert_eq!(anchors(text), ["a-b-c-d", "a-b-c-d-1"].map(String::from).into());
+}
