@@ -12,7 +12,7 @@ use nm_shared::{BlockedPod, NodeMaintenance, node_lease};
 
 use crate::leadership::Leadership;
 use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, node, status};
-use crate::remedy::{self, Case, Remedy, quoted};
+use crate::remedy::{self, Case, Remedy, quoted, refused_user};
 
 /// How many objects, sentences and commands of one cause are listed.
 const LISTED: usize = 3;
@@ -120,7 +120,7 @@ fn by_condition(maintenance: &NodeMaintenance, type_: &str, kubectl: &str) -> Ca
     let texts =
         [condition.map(|condition| condition.message.as_str()), Some(&*status(maintenance).last_error)];
     let said = texts.into_iter().flatten().find(|text| !text.is_empty()).unwrap_or("It does not say why");
-    let (advice, command) = remedy_of(reason, maintenance, kubectl);
+    let (advice, command) = remedy_of(reason, said, maintenance, kubectl);
     Cause {
         what: vec![format!("{}.", said.trim_end_matches('.'))],
         since: condition.map(|condition| condition.last_transition_time.0),
@@ -131,7 +131,8 @@ fn by_condition(maintenance: &NodeMaintenance, type_: &str, kubectl: &str) -> Ca
     }
 }
 
-fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
+/// What to do where a condition has that reason; `said` is its message.
+fn remedy_of(reason: &str, said: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
     use ConditionReason as Reason;
     let (name, node) = (quoted(&maintenance.name_any()), node(maintenance));
     let is = |wanted: Reason| reason == wanted.as_str();
@@ -170,7 +171,7 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
     } else if is(Reason::MissingRights) {
         (
             "Give nm-reconciler the rights of the manifests; these it has",
-            format!("{kubectl} auth can-i --list --as=system:serviceaccount:node-maintenance:nm-reconciler"),
+            format!("{kubectl} auth can-i --list --as={}", quoted(refused_user(said))),
         )
     } else {
         ("See what its events say", format!("{kubectl} describe nm {name}"))

@@ -55,8 +55,10 @@ fn what_holds_the_whole_node_has_a_command_of_its_own() {
         );
         assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
     }
-    let degraded = with_condition("Running", "Degraded", "True", "MissingRights", "pods is forbidden");
-    assert_eq!(only(&degraded).what, ["pods is forbidden."]);
+    let said = "pods is forbidden: User \"system:serviceaccount:ops:nm-reconciler\" cannot list it";
+    let degraded = only(&with_condition("Running", "Degraded", "True", "MissingRights", said));
+    let asked = "kubectl auth can-i --list --as=system:serviceaccount:ops:nm-reconciler";
+    assert_eq!((degraded.what, degraded.commands), (vec![format!("{said}.")], vec![asked.to_owned()]));
 }
 
 #[test]

@@ -58,9 +58,9 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
         BlockReason::Forbidden => (
             "Give nm-reconciler the right to evict pods there".into(),
             format!(
-                "{kubectl} auth can-i create pods --subresource=eviction -n {} \
-                 --as=system:serviceaccount:node-maintenance:nm-reconciler",
-                quoted(namespace)
+                "{kubectl} auth can-i create pods --subresource=eviction -n {} --as={}",
+                quoted(namespace),
+                quoted(refused_user(case.message))
             ),
         ),
         BlockReason::NamespaceTerminating => (
@@ -129,6 +129,14 @@ fn machine(case: &Case<'_>) -> Option<String> {
     Some(format!("vmi/{}", quoted(name)))
 }
 
+/// Whom the API server has refused, by its own sentence: the reconciler may be installed anywhere, or run as a person. What
+/// does not tell gets the usual one.
+pub(crate) fn refused_user(message: &str) -> &str {
+    let named =
+        message.split_once("User \"").and_then(|(_, rest)| rest.split_once('"')).map(|(user, _)| user);
+    named.filter(|user| !user.is_empty()).unwrap_or("system:serviceaccount:node-maintenance:nm-reconciler")
+}
+
 /// The budget that the API server's sentence names.
 pub(crate) fn budget_of(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("disruption budget ")?;
@@ -192,7 +200,7 @@ fn words(reason: BlockReason) -> &'static str {
 
 /// A word as a shell takes it for one.
 pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/:-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
     } else {

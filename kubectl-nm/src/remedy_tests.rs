@@ -36,6 +36,12 @@ fn every_reason_has_a_command_that_can_be_pasted() {
             None,
             "kubectl auth can-i create pods --subresource=eviction -n shop --as=system:serviceaccount:node-maintenance:nm-reconciler",
         ),
+        (
+            Reason::Forbidden,
+            "pods \"cart-0\" is forbidden: User \"system:serviceaccount:ops:nm-reconciler\" cannot create resource \"pods/eviction\"",
+            None,
+            "kubectl auth can-i create pods --subresource=eviction -n shop --as=system:serviceaccount:ops:nm-reconciler",
+        ),
         (Reason::NamespaceTerminating, "", None, "kubectl get namespace shop -o yaml"),
         (Reason::ServerError, "", None, "kubectl get --raw '/readyz?verbose'"),
         (Reason::Unmanaged, "", None, "kubectl -n shop delete pod cart-0"),
