@@ -26,7 +26,7 @@ pub(crate) struct DrainFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 
-    /// Move only pods whose labels match, such as app=web,!canary
+    /// Move only pods whose labels match, such as app=web,!canary; an empty one matches all, as in kubectl drain
     #[arg(long, value_name = "SELECTOR", value_parser = selector::parse)]
     pod_selector: Option<LabelSelector>,
 

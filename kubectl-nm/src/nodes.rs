@@ -19,7 +19,8 @@ pub(crate) struct Selection {
     pub(crate) nodes: Vec<String>,
 
     /// The nodes whose labels match, such as pool=blue,!spare
-    #[arg(long, short = 'l', value_name = "SELECTOR", conflicts_with_all = ["nodes", "filename"])]
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector,
+        conflicts_with_all = ["nodes", "filename"])]
     pub(crate) selector: Option<String>,
 
     /// The nodes that a file names, one a line, with comments after #; - is standard input
@@ -89,6 +90,18 @@ async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {
     Error::UnknownNodes { names, meant }
 }
 
+/// A selector that says something. The empty one matches every node, which is seldom what was meant: rather a variable was
+/// not set.
+fn selector(text: &str) -> Result<String, String> {
+    if text.split(',').all(|part| part.trim().is_empty()) {
+        return Err(String::from(
+            "it is empty, and would choose every node; kubernetes.io/hostname is a label that all nodes have, and stop \
+             has --all",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 fn read(path: &Path) -> io::Result<String> {
     if path == Path::new("-") {
         let mut text = String::new();
@@ -149,6 +162,14 @@ mod tests {
             missing.to_string().starts_with("error: cannot take nodes from /nowhere/nodes: "),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn a_selector_that_says_nothing_never_stands_for_every_node() {
+        for blank in ["", " ", ",", " , ,", "\t"] {
+            assert!(selector(blank).is_err(), "{blank:?}");
+        }
+        assert_eq!(selector("a=b,!c").as_deref(), Ok("a=b,!c"));
     }
 
     #[tokio::test]
