@@ -17,7 +17,7 @@ use crate::installed::Installed;
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
-use crate::{leftovers, manifests, rollout};
+use crate::{leftovers, manifests, paste, rollout};
 
 /// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -26,8 +26,8 @@ const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub(crate) struct Facts {
     /// The API server's version.
     pub(crate) server: String,
-    /// How kubectl is called, for commands to paste.
-    pub(crate) kubectl: String,
+    /// The flags that lead to the cluster, each with a blank before it, for commands to paste.
+    pub(crate) flags: String,
     /// What is installed.
     pub(crate) installed: Known<Installed>,
     /// The pods of it.
@@ -57,8 +57,11 @@ pub(crate) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
     found.push(webhook(facts, now));
     found.push(versions(facts));
     found.extend(facts.missing.iter().map(|(command, missing)| rights(command, missing)));
-    found.push(leftovers::nodes(&facts.nodes, &facts.maintenances, &facts.kubectl));
-    found.push(leftovers::maintenances(&facts.maintenances, are_served(facts, now), &facts.kubectl, now));
+    found.push(leftovers::nodes(&facts.nodes, &facts.maintenances));
+    found.push(leftovers::maintenances(&facts.maintenances, are_served(facts, now), now));
+    for finding in &mut found {
+        finding.remedy = finding.remedy.as_ref().map(|remedy| paste::with_flags(remedy, &facts.flags));
+    }
     found
 }
 
@@ -118,7 +121,7 @@ fn reconciler(facts: &Facts) -> Finding {
     let deployment = installed.deployment.as_ref().unwrap_or(&Value::Null);
     let pods = facts.pods.as_deref().unwrap_or_default();
     let runs = deployment["status"]["availableReplicas"].as_u64().unwrap_or_default() > 0;
-    let describe = format!("`{} -n {} describe pods` tells more", facts.kubectl, installed.namespace);
+    let describe = format!("`kubectl -n {} describe pods` tells more", installed.namespace);
     match rollout::ready(deployment, pods) {
         Ok(replicas) => ok(CHECK, format!("{replicas} replicas run in namespace {}", installed.namespace)),
         Err(why) if runs => warn(CHECK, why, describe),
@@ -128,6 +131,7 @@ fn reconciler(facts: &Facts) -> Finding {
 
 fn leader(facts: &Facts, now: Timestamp) -> Finding {
     const CHECK: &str = "leader";
+    const NOBODY: &str = "nobody leads: no maintenance is begun, and none is ended";
     let lease = match &facts.lease {
         Err(why) => return unknown(CHECK, why),
         Ok(lease) => lease.as_ref(),
@@ -144,12 +148,19 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
                     format!("none is needed: the medik8s operator (deployment {other}) serves the objects"),
                 );
             }
-            let namespace = facts.installed.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
-            fail(
-                CHECK,
-                "nobody leads: no maintenance is begun, and none is ended",
-                format!("`{} -n {namespace} logs deployment/nm-reconciler` tells why", facts.kubectl),
-            )
+            match &facts.installed {
+                // That it is not installed is said already.
+                Ok(found) if found.deployment.is_none() && lease.is_none() => unknown(
+                    CHECK,
+                    "there is no lease, as where nothing runs, or one reconciler alone outside of a pod",
+                ),
+                Ok(found) if found.deployment.is_none() => fail(CHECK, NOBODY, INSTALL),
+                found => {
+                    let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
+                    let logs = format!("`kubectl -n {namespace} logs deployment/nm-reconciler` tells why");
+                    fail(CHECK, NOBODY, logs)
+                }
+            }
         }
     }
 }
@@ -216,7 +227,7 @@ fn versions(facts: &Facts) -> Finding {
     };
     match installed.version() {
         Some(version) => match skew(OWN, &version) {
-            Some(said) => warn(CHECK, said, "`kubectl nm install --image` changes the reconciler"),
+            Some(said) => warn(CHECK, said, "`kubectl nm install --image IMAGE` changes the reconciler"),
             None => ok(CHECK, format!("plugin {OWN}, reconciler {version}")),
         },
         None if installed.deployment.is_none() => ok(CHECK, format!("plugin {OWN}, no reconciler")),
@@ -245,6 +256,11 @@ fn rights(command: &str, missing: &Known<Vec<Right>>) -> Finding {
                     "plan" | "doctor" | "gather" | "version" => (
                         format!("{command} does not see everything"),
                         "what you may not read is left out, and named",
+                    ),
+                    // The API server lets nobody grant what they may not do themselves, or else takes these two verbs.
+                    "install" if missing.iter().all(|right| ["bind", "escalate"].contains(&right.verb)) => (
+                        format!("you may run {command} only if you have every right that it grants"),
+                        "the rights of cluster-admin are enough",
                     ),
                     "install" | "uninstall" => {
                         (format!("you may not run {command}"), "it takes the rights of cluster-admin")

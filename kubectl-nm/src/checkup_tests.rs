@@ -38,7 +38,7 @@ fn healthy() -> Facts {
     };
     Facts {
         server: "v1.36.0".into(),
-        kubectl: "kubectl".into(),
+        flags: String::new(),
         installed: Ok(installed),
         pods: Ok(Vec::new()),
         definition: Ok(Some(definition())),
@@ -147,6 +147,9 @@ fn a_reconciler_that_does_not_run_or_is_not_alone_is_told() {
         facts.installed = installed(Some(deployment(0)), None);
     });
     check("leader", Grade::Fail, "nobody leads", |facts| facts.lease = Ok(None));
+    check("leader", Grade::Warn, "nobody can tell: there is no lease", |facts| {
+        (facts.installed, facts.lease) = (installed(None, None), Ok(None));
+    });
     check("leader", Grade::Fail, "nobody leads", |facts| {
         facts.lease = Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
     });
@@ -178,6 +181,25 @@ fn a_certificate_is_told_before_it_expires() {
     }
 }
 
+/// What is done about a finding.
+fn remedy(check: &str, change: impl FnOnce(&mut Facts)) -> String {
+    let mut facts = healthy();
+    change(&mut facts);
+    let found = findings(&facts, now()).into_iter().find(|finding| finding.check == check).unwrap();
+    found.remedy.unwrap_or_default()
+}
+
+#[test]
+fn nobody_is_sent_to_the_log_of_a_deployment_that_is_not_there() {
+    let lapsed = || Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
+    assert!(remedy("leader", |facts| facts.lease = lapsed()).contains("logs deployment/nm-reconciler"));
+    let gone = remedy("leader", |facts| {
+        facts.lease = lapsed();
+        facts.installed = Ok(Installed { namespace: "ns".into(), ..Installed::default() });
+    });
+    assert_eq!(gone, "`kubectl nm install` mends that");
+}
+
 #[test]
 fn a_missing_right_is_named_with_the_command_that_needs_it() {
     let lacking = |count: usize| {
@@ -195,6 +217,18 @@ fn a_missing_right_is_named_with_the_command_that_needs_it() {
     );
     check("rights", Grade::Warn, "create deployments.apps (and 2 more) is missing", |facts| {
         facts.missing = missing(lacking(3));
+    });
+    let escalate = |verb| {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"});
+        crate::objects::right(verb, &role)
+    };
+    let unless = "you may run install only if you have every right that it grants: the right to escalate \
+                  clusterroles.rbac.authorization.k8s.io (and 1 more) is missing";
+    check("rights", Grade::Warn, unless, |facts| {
+        facts.missing = missing(vec![escalate("escalate"), escalate("bind")]);
+    });
+    check("rights", Grade::Warn, "you may not run install", |facts| {
+        facts.missing = missing([vec![escalate("bind")], lacking(1)].concat());
     });
     let partly = "gather does not see everything: the right to create deployments.apps is missing";
     check("rights", Grade::Warn, partly, |facts| facts.missing = vec![("gather", Ok(lacking(1)))]);
@@ -222,6 +256,29 @@ fn what_a_maintenance_left_behind_is_told_with_its_way_back() {
             facts.nodes = Ok(vec![drained(group.drain_taint())]);
             facts.maintenances = Ok(vec![Grouped { group, ..ending(&[], NOW) }]);
         });
+    }
+}
+
+#[test]
+fn what_is_to_be_pasted_leads_to_the_same_cluster() {
+    let mut facts = healthy();
+    facts.flags = String::from(" --context=c");
+    facts.definition = Ok(None);
+    (facts.lease, facts.answer) = (Ok(None), Ok(Answer::NotAsked));
+    facts.installed = Ok(Installed { deployment: Some(deployment(0)), ..facts.installed.unwrap() });
+    let left = |name: &str, taints: Value| {
+        let metadata = json!({"name": name, "annotations": {UNDO_ANNOTATION: "{}"}});
+        json!({"metadata": metadata, "spec": {"unschedulable": true, "taints": taints}})
+    };
+    for taints in [json!([]), json!([{"key": DRAIN_TAINT, "effect": "NoSchedule"}])] {
+        facts.nodes = Ok(vec![left("n1", taints)]);
+        for found in findings(&facts, now()) {
+            let remedy = found.remedy.unwrap_or_default();
+            let commands = remedy.split('`').skip(1).step_by(2).flat_map(|span| span.split(" && "));
+            for command in commands {
+                assert!(command.contains(" --context=c"), "{remedy}");
+            }
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! A message says what failed and on what; a hint says what to do. Both go through [`Line`], because
 //! much of them comes from the API.
 
-use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
@@ -19,6 +18,9 @@ use crate::text::Line;
 
 /// The resource by the name that RBAC and `kubectl get` know it by.
 pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
+
+/// What kube gives as the reason where the body of a refusal is no Status, as a proxy in between sends it.
+pub(crate) const UNWORDED: &str = "Failed to parse error data";
 
 /// Why a command came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,26 @@ pub(crate) enum Error {
         server: String,
     },
 
+    /// The cluster does not serve something else that was asked for.
+    #[error("error: the cluster at {server} does not know what it was asked to: {asked}")]
+    NotServed {
+        /// The address of the server.
+        server: String,
+        /// What was asked for, as RBAC words it.
+        asked: String,
+    },
+
+    /// What answers is no API server, or something in between answers in its place.
+    #[error("error: {server} does not answer as an API server does: {said}")]
+    NoApiServer {
+        /// The address of the server.
+        server: String,
+        /// The HTTP code, or 0 where the answer had a good one and made no sense.
+        code: u16,
+        /// What it says, with the code.
+        said: String,
+    },
+
     /// Nobody listens at the server's address.
     #[error("The connection to the server {server} was refused - did you specify the right host or port?")]
     Refused {
@@ -96,6 +118,15 @@ pub(crate) enum Error {
     /// No node has labels like that.
     #[error("error: no node has labels that match \"{0}\"")]
     NothingSelected(String),
+
+    /// The labels cannot be understood by which nodes are chosen.
+    #[error("error: cannot choose nodes by \"{selector}\": {why}")]
+    Selector {
+        /// As given.
+        selector: String,
+        /// What the server says of it.
+        why: String,
+    },
 
     /// The file that names nodes cannot be used.
     #[error("error: cannot take nodes from {file}: {why}")]
@@ -173,75 +204,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// What an error of the client means. `asked` is what was asked for, as RBAC words it.
-    pub(crate) fn from_client(error: kube::Error, asked: &str, server: &str) -> Self {
-        let error = match ConnectionError::of_credentials(error, server) {
-            Ok(error) => return Self::Connection(error),
-            Err(error) => error,
-        };
-        let server = server.to_owned();
-        match error {
-            kube::Error::Api(status) if means_not_installed(&status) => Self::NotInstalled { server },
-            kube::Error::Api(status) => Self::Server { asked: asked.to_owned(), status },
-            other if is_refused(&other) => Self::Refused { server },
-            other => Self::Unreachable { server, cause: innermost(&other) },
-        }
-    }
-
-    /// What to do about it.
-    pub(crate) fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::Connection(error) => return error.hint(),
-            Self::Link(error) => error.hint(),
-            Self::Setup(error) => return error.hint(),
-            Self::Server { asked, status } if status.is_forbidden() && !is_from_webhook(status) => {
-                format!(
-                    "you need the right to {asked}; `kubectl auth can-i {asked}` tells whether you have it"
-                )
-            }
-            Self::Server { status, .. } if status.code == 401 => String::from(
-                "the credentials are missing, wrong or have expired; log in again, or choose others with --context",
-            ),
-            Self::NotInstalled { .. } => {
-                String::from("`kubectl nm install` installs it; --context chooses another cluster")
-            }
-            Self::Refused { .. } | Self::NoAnswer { .. } => String::from(
-                "is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, --context chooses",
-            ),
-            Self::Unreachable { cause, .. } if cause.contains("certificate") => String::from(
-                "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
-            ),
-            Self::Unreachable { .. } => String::from(
-                "check the address of the server, the network and any proxy; `kubectl config view --minify` shows what is used",
-            ),
-            Self::UnknownNodes { .. } | Self::NothingSelected(_) => {
-                String::from("`kubectl get nodes` lists the nodes of this cluster; --context chooses another")
-            }
-            Self::Ending(node) => {
-                format!("`kubectl nm stop {node} --wait` returns when it is done; start the maintenance then")
-            }
-            Self::NameTaken { name, .. } => format!(
-                "create one under another name, with spec.nodeName {name}, by `kubectl create -f`, or delete that one"
-            ),
-            Self::Differs { remedy, .. } => format!("`{remedy}` changes it"),
-            Self::NotInMaintenance(nodes) => format!(
-                "`kubectl nm status` lists the maintenances, `kubectl nm start {}` begins one",
-                nodes.join(" ")
-            ),
-            Self::Screen(_) => String::from("`kubectl nm watch --output lines` does without the screen"),
-            Self::Server { .. }
-            | Self::NodeFile { .. }
-            | Self::Unconfirmed(_)
-            | Self::Declined
-            | Self::Unplannable(_)
-            | Self::Unshowable(_)
-            | Self::Template { .. }
-            | Self::Runtime(_)
-            | Self::Unwritable { .. }
-            | Self::Closed(_) => return None,
-        })
-    }
-
     /// How a command ends that came to nothing by it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -255,7 +217,7 @@ impl Error {
     pub(crate) fn tell(&self, out: &mut Output) {
         out.talk(&Line::new(self.to_string()));
         if let Some(hint) = self.hint() {
-            out.talk(&Line::new(format!("hint: {hint}")));
+            out.advise(&format!("hint: {hint}"));
         }
     }
 
@@ -269,7 +231,7 @@ impl Error {
             hints.extend(error.hint().filter(|hint| !hints.contains(hint)));
         }
         for hint in hints {
-            out.talk(&Line::new(format!("hint: {hint}")));
+            out.advise(&format!("hint: {hint}"));
         }
     }
 
@@ -279,9 +241,15 @@ impl Error {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
             // The program may have its bad moments too; and somebody may log in meanwhile.
             Self::Connection(error) => error.is_about_credentials(),
+            Self::NoApiServer { code, .. } => !(400..500).contains(code),
             Self::Server { status, .. } => status.code >= 500 || matches!(status.code, 0 | 408 | 410 | 429),
             _ => false,
         }
+    }
+
+    /// Whether the cluster does not serve what was asked for at all.
+    pub(crate) fn is_unserved(&self) -> bool {
+        matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }
 
     /// The status with which the server refused, if it did.
@@ -297,54 +265,13 @@ impl Error {
 fn server_says(status: &Status) -> String {
     match status.reason.as_str() {
         "Unauthorized" => format!("error: You must be logged in to the server ({})", status.message),
-        // kube's word for a body that is no Status, as a proxy in between sends.
-        "" | "Failed to parse error data" if status.message.is_empty() => {
-            format!("Error from server: HTTP status {}", status.code)
-        }
-        "" | "Failed to parse error data" => format!("Error from server: {}", status.message),
+        "" | UNWORDED => format!("Error from server: {}", status.message),
         reason => format!("Error from server ({reason}): {}", status.message),
     }
 }
 
-/// A 404 for an object names the object; one for a resource that is not served names nothing.
-fn means_not_installed(status: &Status) -> bool {
-    let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
-    status.code == 404 && !names_an_object
-}
-
-/// Whether an admission webhook refused, which no right of the user's would change.
-fn is_from_webhook(status: &Status) -> bool {
-    status.message.contains("admission webhook")
-}
-
-fn is_refused(error: &kube::Error) -> bool {
-    causes(error).any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    })
-}
-
-/// What is at the bottom of it; the layers above only say that a request failed.
-fn innermost(error: &kube::Error) -> String {
-    let timed_out = causes(error).any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
-    });
-    if timed_out {
-        return String::from("it does not answer");
-    }
-    causes(error).last().map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-/// An error's causes, the outermost first. I/O errors hide theirs behind `get_ref`.
-fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
-    std::iter::successors(error.source(), |&cause| {
-        let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        wrapped.map(|inner| inner as &(dyn std::error::Error + 'static)).or_else(|| cause.source())
-    })
-}
-
-fn no_such_nodes(names: &[String], meant: &[String]) -> String {
+/// That nodes do not exist, with what may have been meant.
+pub(crate) fn no_such_nodes(names: &[String], meant: &[String]) -> String {
     let missing = format!("nodes \"{}\" not found", names.join("\", \""));
     match meant {
         [] => missing,

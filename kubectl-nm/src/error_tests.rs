@@ -34,14 +34,6 @@ fn answers_of_the_server_read_as_in_kubectl() {
 }
 
 #[test]
-fn rights_do_not_help_against_a_webhook() {
-    let error = answered(&serde_json::json!({
-        "message": "admission webhook \"nm\" denied the request: invalid nodeName", "reason": "Forbidden", "code": 403,
-    }));
-    assert_eq!(error.hint(), None);
-}
-
-#[test]
 fn a_missing_object_is_not_a_missing_resource() {
     let error = answered(&serde_json::json!({
         "message": "nodemaintenances \"n1\" not found", "reason": "NotFound", "code": 404,
@@ -61,14 +53,4 @@ fn only_what_may_pass_is_worth_another_try() {
             "{code}"
         );
     }
-}
-
-#[test]
-fn refused_connections_are_recognised_under_their_wrapping() {
-    let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-    let error = kube::Error::Service(Box::new(io::Error::other(refused)));
-    assert!(matches!(Error::from_client(error, "list x", "https://c"), Error::Refused { .. }));
-    let slow = kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::TimedOut)));
-    let error = Error::from_client(slow, "list x", "https://c");
-    assert_eq!(error.to_string(), "Unable to connect to the server https://c: it does not answer");
 }

@@ -93,7 +93,7 @@ async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
     match cluster.ask(&asked, async || client.list_api_group_resources(&version).await).await {
         // The first of these definitions was one of namespaced objects, which nobody serves.
         Ok(found) => Ok(found.resources.iter().any(|found| found.name == plural && !found.namespaced)),
-        Err(Error::NotInstalled { .. }) => Ok(false),
+        Err(error) if error.is_unserved() => Ok(false),
         Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(false),
         Err(error) => Err(error),
     }
@@ -104,7 +104,7 @@ async fn listed(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> 
     let (everything, asked) = (ListParams::default(), format!("list {}", resource(group)));
     match cluster.ask(&asked, async || api.list(&everything).await).await {
         Ok(found) => Ok(found.items),
-        Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
+        Err(error) if error.is_unserved() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

@@ -21,7 +21,7 @@ const ENDS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 const NAMED: usize = 10;
 
 /// Nodes that say they are in maintenance, for which there is no maintenance.
-pub(crate) fn nodes(nodes: &Known<Vec<Value>>, maintenances: &Known<Vec<Grouped>>, kubectl: &str) -> Finding {
+pub(crate) fn nodes(nodes: &Known<Vec<Value>>, maintenances: &Known<Vec<Grouped>>) -> Finding {
     const CHECK: &str = "nodes";
     let (nodes, maintenances) = match (nodes, maintenances) {
         (Err(why), _) | (_, Err(why)) => return unknown(CHECK, why),
@@ -48,13 +48,13 @@ pub(crate) fn nodes(nodes: &Known<Vec<Value>>, maintenances: &Known<Vec<Grouped>
     if let Some(first) = cordoned.first() {
         // Without the taint nobody can tell whose the cordon is, and no maintenance would believe the note.
         let remedy = format!(
-            "unless somebody wants it so: `{kubectl} uncordon {0} && {kubectl} annotate node {0} {UNDO_ANNOTATION}-`",
+            "unless somebody wants it so: `kubectl uncordon {0} && kubectl annotate node {0} {UNDO_ANNOTATION}-`",
             name(first)
         );
         return warn(CHECK, told(&cordoned, "cordoned, with a note of a maintenance that is gone"), remedy);
     }
     if let Some(first) = noted.first() {
-        let remedy = format!("`{kubectl} annotate node {} {UNDO_ANNOTATION}-`", name(first));
+        let remedy = format!("`kubectl annotate node {} {UNDO_ANNOTATION}-`", name(first));
         return warn(CHECK, told(&noted, "with a note of a maintenance that is gone"), remedy);
     }
     ok(CHECK, "none is cordoned by a maintenance that is gone")
@@ -70,12 +70,7 @@ fn has_drain_taint(found: &Value) -> bool {
 }
 
 /// Maintenances that are being deleted and are not gone.
-pub(crate) fn maintenances(
-    maintenances: &Known<Vec<Grouped>>,
-    are_served: bool,
-    kubectl: &str,
-    now: Timestamp,
-) -> Finding {
+pub(crate) fn maintenances(maintenances: &Known<Vec<Grouped>>, are_served: bool, now: Timestamp) -> Finding {
     const CHECK: &str = "maintenances";
     let maintenances = match maintenances {
         Err(why) => return unknown(CHECK, why),
@@ -105,7 +100,7 @@ pub(crate) fn maintenances(
             CHECK,
             format!("{} have been ending for more than 5 minutes: {}", long.len(), names(&long)),
             format!(
-                "`{kubectl} get {resource} {} -o yaml` shows whose finalizers hold it",
+                "`kubectl get {resource} {} -o yaml` shows whose finalizers hold it",
                 first.maintenance.name_any()
             ),
         );

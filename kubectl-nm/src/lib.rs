@@ -12,6 +12,7 @@ mod certificate;
 mod changes;
 mod checkup;
 mod cli;
+mod client_error;
 mod cluster;
 mod commands;
 mod completion;
@@ -29,6 +30,7 @@ mod explanation;
 mod finding;
 mod follow;
 mod format;
+mod hint;
 mod image_name;
 mod installed;
 mod interrupt;
@@ -48,6 +50,7 @@ mod outlook;
 mod output;
 mod pages;
 mod parting;
+mod paste;
 mod picture;
 mod plan;
 mod progress;
@@ -111,7 +114,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(cli: Cli, command: &'static str) -> Exit {
-    let mut out = Output::of_this_process(cli.color, command);
+    let mut out = Output::of_this_process(cli.color, command).leading(cli.connection.to_paste());
     let has_goal = cli.command.has_goal();
     let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
@@ -167,7 +170,10 @@ async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
             Box::pin(commands::gather::run(args, namespace, &cluster, out)).await
         }
         Command::Version(args) if !args.needs_cluster() => commands::version::own(&args, out),
-        Command::Version(args) => commands::version::run(args, &cluster().await?, out).await,
+        Command::Version(args) => match cluster().await {
+            Ok(cluster) => commands::version::run(args, &cluster, out).await,
+            Err(error) => commands::version::own(&args, out).and(Err(error)),
+        },
         Command::Completion(args) => commands::completion::run(&args, out),
         Command::Man(args) => commands::man::run(&args, Cli::command(), out),
     }

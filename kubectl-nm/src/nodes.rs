@@ -36,7 +36,12 @@ impl Selection {
     /// When the file cannot be read or names none, when the server refuses, or no node has such labels.
     pub(crate) async fn resolve(&self, cluster: &Cluster) -> Result<Vec<String>, Error> {
         let Some(selector) = &self.selector else { return self.named() };
-        let found = cluster.node_names(Some(selector)).await?;
+        let found = cluster.node_names(Some(selector)).await.map_err(|error| match error.status() {
+            Some(status) if status.code == 400 => {
+                Error::Selector { selector: selector.clone(), why: status.message.clone() }
+            }
+            _ => error,
+        })?;
         if found.is_empty() { Err(Error::NothingSelected(selector.clone())) } else { Ok(found) }
     }
 

@@ -14,6 +14,7 @@ use kube::core::Status;
 use kube::runtime::wait::await_condition;
 use serde_json::Value;
 
+use crate::client_error::VERSION;
 use crate::cluster::{Cluster, Deletion};
 use crate::error::Error;
 
@@ -61,7 +62,7 @@ pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Valu
     let found = cluster.ask(&format!("get {what}"), async || api.get(&name).await).await;
     match found {
         Ok(found) => value(&found).map(Some),
-        Err(Error::NotInstalled { .. }) => Ok(None),
+        Err(error) if error.is_unserved() => Ok(None),
         Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
         Err(error) => Err(error),
     }
@@ -198,7 +199,7 @@ pub(crate) async fn may(cluster: &Cluster, right: &Right) -> Result<bool, Error>
 /// When the server cannot be asked or refuses.
 pub(crate) async fn server_version(cluster: &Cluster) -> Result<String, Error> {
     let client = cluster.client();
-    let version = cluster.ask("get /version", async || client.apiserver_version().await).await?;
+    let version = cluster.ask(VERSION, async || client.apiserver_version().await).await?;
     Ok(version.git_version)
 }
 

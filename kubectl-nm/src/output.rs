@@ -5,6 +5,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::paste;
 use crate::text::{Line, harmless, harmless_document};
 
 /// When to colour.
@@ -42,6 +43,8 @@ pub(crate) struct Output {
     done: bool,
     /// Lines that somebody else will print, while somebody else has the terminal.
     held: Option<Vec<Line>>,
+    /// The flags that lead to the cluster, each with a blank before it.
+    flags: String,
 }
 
 struct Sink {
@@ -58,7 +61,13 @@ impl Output {
         let data = Sink::of(Box::new(io::stdout()), colour, io::stdout().is_terminal(), command);
         let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
         let asks = io::stdin().is_terminal() && talk.terminal;
-        Self { terminal: asks && data.terminal && !is_dumb(), asks, data, talk, done: false, held: None }
+        let terminal = asks && data.terminal && !is_dumb();
+        Self { terminal, asks, data, talk, done: false, held: None, flags: String::new() }
+    }
+
+    /// The same where these flags lead to the cluster, each with a blank before it.
+    pub(crate) fn leading(self, flags: String) -> Self {
+        Self { flags, ..self }
     }
 
     /// Whether a person sits at a terminal that can be drawn on, and reads and types there.
@@ -134,6 +143,11 @@ impl Output {
         }
         // Nobody listens: what is asked for is still worth doing.
         let _ = self.talk.line(line);
+    }
+
+    /// A line with advice: its commands, which are in backticks, are led to the cluster that it is about.
+    pub(crate) fn advise(&mut self, advice: &str) {
+        self.talk(&Line::new(paste::with_flags(advice, &self.flags)));
     }
 
     /// Keeps lines from now on for [`Self::held`], because somebody else has the terminal.
@@ -255,7 +269,8 @@ pub(crate) mod captured {
         let captured = Captured { data: Shared::default(), talk: Shared::default() };
         let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
-        (Output { data, talk, terminal: false, asks: false, done: false, held: None }, captured)
+        let flags = String::new();
+        (Output { data, talk, terminal: false, asks: false, done: false, held: None, flags }, captured)
     }
 }
 

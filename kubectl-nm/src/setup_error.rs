@@ -111,7 +111,9 @@ impl SetupError {
             Self::NotGone { .. } => String::from(
                 "`kubectl nm doctor` tells whether nm-reconciler runs; the same command goes on, --timeout waits longer",
             ),
-            Self::LeaseNamespace(_) | Self::Unconfirmed => return None,
+            Self::LeaseNamespace(_) => String::from("choose another one with -n"),
+            // It says itself what would do.
+            Self::Unconfirmed => return None,
         })
     }
 }

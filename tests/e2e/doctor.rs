@@ -71,7 +71,7 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     for line in [
         "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
         "fail  reconciler    nm-reconciler is not installed\n",
-        "fail  leader        nobody leads",
+        "warn  leader        nobody can tell: there is no lease",
         "ok    rights        you may run install\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);

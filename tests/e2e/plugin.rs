@@ -223,6 +223,35 @@ async fn hints_under_oc_are_for_oc() {
     assert!(said.contains("hint: `oc nm install` installs it"), "{said}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_are_told_to_be_pasted_lead_to_the_same_cluster() {
+    let (bare, whole) = tokio::join!(
+        Cluster::bare_sandbox(1, 0, |sandbox| sandbox),
+        Cluster::of_sandbox(1, 0, |sandbox| sandbox)
+    );
+    let node = whole.nodes().await[0].clone();
+    let nobody = "--as=nobody";
+    for (cluster, args, flags, command) in [
+        (&bare, &["status"][..], "", "`kubectl nm install --context=sandbox`"),
+        (&bare, &["version"], "", "`kubectl nm install --context=sandbox`"),
+        (&bare, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&whole, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
+        (&whole, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),
+        (&whole, &["status"], nobody, "`kubectl --context=sandbox --as=nobody auth can-i list"),
+        (&whole, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+    ] {
+        let mut line = vec!["--context=sandbox"];
+        line.extend(Some(flags).filter(|flags| !flags.is_empty()));
+        line.extend(args);
+        let told = plugin(cluster, &line).await;
+        let said = [told.stdout, told.stderr].concat();
+        assert!(said.contains(&command.replace("{node}", &node)), "{line:?}: {said}");
+        for command in said.split('`').skip(1).step_by(2).filter(|command| command.starts_with("kubectl")) {
+            assert!(command.contains(" --context=sandbox"), "{line:?}: {command}");
+        }
+    }
+}
+
 #[test]
 fn wrong_usage_is_exit_code_two_and_help_is_none() {
     let run = |args: &[&str]| std::process::Command::new(program("kubectl-nm")).args(args).output().unwrap();

@@ -114,7 +114,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
     });
     Ok(Facts {
         server,
-        kubectl: cluster.kubectl().to_owned(),
+        flags: cluster.flags().to_owned(),
         installed: known(installed),
         pods: known(pods),
         definition: known(definition),

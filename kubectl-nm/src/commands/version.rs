@@ -78,7 +78,7 @@ pub(crate) async fn run(args: VersionArgs, cluster: &Cluster, out: &mut Output) 
             versions.reconciler = installed.version();
             versions.reconciler_image = installed.image().map(str::to_owned);
             if installed.deployment.is_none() {
-                out.talk(&Line::new("The reconciler is not installed; `kubectl nm install` does that."));
+                out.advise("The reconciler is not installed; `kubectl nm install` does that.");
             }
         }
         Err(error) => error.tell(out),
@@ -101,7 +101,7 @@ fn show(versions: &Versions, args: &VersionArgs, out: &mut Output) -> Result<Exi
         out.data(&Line::new(format!("API server: {server}")))?;
     }
     if let Some(said) = versions.reconciler.as_deref().and_then(|reconciler| skew(OWN, reconciler)) {
-        out.talk(&Line::new(format!("warning: {said}; `kubectl nm install --image` changes the reconciler")));
+        out.advise(&format!("warning: {said}; `kubectl nm install --image IMAGE` changes the reconciler"));
     }
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::cluster::Cluster;
 use crate::dashboard::{self, Ended, Left, Look, ThemeName};
-use crate::error::Error;
+use crate::error::{Error, no_such_nodes};
 use crate::exit::Exit;
 use crate::follow::{Moment, follow};
 use crate::interrupt::interrupted;
@@ -148,6 +148,12 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) ->
     // to be asked for the credentials is asked now, while there are lines to ask it on.
     let asking = || format!("asking {} for maintenances", cluster.server());
     let existing = progress::during(out, asking, existing(&args, cluster)).await;
+    if let Ok(existing) = &existing
+        && args.end() == End::Never
+        && let Some(unknown) = unknown(&args.nodes, existing, cluster).await
+    {
+        out.talk(&Line::new(format!("warning: {unknown}")));
+    }
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
     let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
     match args.output {
@@ -183,6 +189,16 @@ async fn existing(args: &WatchArgs, cluster: &Cluster) -> Result<Vec<NodeMainten
         check_exist(cluster, args.nodes.iter().filter(|name| !is_known(name))).await?;
     }
     Ok(existing)
+}
+
+/// What is said of nodes that were perhaps misspelt. That is no error: their maintenances may come, and so may they.
+async fn unknown(nodes: &[String], existing: &[NodeMaintenance], cluster: &Cluster) -> Option<String> {
+    let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
+    match check_exist(cluster, nodes.iter().filter(is_idle)).await {
+        Err(Error::UnknownNodes { names, meant }) => Some(no_such_nodes(&names, &meant)),
+        // Who cannot ask about nodes watches all the same.
+        _ => None,
+    }
 }
 
 /// Shows these nodes' maintenances as `watch` does of itself, until they are drained if that is to be the end.
@@ -268,7 +284,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::cluster::tests::{cluster, failure, list};
+    use crate::cluster::tests::{NEVER, cluster, failure, list, nodes};
     use crate::maintenance::fixture::requested;
     use crate::output::captured::output;
 
@@ -276,6 +292,23 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: WatchArgs,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_watches_a_node_that_is_not_there_is_told_which_was_meant() {
+        let (cluster, _) = cluster(|_, path| match path {
+            "watch" => (NEVER, Value::Null),
+            "/api/v1/nodes" => nodes(&["worker-07"]),
+            "/api/v1/nodes/worker-o7" => failure(404, "NotFound", "worker-o7"),
+            _ => list(&[requested("n1")]),
+        });
+        let warning = "warning: nodes \"worker-o7\" not found; did you mean worker-07?\n";
+        for (named, warned) in [("worker-o7", true), ("n1", false)] {
+            let (mut out, captured) = output();
+            let args = Line::parse_from(["watch", named, "--timeout", "1s"]).args;
+            assert_eq!(run(args, &cluster, &mut out).await.unwrap(), Exit::TimedOut);
+            assert_eq!(captured.talk().contains(warning), warned, "{}", captured.talk());
+        }
     }
 
     #[tokio::test(start_paused = true)]

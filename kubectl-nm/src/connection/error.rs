@@ -41,6 +41,14 @@ pub(crate) enum ConnectionError {
         /// What is wrong with it.
         source: http::uri::InvalidUri,
     },
+    /// A kubeconfig cannot be read.
+    #[error("error: cannot read the kubeconfig {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The kubeconfig, or a file that it names, cannot be used.
     #[error("error: the kubeconfig cannot be used: {0}")]
     Kubeconfig(#[from] KubeconfigError),
@@ -73,12 +81,12 @@ impl ConnectionError {
     }
 
     /// What to do about it.
-    pub(crate) fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> String {
         let known = |names: &[String]| match names {
             [] => String::from("the kubeconfig has none; is it the right file?"),
             names => format!("there are: {}", names.join(", ")),
         };
-        Some(match self {
+        match self {
             Self::NoKubeconfig(_) | Self::MissingFile(_) => String::from(
                 "name an existing kubeconfig with --kubeconfig FILE or KUBECONFIG, or the server with --server",
             ),
@@ -90,11 +98,17 @@ impl ConnectionError {
             _ if self.is_about_credentials() => String::from(
                 "the kubeconfig gets its credentials from a program: does `kubectl version` work?",
             ),
-            Self::ImpersonationWithoutUser
-            | Self::Address { .. }
-            | Self::Kubeconfig(_)
-            | Self::Client { .. } => return None,
-        })
+            Self::ImpersonationWithoutUser => String::from("name the user too: --as USER"),
+            Self::Address { .. } => String::from(
+                "such as https://HOST:PORT: in --server, in the kubeconfig as server or proxy-url, or in HTTPS_PROXY",
+            ),
+            Self::Unreadable { .. } => {
+                String::from("correct the file, or choose another with --kubeconfig FILE or KUBECONFIG")
+            }
+            Self::Kubeconfig(_) | Self::Client { .. } => String::from(
+                "`kubectl config view --minify` shows what is used: does each file that it names exist, and hold what it should?",
+            ),
+        }
     }
 }
 
@@ -158,7 +172,7 @@ mod tests {
                      (for the connection to https://c)"
                 )
             );
-            assert!(error.hint().is_some_and(|hint| hint.contains("kubectl version")));
+            assert!(error.hint().contains("kubectl version"));
         }
         let other = kube::Error::Service(Box::new(std::io::Error::other("no route")));
         assert!(ConnectionError::of_credentials(other, "https://c").is_err());

@@ -139,6 +139,11 @@ impl ConnectionFlags {
             .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", quoted(&value)))
     }
 
+    /// Whether it is said how long a single request may take.
+    pub(crate) fn limits_requests(&self) -> bool {
+        self.request_timeout.is_some()
+    }
+
     /// How long a single request may take; `None` is unlimited.
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         self.request_timeout.filter(|timeout| !timeout.is_zero())

@@ -6,7 +6,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::{
+    AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
+};
 
 use super::error::ConnectionError;
 use super::flags::ConnectionFlags;
@@ -50,13 +52,25 @@ impl Files {
         let mut merged = Kubeconfig::default();
         for path in &self.paths {
             if path.exists() {
-                merged = merged.merge(Kubeconfig::read_from(path)?)?;
+                let read = Kubeconfig::read_from(path).map_err(|error| unreadable(path, &error))?;
+                merged = merged.merge(read)?;
             } else if self.required {
                 return Err(ConnectionError::MissingFile(path.clone()));
             }
         }
         Ok(merged)
     }
+}
+
+/// What is wrong with a file, without the excerpt of it that the parser adds below: it may hold credentials.
+fn unreadable(path: &Path, error: &KubeconfigError) -> ConnectionError {
+    let why = match error {
+        KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        KubeconfigError::Parse(error) => error.to_string(),
+        other => other.to_string(),
+    };
+    let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    ConnectionError::Unreadable { path: path.to_owned(), why }
 }
 
 /// Whether the kubeconfig says nothing at all, as when there is no file.

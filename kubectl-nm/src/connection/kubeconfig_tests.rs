@@ -73,7 +73,7 @@ fn what_does_not_exist_is_named_with_what_does() {
     ] {
         let error = outcome(line).unwrap_err();
         assert_eq!(error.to_string(), message);
-        assert_eq!(error.hint().as_deref(), Some(hint));
+        assert_eq!(error.hint(), hint);
     }
     assert!(matches!(outcome("--cluster mute"), Err(ConnectionError::NoServer(name)) if name == "mute"));
 }
@@ -163,4 +163,20 @@ fn listed_files_are_merged_and_missing_ones_skipped() {
     assert!(matches!(required.read(), Err(ConnectionError::MissingFile(path)) if path == missing));
     let nothing = Files { paths: vec![missing], required: false }.read().unwrap();
     assert!(is_empty(&nothing));
+}
+
+#[test]
+fn a_file_that_is_no_kubeconfig_is_named_in_one_line_without_what_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    for broken in
+        ["users:\n- name: u\n  user: {token: hush\nclusters: [", "clusters: hush\n", "\t- hush: [\n"]
+    {
+        std::fs::write(&path, broken).unwrap();
+        let error = Files { paths: vec![path.clone()], required: false }.read().unwrap_err();
+        let said = error.to_string();
+        let begin = format!("error: cannot read the kubeconfig {}: ", path.display());
+        assert!(said.starts_with(&begin) && said.len() > begin.len(), "{said}");
+        assert!(!said.contains("error: line") && !said.contains('\n') && !said.contains("hush"), "{said}");
+    }
 }

@@ -4,6 +4,7 @@
 //! service account of the pod we run in as the last resort. [`flags`] are the flags, [`kubeconfig`] finds, merges and
 //! overrides the files, [`proxy`] says which proxy is in between.
 
+mod answer;
 mod error;
 mod flags;
 mod kubeconfig;
@@ -11,13 +12,19 @@ mod proxy;
 
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
+use tower::util::MapFutureLayer;
 
+use answer::Audience;
+
+pub(crate) use answer::Foreign;
 pub(crate) use error::ConnectionError;
 pub(crate) use flags::ConnectionFlags;
 
-/// How long a connection may take to come about. A cluster that is not there is noticed before anyone wonders.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a connection may take to come about, and the first answer. A cluster that is not there is noticed before anyone
+/// wonders; who knows one to be slow says so with `--request-timeout`, which limits every request.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A client for the chosen cluster.
 pub(crate) struct Connected {
@@ -64,12 +71,16 @@ pub(crate) fn choices(flags: &ConnectionFlags) -> Result<Choices, ConnectionErro
 /// When nothing says where the cluster is, or what says so cannot be used.
 pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connected, ConnectionError> {
     let (context, mut config) = config(flags).await?;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    let patience = if flags.limits_requests() { flags.request_timeout() } else { Some(PATIENCE) };
+    config.connect_timeout = patience;
     // Retries are counted where requests are made: a person waits for a minute less patiently than a controller.
     config.default_retry = false;
     let server = address(&config);
-    let client = kube::Client::try_from(config)
-        .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?;
+    let audience = Audience::new(patience);
+    let client = ClientBuilder::try_from(config)
+        .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?
+        .with_layer(&MapFutureLayer::new(move |answer| audience.clone().hear(answer)))
+        .build();
     let context = context.unwrap_or_else(|| server.clone());
     let (flags, request_timeout) = (flags.to_paste(), flags.request_timeout());
     Ok(Connected { client, server, context, flags, request_timeout })
