@@ -217,7 +217,7 @@ impl Error {
     pub(crate) fn tell(&self, out: &mut Output) {
         out.talk(&Line::new(self.to_string()));
         if let Some(hint) = self.hint() {
-            out.advise(&format!("hint: {hint}"));
+            out.hint(&hint);
         }
     }
 
@@ -231,7 +231,7 @@ impl Error {
             hints.extend(error.hint().filter(|hint| !hints.contains(hint)));
         }
         for hint in hints {
-            out.advise(&format!("hint: {hint}"));
+            out.hint(&hint);
         }
     }
 

@@ -87,7 +87,6 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Colour, Output};
-use crate::text::Line;
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -106,7 +105,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let mut out = Output::of_this_process(cli::colour_on(&arguments), command);
             out.parser(&said);
             if let Some(hint) = hint {
-                out.talk(&Line::new(format!("hint: {hint}")));
+                out.hint(&hint);
             }
             if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }

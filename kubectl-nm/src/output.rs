@@ -150,6 +150,11 @@ impl Output {
         self.talk(&Line::new(paste::with_flags(advice, &self.flags)));
     }
 
+    /// What to do about what was said, with its commands led to the cluster.
+    pub(crate) fn hint(&mut self, hint: &str) {
+        self.advise(&format!("hint: {hint}"));
+    }
+
     /// Keeps lines from now on for [`Self::held`], because somebody else has the terminal.
     pub(crate) fn hold(&mut self) {
         self.held.get_or_insert_default();

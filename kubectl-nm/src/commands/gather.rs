@@ -104,13 +104,13 @@ pub(crate) async fn run(
 
 /// Says that nothing is overwritten, and what to do instead.
 fn refuse_existing(path: &Path, error: &Error, out: &mut Output) -> Exit {
-    error.tell(out);
+    out.talk(&Line::new(error.to_string()));
     let hint = if path.is_dir() {
         format!("it is a folder; -o {} makes a file in it", path.join("report.tar.gz").display())
     } else {
         String::from("nothing is overwritten; -o names another file")
     };
-    out.talk(&Line::new(format!("hint: {hint}")));
+    out.hint(&hint);
     error.exit()
 }
 

@@ -163,9 +163,7 @@ fn refuse(lacking: &[Right], out: &mut Output) -> Exit {
     let lacking: Vec<String> =
         lacking.iter().map(|right| format!("{} {}", right.verb, right.object())).collect();
     out.talk(&Line::new(format!("error: you may not {}", lacking.join(", "))));
-    out.talk(&Line::new(
-        "hint: nothing was changed; `kubectl nm doctor` tells which rights each command needs",
-    ));
+    out.hint("nothing was changed; `kubectl nm doctor` tells which rights each command needs");
     Exit::Error
 }
 
@@ -199,10 +197,10 @@ async fn apply(
 /// Says what went wrong when some objects were applied and others not.
 fn end_midway(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
     error.tell(out);
-    out.talk(&Line::new(format!(
-        "hint: {applied} of {of} objects are applied and stay; the same command goes on from there, \
+    out.hint(&format!(
+        "{applied} of {of} objects are applied and stay; the same command goes on from there, \
          `kubectl nm uninstall` removes them"
-    )));
+    ));
     error.exit()
 }
 
