@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_selector_that_is_none_is_told_with_what_one_looks_like() {
+        let (cluster, _) = cluster(|_, _| failure(400, "BadRequest", "x"));
+        let selected = Selection { selector: Some("a b".into()), ..Selection::default() };
+        let error = selected.resolve(&cluster).await.unwrap_err();
+        assert_eq!(error.to_string(), "error: cannot choose nodes by \"a b\": x BadRequest");
+        assert!(error.hint().is_some_and(|hint| hint.contains("pool=blue")));
+    }
+
+    #[tokio::test]
     async fn a_node_that_does_not_exist_is_told_with_what_was_meant() {
         let (cluster, _) = cluster(|_, path| match path {
             "/api/v1/nodes" => nodes(&["worker-07", "db-1"]),
