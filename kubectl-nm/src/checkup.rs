@@ -17,7 +17,7 @@ use crate::installed::Installed;
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
-use crate::{leftovers, manifests, paste, rollout};
+use crate::{leftovers, manifests, pages, paste, rollout};
 
 /// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -105,14 +105,14 @@ fn reconciler(facts: &Facts) -> Finding {
             return fail(
                 CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
-                "remove one of the two: docs/from-nmo.md",
+                format!("remove one of the two: {}", pages::address("from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
                 CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
-                "docs/from-nmo.md says how to replace it",
+                format!("{} says how to replace it", pages::address("from-nmo.md")),
             );
         }
         (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
@@ -183,7 +183,8 @@ fn webhook(facts: &Facts, now: Timestamp) -> Finding {
     let configuration = facts.configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
-    let renew = "its Secret is renewed by nm-reconciler; docs/webhook.md says how to renew it at once";
+    let page = pages::address("webhook.md");
+    let renew = format!("its Secret is renewed by nm-reconciler; {page} says how to renew it at once");
     match (&facts.answer, expires) {
         (_, Some(expires)) if expires <= now => {
             fail(CHECK, format!("its certificate has expired at {expires}"), renew)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::duration;
+use crate::{duration, pages};
 
 /// Why such a command came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -88,8 +88,9 @@ impl SetupError {
                 "`kubectl nm install -n {there}` changes it there; `kubectl nm uninstall` removes it first"
             ),
             Self::NotThere { there, .. } => format!("`kubectl nm uninstall -n {there}` removes it"),
-            Self::OtherOperator(_) => String::from(
-                "scale it to 0 or remove it, but not its CRD: docs/from-nmo.md says how, and what happens to its maintenances",
+            Self::OtherOperator(_) => format!(
+                "scale it to 0 or remove it, but not its CRD: {} says how, and what happens to its maintenances",
+                pages::address("from-nmo.md")
             ),
             Self::ManagedByOlm(_) => {
                 String::from("upgrade and remove it by its Subscription and ClusterServiceVersion")
