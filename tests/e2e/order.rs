@@ -26,7 +26,7 @@ async fn class(cluster: &Cluster, value: i32) -> String {
 
 /// What a pod of that priority says of it.
 async fn of_priority(cluster: &Cluster, value: i32) -> Value {
-    json!({"spec": {"priorityClassName": class(cluster, value).await, "priority": value}})
+    json!({"spec": {"priorityClassName": class(cluster, value).await}})
 }
 
 async fn start_in_order(cluster: &Cluster, name: &str, node: &str) {

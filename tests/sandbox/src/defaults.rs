@@ -9,6 +9,9 @@ use crate::custom_resource;
 use crate::rbac_objects;
 use crate::resource::{NODES, PODS, Resource};
 
+/// What pods and their classes do unless they say otherwise.
+const PREEMPTS: &str = "PreemptLowerPriority";
+
 /// Completes a new object of a built-in resource.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
     match (resource.group(), resource.plural()) {
@@ -17,10 +20,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             missing(&mut object["spec"], "enableServiceLinks", || json!(true));
             set(&mut object["spec"], "serviceAccountName", "default");
             set(&mut object["spec"], "serviceAccount", "default");
-            if object["spec"]["priority"].is_null() {
-                object["spec"]["priority"] = json!(0);
-            }
-            set(&mut object["spec"], "preemptionPolicy", "PreemptLowerPriority");
+            set(&mut object["spec"], "preemptionPolicy", PREEMPTS);
             object["status"]["phase"] = json!("Pending");
             object["status"]["qosClass"] = json!(quality_of_service(&object["spec"]));
         }
@@ -100,6 +100,7 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
             pod_spec(&mut spec["template"]["spec"]);
             object["status"] = json!({});
         }
+        ("scheduling.k8s.io", "priorityclasses") => set(object, "preemptionPolicy", PREEMPTS),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => rbac_objects::fill(object),
         ("policy", "poddisruptionbudgets") => {
             object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,

@@ -16,8 +16,9 @@ pub(crate) use metadata::{merged, suffix};
 
 use crate::clock::metav1_time;
 use crate::defaults;
+use crate::priority;
 use crate::refusal::{FieldError, Refusal};
-use crate::resource::{NAMESPACES, NODES, Resource};
+use crate::resource::{NAMESPACES, NODES, PODS, Resource};
 use crate::store::{Key, Object, State};
 
 /// Whether a write takes effect.
@@ -72,7 +73,8 @@ pub fn create(
 /// A new object as it is to be stored, which is what webhooks are shown of it.
 ///
 /// # Errors
-/// 422 without a name, 404 and 403 for a namespace that is missing or terminating.
+/// 422 without a name, 404 and 403 for a namespace that is missing or terminating, 403 for a pod whose priority class is
+/// missing or says otherwise.
 pub fn complete(
     state: &State,
     resource: &Resource,
@@ -111,6 +113,9 @@ pub fn complete(
     }
     object["apiVersion"] = json!(resource.api_version());
     object["kind"] = json!(resource.kind);
+    if resource.collection == PODS {
+        priority::resolve(state, &mut object)?;
+    }
     defaults::fill(resource, &mut object);
     defaults::tidy(resource, &mut object);
     Ok(object)

@@ -69,6 +69,8 @@ pub const CLUSTER_ROLES: Collection = Collection::fixed("rbac.authorization.k8s.
 /// Who has which of them everywhere.
 pub const CLUSTER_ROLE_BINDINGS: Collection =
     Collection::fixed("rbac.authorization.k8s.io", "clusterrolebindings");
+/// Classes of pods by priority.
+pub const PRIORITY_CLASSES: Collection = Collection::fixed("scheduling.k8s.io", "priorityclasses");
 /// Custom resource definitions.
 pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customresourcedefinitions");
 

@@ -11,26 +11,31 @@ use crate::clock::metav1_time;
 use crate::cluster::Cluster;
 use crate::refusal::Refusal;
 use crate::registry::{self, Effect};
-use crate::resource::{NAMESPACES, NODES};
+use crate::resource::{NAMESPACES, NODES, PRIORITY_CLASSES};
 use crate::store::Collection;
 
 pub use self::app::{App, Kind};
 pub use self::node::{ROOM, node, node_name};
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const TEAMS: [&str; 5] = ["shop", "billing", "search", "media", "ops"];
 const NAMES: [&str; 8] = ["web", "api", "worker", "cache", "queue", "mailer", "indexer", "gateway"];
 /// Pods of one deployment, in a cluster that is not large.
 const USUAL_REPLICAS: usize = 5;
 const MOST_DEPLOYMENTS: usize = 400;
 
-/// Writes the nodes and the namespaces that every cluster has.
+/// Writes the nodes, and the namespaces and the classes of pods that every cluster has.
 ///
 /// # Errors
 /// What the API server would answer, as when a node of that name exists.
 pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), Refusal> {
     for name in SYSTEM_NAMESPACES {
         seed_namespace(cluster, name)?;
+    }
+    for (name, value) in SYSTEM_CLASSES {
+        create(cluster, &PRIORITY_CLASSES, json!({"metadata": {"name": name}, "value": value}))?;
     }
     let now = metav1_time(cluster.clock.now());
     for number in 1..=nodes {
