@@ -1,5 +1,5 @@
-//! Jobs: pods until enough of them have succeeded. A pod that is deleted while it runs is replaced and counts as
-//! neither a success nor a failure.
+//! Jobs: pods until enough of them have succeeded. A pod that somebody deletes before it has is replaced and counts as a
+//! failure; one that the job itself lets go, because it is to run fewer, counts as nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,6 +23,24 @@ use super::pod_template::{self, PodName};
 struct Finished {
     succeeded: BTreeSet<String>,
     failed: BTreeSet<String>,
+    /// Those that the job itself let go.
+    let_go: BTreeSet<String>,
+}
+
+impl Finished {
+    /// Counts a pod, once, if it has come to its end or will not any more.
+    fn count(&mut self, pod: &Value, is_gone: bool) {
+        let uid = pod::uid(pod);
+        if [&self.succeeded, &self.failed, &self.let_go].iter().any(|known| known.contains(uid)) {
+            return;
+        }
+        match pod::phase(pod) {
+            "Succeeded" => self.succeeded.insert(uid.to_owned()),
+            "Failed" => self.failed.insert(uid.to_owned()),
+            _ if is_gone || pod::is_terminating(pod) => self.failed.insert(uid.to_owned()),
+            _ => return,
+        };
+    }
 }
 
 /// The Job controller.
@@ -45,11 +63,7 @@ impl Jobs {
         let pods = self.pods.objects(desk, &job);
         let finished = self.finished.entry(pod::uid(&job).to_owned()).or_default();
         for pod in &pods {
-            match pod::phase(pod) {
-                "Succeeded" => drop(finished.succeeded.insert(pod::uid(pod).to_owned())),
-                "Failed" => drop(finished.failed.insert(pod::uid(pod).to_owned())),
-                _ => {}
-            }
+            finished.count(pod, false);
         }
         let (succeeded, failed) = (finished.succeeded.len(), finished.failed.len());
         let outcome = outcome(&job, succeeded, failed);
@@ -66,17 +80,30 @@ impl Jobs {
                     self.pods.again(key);
                     break;
                 }
-                let Some(pod) = desk.create(&PODS, pod_template::pod(&job, PodName::Generated)) else {
+                let Some(pod) = desk.create(&PODS, pod_of(&job)) else {
                     break;
                 };
                 desk.tell(&Event::created("job-controller", &job, &pod));
             }
             for pod in active.iter().skip(wanted) {
+                if outcome.is_none() {
+                    finished.let_go.insert(pod::uid(pod).to_owned());
+                }
                 desk.delete(&PODS, pod, None, Propagation::Background);
             }
         }
         report(desk, &job, &active, (succeeded, failed), outcome);
     }
+}
+
+fn pod_of(job: &Value) -> Value {
+    let mut pod = pod_template::pod(job, PodName::Generated);
+    let labels = &mut pod["metadata"]["labels"];
+    for prefix in ["batch.kubernetes.io/", ""] {
+        labels[format!("{prefix}job-name")] = json!(pod::name(job));
+        labels[format!("{prefix}controller-uid")] = json!(pod::uid(job));
+    }
+    pod
 }
 
 /// The condition with which a job ends, if it has.
@@ -137,6 +164,13 @@ impl Controller for Jobs {
     fn observe(&mut self, collection: &Collection, change: &Change) {
         if *collection == PODS {
             self.pods.observe_pod(change);
+            // Without a grace period it is never seen on its way out.
+            if let (Some(pod), None) = (&change.before, &change.after)
+                && let Some(owner) = pod::controller(pod).and_then(|owner| owner["uid"].as_str())
+                && let Some(finished) = self.finished.get_mut(owner)
+            {
+                finished.count(pod, true);
+            }
             return;
         }
         self.pods.observe_owner(change);

@@ -27,6 +27,8 @@ pub(crate) struct StatefulSets {
 enum Turn {
     Next,
     Wait,
+    /// Not even of a set whose pods do not wait for each other: a pod was refused, and so would the next be.
+    Stop,
 }
 
 impl StatefulSets {
@@ -35,15 +37,19 @@ impl StatefulSets {
         Self { pods: OwnedPods::of_kind("StatefulSet") }
     }
 
-    fn reconcile(&self, desk: &mut Desk<'_>, key: &Key) {
-        let Some(set) = desk.get(&STATEFUL_SETS, key) else {
+    fn reconcile(&mut self, desk: &mut Desk<'_>, key: Key) {
+        let Some(set) = desk.get(&STATEFUL_SETS, &key) else {
             return;
         };
         let pods = self.pods.objects(desk, &set);
         if !pod::is_terminating(&set) && fill(desk, &set) == Turn::Next {
             shrink(desk, &set, &pods);
         }
+        let full = desk.is_full();
         report(desk, &set, &pods);
+        if full {
+            self.pods.again(key);
+        }
     }
 }
 
@@ -60,8 +66,13 @@ fn ordinals(set: &Value) -> std::ops::Range<usize> {
 /// Sees to every name in turn.
 fn fill(desk: &mut Desk<'_>, set: &Object) -> Turn {
     for ordinal in ordinals(set) {
-        if settle(desk, set, ordinal) == Turn::Wait && !is_parallel(set) {
+        if desk.is_full() {
             return Turn::Wait;
+        }
+        match settle(desk, set, ordinal) {
+            Turn::Stop => return Turn::Stop,
+            Turn::Wait if !is_parallel(set) => return Turn::Wait,
+            Turn::Wait | Turn::Next => {}
         }
     }
     Turn::Next
@@ -71,14 +82,15 @@ fn settle(desk: &mut Desk<'_>, set: &Object, ordinal: usize) -> Turn {
     let name = format!("{}-{ordinal}", pod::name(set));
     match desk.get(&PODS, &Key::new(pod::namespace(set), &*name)) {
         None => {
-            if desk.create(&PODS, pod_of(set, &name, ordinal)).is_some() {
-                desk.tell(&Event {
-                    author: Author::Controller("statefulset-controller"),
-                    about: set,
-                    reason: "SuccessfulCreate",
-                    message: format!("Create Pod {name} in StatefulSet {} successful", pod::name(set)),
-                });
+            if desk.create(&PODS, pod_of(set, &name, ordinal)).is_none() {
+                return Turn::Stop;
             }
+            desk.tell(&Event {
+                author: Author::Controller("statefulset-controller"),
+                about: set,
+                reason: "SuccessfulCreate",
+                message: format!("Create Pod {name} in StatefulSet {} successful", pod::name(set)),
+            });
             Turn::Wait
         }
         Some(pod) if is_ours(set, &pod) && pod::is_finished(&pod) && !pod::is_terminating(&pod) => {
@@ -96,15 +108,18 @@ fn is_ours(set: &Value, pod: &Value) -> bool {
 
 /// Deletes the pods that a smaller set has no name for, the last one first.
 fn shrink(desk: &mut Desk<'_>, set: &Value, pods: &[Object]) {
-    let names: Vec<String> = ordinals(set).map(|ordinal| format!("{}-{ordinal}", pod::name(set))).collect();
-    let mut surplus: Vec<&Object> =
-        pods.iter().filter(|pod| names.iter().all(|name| name != pod::name(pod))).collect();
+    let kept = ordinals(set);
+    let is_kept = |pod: &Object| {
+        let ordinal = ordinal_of(pod).filter(|ordinal| kept.contains(ordinal));
+        ordinal.is_some_and(|ordinal| pod::name(pod) == format!("{}-{ordinal}", pod::name(set)))
+    };
+    let mut surplus: Vec<&Object> = pods.iter().filter(|pod| !is_kept(pod)).collect();
     surplus.sort_by_key(|pod| ordinal_of(pod));
     while let Some(pod) = surplus.pop() {
         if !pod::is_terminating(pod) {
             desk.delete(&PODS, pod, None, Propagation::Background);
         }
-        if !is_parallel(set) {
+        if !is_parallel(set) || desk.is_full() {
             return;
         }
     }
@@ -165,7 +180,7 @@ impl Controller for StatefulSets {
             let Some(key) = self.pods.next() else {
                 return Next::Change;
             };
-            self.reconcile(desk, &key);
+            self.reconcile(desk, key);
         }
         Next::now_if(self.pods.has_more())
     }

@@ -135,16 +135,64 @@ async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
     let job = App::new(Kind::Job, "ns", "import").replicas(2).annotation(annotations::RUN_FOR, "10s");
     bed.run(job).await;
     let pod = bed.read(|state| pods(state).remove(0));
+    for name in ["job-name", "batch.kubernetes.io/job-name"] {
+        assert_eq!(pod["metadata"]["labels"][name], "import");
+    }
     bed.evict(&pod).unwrap();
     bed.until("the job is complete", |state| {
         let job = state.get(&JOBS, &Key::new("ns", "import")).unwrap();
         condition::is_true(&job["status"], "Complete") && job["status"]["succeeded"] == 2
     })
     .await;
+    let job = bed.get(&JOBS, &Key::new("ns", "import")).unwrap();
+    assert_eq!(job["status"]["failed"], 1, "the one that was evicted");
     bed.until("its pods have finished", |state| {
         pods(state).len() == 2 && pods(state).iter().all(|pod| pod::phase(pod) == "Succeeded")
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_fails_when_more_pods_are_deleted_than_it_may_lose_but_not_by_those_it_lets_go() {
+    let bed = Bed::new(2);
+    bed.run(App::new(Kind::Job, "ns", "import").replicas(3).annotation(annotations::RUN_FOR, "1h")).await;
+    let key = Key::new("ns", "import");
+    bed.edit(&JOBS, &key, Part::Main, |job| {
+        job["spec"]["backoffLimit"] = json!(1);
+        job["spec"]["parallelism"] = json!(2);
+    });
+    bed.until("two are left", |state| pods(state).len() == 2).await;
+    assert_eq!(bed.get(&JOBS, &key).unwrap()["status"]["failed"], 0);
+    let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+    let failed = |state: &State| state.get(&JOBS, &key).unwrap()["status"]["failed"].clone();
+    for deleted in 1..=2 {
+        let pod = bed.read(|state| pods(state).remove(0));
+        bed.delete(&PODS, &Key::of(&pod), &at_once);
+        bed.until("it is counted", |state| failed(state).as_i64() >= Some(deleted)).await;
+    }
+    bed.until("the job has failed", |state| {
+        condition::is_true(&state.get(&JOBS, &key).unwrap()["status"], "Failed") && pods(state).is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_statefulset_grows_and_shrinks_without_keeping_others_from_the_state() {
+    let bed = Bed::new(3);
+    let mut set = App::new(Kind::StatefulSet, "ns", "db").replicas(300).objects().remove(0).1;
+    set["spec"]["podManagementPolicy"] = json!("Parallel");
+    let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    bed.create(&STATEFUL_SETS, set);
+    bed.until("all are there", |state| {
+        let there = pods(state).len();
+        seen.lock().unwrap().insert(there);
+        there == 300
+    })
+    .await;
+    bed.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| set["spec"]["replicas"] = json!(10));
+    bed.until("ten are left", |state| pods(state).len() == 10).await;
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.iter().any(|there| (1..300).contains(there)), "others had a turn midway: {seen:?}");
 }
 
 #[tokio::test(start_paused = true)]
