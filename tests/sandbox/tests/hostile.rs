@@ -42,6 +42,7 @@ async fn whatever_is_asked_is_answered() {
     let nested = |begin: &str, end: &str| format!("{}1{}", begin.repeat(100_000), end.repeat(100_000));
     let bomb = json!(vec![json!({"op": "copy", "from": "/metadata", "path": "/metadata/labels"}); 10_000]);
     let (nodes, node) = ("/api/v1/nodes", "/api/v1/nodes/a");
+    let maybe = "?dryRun=maybe";
     let mut odd = Vec::new();
     for (method, path, content_type, body, expected) in [
         ("GET", format!("{nodes}/{long}"), PLAIN, String::new(), 404),
@@ -53,6 +54,8 @@ async fn whatever_is_asked_is_answered() {
         ("GET", format!("{nodes}?labelSelector={long}"), PLAIN, String::new(), 400),
         ("GET", format!("{nodes}?fieldSelector=metadata.name%3D%00"), PLAIN, String::new(), 200),
         ("GET", format!("{nodes}?limit=1&continue=%00%ff{long}"), PLAIN, String::new(), 400),
+        ("GET", format!("{nodes}?watch=1&timeoutSeconds={}", i64::MAX), PLAIN, String::new(), 200),
+        ("GET", format!("{nodes}?watch=1&timeoutSeconds={}", i64::MIN), PLAIN, String::new(), 200),
         ("GET", "//api/v1/nodes".into(), PLAIN, String::new(), 404),
         ("GET", "/api/v1//nodes".into(), PLAIN, String::new(), 404),
         ("HEAD", nodes.into(), PLAIN, String::new(), 200),
@@ -71,6 +74,11 @@ async fn whatever_is_asked_is_answered() {
         ("PATCH", node.into(), STRATEGIC, nested("{\"a\":", "}"), 400),
         ("PATCH", format!("{node}?fieldManager=m"), APPLY, "\0".into(), 400),
         ("PATCH", node.into(), JSON, bomb.to_string(), 422),
+        ("POST", format!("/api/v1/namespaces/a/pods/a/binding{maybe}"), PLAIN, "{}".into(), 422),
+        ("POST", format!("/api/v1/namespaces/a/serviceaccounts/a/token{maybe}"), PLAIN, "{}".into(), 422),
+        ("PUT", format!("/api/v1/namespaces/a/finalize{maybe}"), PLAIN, "{}".into(), 422),
+        ("PUT", format!("/apis/apps/v1/namespaces/a/deployments/a/scale{maybe}"), PLAIN, "{}".into(), 422),
+        ("PATCH", format!("/apis/apps/v1/namespaces/a/deployments/a/scale{maybe}"), MERGE, "{}".into(), 422),
         ("PATCH", node.into(), STRATEGIC, json!({"spec": {"$patch": "bogus"}}).to_string(), 500),
     ] {
         let (code, answer) = ask(&api, method, &path, content_type, body).await;

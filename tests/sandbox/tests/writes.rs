@@ -162,3 +162,53 @@ async fn the_log_of_a_pod_with_several_containers_is_told_of_one_that_is_named()
         assert_eq!(told, "", "{container}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_is_set_by_updates_and_patches_and_is_none_where_nothing_is_said() {
+    let api = begin();
+    json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
+    let labels = json!({"app": "w"});
+    let template = json!({"metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
+    let sets = "/apis/apps/v1/namespaces/a/statefulsets";
+    json_of(&api, "POST", sets, &json!({"metadata": {"name": "w"}, "spec": spec})).await;
+    let scale = format!("{sets}/w/scale");
+    let read = json_of(&api, "GET", &scale, &Value::Null).await;
+    let of = |replicas: Value| json!({"spec": {"replicas": replicas}});
+    for (method, content_type, body, expected) in [
+        ("PATCH", "application/merge-patch+json", of(json!(5)), json!(5)),
+        (
+            "PATCH",
+            "application/json-patch+json",
+            json!([{"op": "replace", "path": "/spec/replicas", "value": 4}]),
+            json!(4),
+        ),
+        (
+            "PATCH",
+            "application/json-patch+json",
+            json!([{"op": "test", "path": "/spec/replicas", "value": 9}]),
+            json!(422),
+        ),
+        ("PATCH", "application/merge-patch+json", json!({"metadata": {"labels": {}}}), json!(4)),
+        ("PATCH", "application/merge-patch+json", of(json!(-1)), json!(422)),
+        ("PUT", "application/json", of(json!("two")), json!(400)),
+        ("PUT", "application/json", read, json!(409)),
+        ("PUT", "application/json", json!({"kind": "Pod"}), json!(400)),
+        ("PUT", "application/json", json!({"spec": {}}), Value::Null),
+    ] {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(&scale)
+            .header("authorization", format!("Bearer {}", api.admin_token()))
+            .header("content-type", content_type);
+        let response = api.answer(request.body(bytes::Bytes::from(body.to_string())).unwrap()).await;
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        let found = if answer["kind"] == "Scale" { &answer["spec"]["replicas"] } else { &answer["code"] };
+        let expected = if expected.is_null() { json!(0) } else { expected };
+        assert_eq!(*found, expected, "{method} {body}: {answer}");
+    }
+    let set = json_of(&api, "GET", &format!("{sets}/w"), &Value::Null).await;
+    assert_eq!(set["spec"]["replicas"], 0);
+}

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::answer::{self, warn};
 use super::answer::{Answer, not_allowed};
 use super::call::Call;
+use super::patch_body::{self, PatchBody};
 use super::{decode, delete_options, intake, options, read, webhooks};
 use crate::cluster::Cluster;
 use crate::controllers::kubelet::annotations;
-use crate::refusal::Refusal;
+use crate::refusal::{FieldError, Refusal};
 use crate::registry::{self, Effect, Part};
 use crate::resource::{NAMESPACES, PODS};
 use crate::store::State;
@@ -27,7 +28,7 @@ pub(super) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> A
         ("PUT", "finalize") if call.stored.collection == NAMESPACES => finalize(cluster, call).await,
         ("GET", "log") if call.stored.collection == PODS => log(cluster, call),
         ("GET", "scale") if workload => scale(cluster, call),
-        ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, call).await,
+        ("PUT" | "PATCH", "scale") if workload => set_scale(cluster, method, call).await,
         (_, "eviction" | "binding" | "log") if call.stored.collection == PODS => Err(not_allowed()),
         _ => Err(not_served()),
     }
@@ -75,6 +76,7 @@ fn check_dry_runs(call: &Call, said: &Value) -> Result<(), Refusal> {
 }
 
 async fn bind(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_write(&call.query, "CreateOptions")?;
     let body = intake::body(call)?;
     let kind = ("", "v1", "Binding");
     let warnings = webhooks::on_subresource(cluster, call, "CREATE", kind, (&body, &Value::Null)).await?;
@@ -94,6 +96,7 @@ async fn bind(cluster: &Cluster, call: &Call) -> Answer {
 
 /// Lets a terminating namespace go once its own finalizer is off.
 async fn finalize(cluster: &Cluster, call: &Call) -> Answer {
+    options::check_write(&call.query, "UpdateOptions")?;
     let object = intake::object(call)?;
     let effect = call.effect();
     let there = cluster.store.read(|state| current(state, call))?;
@@ -143,26 +146,67 @@ fn scale(cluster: &Cluster, call: &Call) -> Answer {
     Ok(answer::json(200, &as_scale(&object)))
 }
 
-async fn set_scale(cluster: &Cluster, call: &Call) -> Answer {
+const SCALE: (&str, &str, &str) = ("autoscaling", "v1", "Scale");
+
+async fn set_scale(cluster: &Cluster, method: &Method, call: &Call) -> Answer {
     let effect = call.effect();
-    let wanted: Value = serde_json::from_slice(&call.body)
-        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
-    let replicas = wanted["spec"]["replicas"].as_u64();
-    let replicas = replicas.ok_or_else(|| Refusal::bad_request("spec.replicas: Required value"))?;
-    let old = as_scale(&cluster.store.read(|state| current(state, call))?);
+    let read = || cluster.store.read(|state| current(state, call)).map(|object| as_scale(&object));
+    let (old, wanted) = if *method == Method::PUT {
+        options::check_write(&call.query, "UpdateOptions")?;
+        let mut wanted = intake::read(&call.content_type, &call.body, SCALE.2)?;
+        intake::of_kind(&call.body, &mut wanted, SCALE)?;
+        (read()?, wanted)
+    } else {
+        let patch = PatchBody::read(call)?;
+        let old = read()?;
+        let wanted = patched(&old, patch?)?;
+        (old, wanted)
+    };
+    let replicas = replicas(call, &wanted)?;
     let mut new = old.clone();
     new["spec"]["replicas"] = json!(replicas);
-    let kind = ("autoscaling", "v1", "Scale");
-    let warnings = webhooks::on_subresource(cluster, call, "UPDATE", kind, (&new, &old)).await?;
+    let warnings = webhooks::on_subresource(cluster, call, "UPDATE", SCALE, (&new, &old)).await?;
+    // A patch that says nothing of the version has that of the scale that it was put on, and holds for a later one too.
+    let version = wanted["metadata"]["resourceVersion"].as_str();
+    let version =
+        version.filter(|version| *method == Method::PUT || old["metadata"]["resourceVersion"] != *version);
     let scaled = cluster.store.write(|state| {
         let mut next = current(state, call)?;
-        if let Some(version) = wanted["metadata"]["resourceVersion"].as_str() {
+        if let Some(version) = version {
             next["metadata"]["resourceVersion"] = json!(version);
         }
         next["spec"]["replicas"] = json!(replicas);
         registry::update(state, &call.stored, &next, Part::Main, effect)
     })?;
     Ok(warn(answer::json(200, &as_scale(&scaled)), &warnings))
+}
+
+/// What a patch makes of a scale. It has no lists, and nobody owns its one field, so that most patches are merges.
+fn patched(old: &Value, patch: PatchBody) -> Result<Value, Refusal> {
+    let mut scale = old.clone();
+    match patch {
+        PatchBody::Json(operations) => patch_body::operate(&mut scale, &operations)?,
+        PatchBody::Merge(patch) | PatchBody::Strategic(patch) | PatchBody::Apply(patch) => {
+            json_patch::merge(&mut scale, &patch);
+        }
+    }
+    Ok(scale)
+}
+
+/// How many replicas a scale asks for; one that does not say it asks for none, as a client does whose zeros are left out.
+fn replicas(call: &Call, scale: &Value) -> Result<i64, Refusal> {
+    let said = &scale["spec"]["replicas"];
+    let replicas = if said.is_null() { Some(0) } else { said.as_i64() };
+    let replicas = replicas.ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is {said}"
+        ))
+    })?;
+    if replicas < 0 {
+        let error = FieldError::invalid("spec.replicas", said, "must be greater than or equal to 0");
+        return Err(Refusal::invalid(SCALE.0, SCALE.2, call.name(), &[error]));
+    }
+    Ok(replicas)
 }
 
 fn current(state: &State, call: &Call) -> Result<Value, Refusal> {

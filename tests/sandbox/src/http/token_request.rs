@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, not_allowed};
 use super::api::Api;
 use super::call::Call;
-use super::intake;
+use super::{intake, options};
 use crate::clock::metav1_time;
 use crate::refusal::{FieldError, Refusal};
 
@@ -19,11 +19,12 @@ const LEAST_SECONDS: i64 = 600;
 /// Gives out a token. Tokens that live as long as a pod are not given out, since no pod here would use one.
 ///
 /// # Errors
-/// 404 for an account that is not there, 422 for a token that would live too short.
+/// 404 for an account that is not there, 422 for a token that would live too short or for options that it does not take.
 pub(super) fn create(api: &Api, method: &http::Method, call: &Call) -> Answer {
     if method != http::Method::POST {
         return Err(not_allowed());
     }
+    options::check_write(&call.query, "CreateOptions")?;
     let mut request = intake::read(&call.content_type, &call.body, "TokenRequest")?;
     let account = api.cluster().store.read(|state| state.get(&call.stored.collection, &call.key()));
     let account = account.ok_or_else(|| call.not_found())?;

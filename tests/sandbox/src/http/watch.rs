@@ -28,6 +28,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 500;
 /// How long a watch runs that names no end of its own.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
+/// The most seconds that a watch may name: moments end before numbers do.
+const MOST_SECONDS: u64 = 24 * 60 * 60;
 
 /// `GET` of a collection with `watch=1`.
 pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
@@ -38,6 +40,7 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
         Some(text) => Some(options::revision(text).map_err(Refusal::internal)?),
     };
     let streams = call.query.flag("sendInitialEvents");
+    let seconds = call.query.number("timeoutSeconds").map(|seconds: u64| seconds.min(MOST_SECONDS));
     let cluster = api.cluster();
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let show = Show::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
@@ -51,7 +54,7 @@ pub(super) fn answer(api: &Arc<Api>, call: &Call) -> Answer {
         show,
         said_any: false,
         since: from.unwrap_or_default(),
-        ends_at: Instant::now() + call.query.number("timeoutSeconds").map_or(LONGEST, Duration::from_secs),
+        ends_at: Instant::now() + seconds.map_or(LONGEST, Duration::from_secs),
         bookmark_every: bookmarks.then_some(BOOKMARK_EVERY),
         bookmark_at: Instant::now() + BOOKMARK_EVERY,
         over: false,
