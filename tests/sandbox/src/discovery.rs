@@ -209,6 +209,7 @@ impl Entry {
             ("", "pods") => {
                 below.push(("binding", "Binding".into(), &["create"], None));
                 below.push(("eviction", "Eviction".into(), &["create"], Some(("policy", "v1"))));
+                below.push(("log", kind(), &["get"], None));
             }
             ("", "serviceaccounts") => {
                 let token = Some(("authentication.k8s.io", "v1"));

@@ -20,12 +20,11 @@ pub(crate) const LEFT_OUT: [LeftOut; 9] = [
             "nodes/proxy",
             "pods/attach",
             "pods/exec",
-            "pods/log",
             "pods/portforward",
             "pods/proxy",
             "services/proxy",
         ],
-        reason: "no container runs, so there is nothing to speak to or to listen to",
+        reason: "no container runs, so there is nothing to speak to",
     },
     LeftOut {
         names: &["pods/ephemeralcontainers", "pods/resize"],
