@@ -1,7 +1,8 @@
 //! kubectl as a person uses it, and what that person reads. Where there is no kubectl these cases are skipped.
 
+use kube::api::ListParams;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Talk, has_kubectl, kubectl};
+use nm_tests::programs::{Outcome, Talk, has_kubectl, kubectl, plugin};
 use nm_tests::workload::{Workload, held, node_of};
 use serde_json::{Value, json};
 
@@ -214,6 +215,32 @@ async fn objects_are_created_applied_patched_and_deleted() {
     assert!(forced.stderr.contains("Immediate deletion does not wait"), "{forced:?}");
     shell.fails("get pod slow", "not found").await;
     shell.shows("delete nm e2e-kubectl", &["deleted"]).await;
+}
+
+/// Applies what a line of the plugin prints instead of doing it.
+async fn apply_what_is_printed(cluster: &Cluster, line: &str, apply: &[&str]) -> String {
+    let args: Vec<&str> = line.split_whitespace().chain(["--dry-run", "client", "-o", "yaml"]).collect();
+    let printed = plugin(cluster, &args).await.ok().stdout;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), printed).unwrap();
+    let args = [apply, &["-f", file.path().to_str().unwrap()]].concat();
+    kubectl(cluster, &args).await.unwrap().ok().stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_plugin_prints_instead_of_doing_it_can_be_applied() {
+    if !has_kubectl() {
+        return;
+    }
+    let cluster = Cluster::bare_sandbox(0, 0, |sandbox| sandbox).await;
+    let applied = apply_what_is_printed(&cluster, "install", &["apply", "--server-side"]).await;
+    assert!(applied.contains("deployment.apps/nm-reconciler serverside-applied\n"), "{applied}");
+
+    let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
+    let nodes = cluster.nodes().await.join(" ");
+    let applied = apply_what_is_printed(&cluster, &format!("start {nodes}"), &["apply"]).await;
+    assert_eq!(applied.matches(" created\n").count(), 2, "{applied}");
+    assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

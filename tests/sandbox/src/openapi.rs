@@ -9,16 +9,31 @@ use crate::cluster::Catalog;
 use crate::discovery::named_groups;
 use crate::resource::Resource;
 
+const TITLE: &str = "Kubernetes";
+const VERSION: &str = "v1.36.2";
+
+/// The document of `OpenAPI` 2 as protobuf, which is how kubectl asks for it before it applies a list of objects. It
+/// describes no kind, and kubectl checks none that is not described.
+pub(crate) fn in_protobuf() -> Vec<u8> {
+    let info = [part(1, TITLE.as_bytes()), part(2, VERSION.as_bytes())].concat();
+    [part(1, b"2.0"), part(2, &info), part(8, &[])].concat()
+}
+
+/// A part of a message, by its number; all of them are shorter than what one byte can tell.
+fn part(number: u8, bytes: &[u8]) -> Vec<u8> {
+    const LENGTH_AND_BYTES: u8 = 2;
+    let length = u8::try_from(bytes.len()).unwrap_or_default();
+    [&[number << 3 | LENGTH_AND_BYTES, length], bytes].concat()
+}
+
 /// The document at a path, if it is one of `OpenAPI`.
 pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Value> {
     if path == "/openapi/v3" {
         return Some(index(catalog));
     }
     if path == "/openapi/v2" {
-        return Some(
-            json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.2"}, "paths": {},
-            "definitions": {}}),
-        );
+        return Some(json!({"swagger": "2.0", "info": {"title": TITLE, "version": VERSION}, "paths": {},
+            "definitions": {}}));
     }
     let root = path.strip_prefix("/openapi/v3/")?;
     let (group, version) = match root.split('/').collect::<Vec<_>>().as_slice() {
@@ -34,7 +49,7 @@ pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Value> {
     if of_version.is_empty() {
         return None;
     }
-    let mut document = json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.2"},
+    let mut document = json!({"openapi": "3.0.0", "info": {"title": TITLE, "version": VERSION},
         "paths": {}, "components": {"schemas": {}}});
     for resource in of_version {
         describe(&mut document, resource, root);

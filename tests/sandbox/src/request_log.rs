@@ -1,7 +1,7 @@
-//! Every request that the API server answered, for suites that count them and for a person who wonders.
+//! Every request that the API server was asked, for suites that count them and for a person who wonders.
 //!
 //! The newest are kept, and how many there ever were is counted. A watch is here from when it begins; other requests
-//! from when they are answered.
+//! from when they are answered, or given up.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ pub struct Entry {
     pub field_selector: String,
     /// Whether objects are asked for by their metadata alone.
     pub metadata_only: bool,
-    /// HTTP status code; zero where the connection was closed instead.
+    /// HTTP status code; zero where no answer was given: the connection was closed, or the server killed.
     pub code: u16,
     /// Until the answer began; a watch goes on after that.
     pub took: Duration,

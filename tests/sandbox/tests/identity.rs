@@ -174,3 +174,22 @@ async fn a_token_review_says_whose_a_token_is() {
     assert_eq!(unknown["status"], json!({"user": {}, "error": "invalid bearer token"}));
     assert_eq!(admin.ask("POST", path, &of("")).await.0, 400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_somebody_unknown_is_on_record_with_what_it_was_about() {
+    let api = begin();
+    let token = format!("Bearer {}", api.admin_token());
+    for (header, value, code) in [("authorization", "Bearer x", 401), ("impersonate-group", "g", 400)] {
+        api.requests().clear();
+        let mut request = http::Request::builder().uri("/api/v1/namespaces/a/pods/p/log");
+        if header != "authorization" {
+            request = request.header("authorization", &token);
+        }
+        let request = request.header(header, value).body(bytes::Bytes::new()).unwrap();
+        let _ = api.answer(request).await;
+        let [entry] = &api.requests().all()[..] else { panic!("one request") };
+        let about = (entry.verb, &*entry.resource, &*entry.subresource, &*entry.namespace, &*entry.name);
+        assert_eq!(about, ("get", "pods", "log", "a", "p"), "{header}");
+        assert_eq!((entry.code, &*entry.user), (code, ""), "{header}");
+    }
+}

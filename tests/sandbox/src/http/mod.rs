@@ -38,7 +38,9 @@ mod write;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use answer::{Answer, not_allowed};
@@ -53,7 +55,7 @@ use serving::Subscription;
 
 use crate::access::{Attributes, User};
 use crate::faults::Allowance;
-use crate::request_log::Entry;
+use crate::request_log::{Entry, RequestLog};
 use crate::resource::SERVICE_ACCOUNTS;
 use crate::store::State;
 use crate::{discovery, openapi};
@@ -74,35 +76,21 @@ impl Api {
     }
 
     async fn answer_alive(self: &Arc<Self>, request: Request<Bytes>, life: Subscription) -> Response<Body> {
-        let began = Instant::now();
-        let at = self.cluster.clock.now();
         let (head, body) = request.into_parts();
-        let mut entry = Entry {
-            at,
-            user_agent: text(&head.headers, "user-agent").to_owned(),
-            user: String::new(),
-            verb: "",
-            group: String::new(),
-            resource: head.uri.path().to_owned(),
-            subresource: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            field_selector: String::new(),
-            metadata_only: negotiate::form(Some(text(&head.headers, "accept")))
-                == Ok(negotiate::Form::Metadata),
-            code: 0,
-            took: std::time::Duration::ZERO,
-        };
         let query = Query::parse(head.uri.query().unwrap_or_default());
-        query.get("fieldSelector").unwrap_or_default().clone_into(&mut entry.field_selector);
         let path = path::parse(head.uri.path());
+        let mut under_way = UnderWay {
+            log: &self.log,
+            began: Instant::now(),
+            entry: entry(&head, &path, &query, self.cluster.clock.now()),
+        };
+        let entry = &mut under_way.entry;
         let mut allowance = Allowance::default();
         let answer = match self.access.authenticate(&head.headers) {
             Err(refusal) => Err(refusal),
             Ok(user) => {
                 user.name.clone_into(&mut entry.user);
-                describe(&mut entry, &path, &query, &head.method);
-                let plan = self.faults.meet(&entry);
+                let plan = self.faults.meet(entry);
                 allowance = plan.allowance;
                 let carry_out = async {
                     match path {
@@ -120,19 +108,19 @@ impl Api {
         if response.extensions().get::<ConnectionLost>().is_none() {
             entry.code = response.status().as_u16();
         }
-        entry.took = began.elapsed();
         if entry.verb == "watch" && entry.code == 200 {
-            let leash = self.faults.watch(&entry, allowance);
+            let leash = self.faults.watch(entry, allowance);
             response = response.map(|body| hold::hold(body, leash, life));
         }
-        self.log.record(entry);
         response
     }
 
     fn page(&self, path: &Path, method: &Method, headers: &HeaderMap, raw: &str, user: &User) -> Answer {
         let verb = method.as_str().to_lowercase();
         self.access.authorize(user, Attributes::Path { verb: &verb, path: raw })?;
-        let aggregated = negotiate::wants_aggregated(Some(text(headers, "accept")));
+        let accept = Some(text(headers, "accept"));
+        let aggregated = negotiate::wants_aggregated(accept);
+        let protobuf = negotiate::openapi_in_protobuf(accept);
         let catalog = &self.cluster.catalog;
         let found = match path {
             Path::CoreVersions if aggregated => return Ok(aggregate(&discovery::aggregated_core(catalog))),
@@ -146,7 +134,12 @@ impl Api {
             Path::Other(path) => match path.as_str() {
                 "/healthz" | "/livez" | "/readyz" => return Ok(answer::text(200, "ok")),
                 "/version" | "/version/" => Some(discovery::server_version()),
-                path => openapi::document(catalog, path.strip_suffix('/').unwrap_or(path)),
+                path => match (path.strip_suffix('/').unwrap_or(path), protobuf) {
+                    ("/openapi/v2", Some(content_type)) => {
+                        return Ok(answer::bytes_of(200, content_type, openapi::in_protobuf()));
+                    }
+                    (path, _) => openapi::document(catalog, path),
+                },
             },
         };
         Ok(found.map_or_else(answer::page_not_found, |value| answer::json(200, &value)))
@@ -216,18 +209,43 @@ struct Asked<'a> {
     user: User,
 }
 
-/// Says what a request is about.
-fn describe(entry: &mut Entry, path: &Path, query: &Query, method: &Method) {
-    let Path::Resource(path) = path else {
-        entry.verb = "get";
-        return;
+/// A request that is being answered. It is recorded when that is over, also where nobody waits for the answer any more:
+/// the server was killed, or the client went.
+struct UnderWay<'a> {
+    log: &'a RequestLog,
+    began: Instant,
+    entry: Entry,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.took = self.began.elapsed();
+        self.log.record(entry);
+    }
+}
+
+/// Says what a request is about, before anybody knows who asks.
+fn entry(head: &Parts, path: &Path, query: &Query, at: Timestamp) -> Entry {
+    let accept = text(&head.headers, "accept");
+    let mut entry = Entry {
+        at,
+        user_agent: text(&head.headers, "user-agent").to_owned(),
+        verb: "get",
+        resource: head.uri.path().to_owned(),
+        field_selector: query.get("fieldSelector").unwrap_or_default().to_owned(),
+        metadata_only: negotiate::form(Some(accept)) == Ok(negotiate::Form::Metadata),
+        ..Entry::default()
     };
-    entry.verb = Right::of(path, query, method).verb;
-    path.group.clone_into(&mut entry.group);
-    path.plural.clone_into(&mut entry.resource);
-    entry.subresource = path.subresource.clone().unwrap_or_default();
-    entry.namespace = path.namespace.clone().unwrap_or_default();
-    entry.name = path.name.clone().unwrap_or_default();
+    if let Path::Resource(path) = path {
+        entry.verb = Right::of(path, query, &head.method).verb;
+        path.group.clone_into(&mut entry.group);
+        path.plural.clone_into(&mut entry.resource);
+        entry.subresource = path.subresource.clone().unwrap_or_default();
+        entry.namespace = path.namespace.clone().unwrap_or_default();
+        entry.name = path.name.clone().unwrap_or_default();
+    }
+    entry
 }
 
 fn aggregate(value: &serde_json::Value) -> Response<Body> {

@@ -60,6 +60,18 @@ pub(crate) fn wants_aggregated(accept: Option<&str>) -> bool {
     })
 }
 
+/// The types of `OpenAPI` in protobuf: the one that is answered, and the older spelling that kubectl asks for.
+const OPENAPI_TYPES: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+
+/// The type in which `OpenAPI` is to be answered, where that is protobuf.
+pub(crate) fn openapi_in_protobuf(accept: Option<&str>) -> Option<&'static str> {
+    let first = accept.unwrap_or_default().split([',', ';']).next().unwrap_or_default().trim();
+    OPENAPI_TYPES.contains(&first).then_some(OPENAPI_TYPES[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -89,6 +89,8 @@ async fn requests_under_way_are_lost_with_the_server_and_controllers_go_on() {
         sandbox.server_down().await;
     });
     assert!(is_lost(&lost));
+    let recorded = sandbox.requests().count(|entry| (entry.verb, entry.code) == ("patch", 0));
+    assert_eq!(recorded, 1, "what was asked is on record without an answer");
     assert!(is_lost(&pods.get("web").await));
     run(&sandbox, &App::new(Kind::Pod, "default", "web"));
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
