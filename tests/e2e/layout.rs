@@ -63,14 +63,28 @@ fn modules(source: &Path) -> Modules {
     files.collect()
 }
 
-/// Code without comments and without test modules. What stands below a file's first test module is test code too.
+/// Code without comments and without what is for tests alone.
 fn without_tests(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let is_test_module = |at: &usize| {
-        lines[*at] == "#[cfg(test)]" && lines.get(at + 1).is_some_and(|next| next.contains("mod "))
-    };
-    let end = (0..lines.len()).find(is_test_module).unwrap_or(lines.len());
-    lines[..end].iter().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    let mut kept = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            kept.push(line.split("//").next().unwrap_or_default());
+            continue;
+        }
+        // The item that follows: one line, or as far as the next brace at the margin.
+        let item = lines.by_ref().find(|line| !line.starts_with("#[")).unwrap_or_default();
+        if !item.ends_with([';', '}']) {
+            let _ = lines.by_ref().find(|line| line.starts_with('}'));
+        }
+    }
+    kept.join("\n")
+}
+
+#[test]
+fn of_a_file_only_what_is_for_tests_is_left_out() {
+    let text = "use a;\n#[cfg(test)]\n#[path = \"t.rs\"]\nmod tests;\nuse b; // c\n#[cfg(test)]\nmod more {\n    use d;\n}\nuse e;";
+    assert_eq!(without_tests(text), "use a;\nuse b; \nuse e;");
 }
 
 /// The files that a file uses.
