@@ -218,8 +218,10 @@ async fn a_webhook_that_cannot_be_called_fails_the_request_or_is_ignored() {
 async fn a_webhook_that_says_nothing_is_waited_for_so_long() {
     let (hook, api) = (Hook::start().await, api());
     configure(&api, hook.config("silent", &json!({"timeoutSeconds": 7}))).await;
+    let began = tokio::time::Instant::now();
     let answered = call(&api, "POST", MAPS, config_map("a")).await;
     assert!(answered.message().ends_with("/silent?timeout=7s\": context deadline exceeded"));
+    assert_eq!(began.elapsed().as_secs(), 7);
 }
 
 #[tokio::test]
