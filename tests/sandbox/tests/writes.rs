@@ -143,10 +143,12 @@ async fn a_write_to_the_status_changes_as_much_of_metadata_as_its_kind_lets_it()
 #[tokio::test(start_paused = true)]
 async fn the_log_of_a_pod_with_several_containers_is_told_of_one_that_is_named() {
     let api = begin();
+    json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"initContainers": [{"name": "i", "image": "x"}],
         "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}});
-    assert_eq!(json_of(&api, "POST", "/api/v1/namespaces/default/pods", &pod).await["metadata"]["name"], "p");
-    let log = "/api/v1/namespaces/default/pods/p/log";
+    let made = json_of(&api, "POST", "/api/v1/namespaces/a/pods", &pod).await;
+    assert_eq!(made["metadata"]["name"], "p", "{made}");
+    let log = "/api/v1/namespaces/a/pods/p/log";
     for (query, message) in [
         (
             "",
