@@ -85,7 +85,8 @@ async fn requests_under_way_are_lost_with_the_server_and_controllers_go_on() {
     sandbox.faults().add(Rule::new(Target::any().verb("patch"), Action::Delay(hour)));
     let waiting = label(&client, "late");
     let (lost, ()) = tokio::join!(waiting, async {
-        tokio::task::yield_now().await;
+        // Over once everything else waits, so that the request is there by now.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         sandbox.server_down().await;
     });
     assert!(is_lost(&lost));
