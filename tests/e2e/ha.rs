@@ -71,12 +71,12 @@ pub(crate) fn is_by(entry: &Entry, pid: u32) -> bool {
 }
 
 /// Whether it is more than reading.
-fn is_write(entry: &Entry) -> bool {
+pub(crate) fn is_write(entry: &Entry) -> bool {
     !matches!(entry.verb, "get" | "list" | "watch")
 }
 
 /// The leader's own lease, which a replica writes before it leads.
-fn is_for_the_lease(entry: &Entry) -> bool {
+pub(crate) fn is_for_the_lease(entry: &Entry) -> bool {
     entry.resource == "leases" && entry.name == leader_lease::NAME
 }
 

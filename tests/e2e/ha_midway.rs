@@ -16,7 +16,10 @@ use nm_tests::until::{PATIENCE, until, until_all};
 use nm_tests::workload::{Workload, held};
 use serde_json::{Value, json};
 
-use crate::ha::{LONG, SHORT, is_by, leases, nobody_twice, sandbox, two, until_leads, user_agent};
+use crate::ha::{
+    LONG, SHORT, is_by, is_for_the_lease, is_write, leases, nobody_twice, sandbox, two, until_leads,
+    user_agent,
+};
 use crate::{drained, evictions, once, start, stop};
 
 /// The pods of a node. One node's evictions are 16 at once, and 32 where the answers take long.
@@ -47,13 +50,16 @@ async fn a_leader_that_is_told_to_stop_hears_the_answers_to_its_evictions_and_le
     let node = &cluster.nodes().await[0];
     let (mut leader, standby) = two(&cluster, LONG).await;
     let workload = Workload::new(&cluster, "stopped-midway").await;
-    let names = (0..PODS).map(|at| format!("{}-{at}", ["early", "late"][at % 2])).collect::<Vec<_>>();
+    // More than can have been asked by the first answer.
+    let count = 2 * PODS;
+    let names = (0..count).map(|at| format!("{}-{at}", ["early", "late"][at % 2])).collect::<Vec<_>>();
     place(&workload, node, &names, json!({})).await;
-    let slow = Duration::from_millis(700);
+    let slow = Duration::from_millis(1_500);
     // Of some the effect comes late, of the others only the answer.
     let faults = sandbox(&cluster).faults();
     let rules = [("early-*", Action::Delay(slow)), ("late-*", Action::DelayAnswer(slow))]
         .map(|(pods, action)| faults.add(Rule::new(evictions_of(pods), action)));
+    let pid = leader.pid();
     start(&cluster, "e2e-stopped-midway", node).await;
     until_logged(&cluster, 1, |_| true).await;
     leader.signal("TERM");
@@ -61,9 +67,16 @@ async fn a_leader_that_is_told_to_stop_hears_the_answers_to_its_evictions_and_le
     until_leads(&cluster, &standby).await;
     drained(&cluster, "e2e-stopped-midway").await;
 
+    // The log has them in the order of their answers.
+    let mut writes =
+        sandbox(&cluster).requests().all().into_iter().filter(|entry| is_by(entry, pid) && is_write(entry));
+    assert!(
+        writes.next_back().is_some_and(|last| is_for_the_lease(&last)),
+        "the lease is given back after all else"
+    );
     // Requests are counted when they come, also those that are never answered.
     let asked: u64 = rules.iter().map(|rule| faults.played(*rule)).sum();
-    assert_eq!(usize::try_from(asked).unwrap(), PODS, "each pod is asked to go once");
+    assert_eq!(usize::try_from(asked).unwrap(), count, "each pod is asked to go once");
     let rest = evictions(sandbox(&cluster)).into_iter().filter(|entry| is_by(entry, standby.pid()));
     assert!(rest.count() > 0, "what was not sent yet is left to the next");
     nobody_twice(&cluster);
@@ -120,10 +133,12 @@ async fn a_leader_that_hears_nothing_any_more_asks_for_nothing_once_another_lead
     faults.add(Rule::new(its().subresource("eviction"), refusal));
     start(&cluster, "e2e-deaf", node).await;
     once(&cluster, "e2e-deaf", "refused", |status| !status.blocked_pods.is_empty()).await;
-    // Its watches fall silent, and whatever else it asks for is answered later than it waits.
+    // Its watches fall silent, about the lease it hears nothing in time, and what it writes fails at once, so that it
+    // has to be done again.
     assert!(faults.mute_watches(&its()) > 0);
-    for resource in ["leases", "nodes", "nodemaintenances", "events"] {
-        faults.add(Rule::new(its().resource(resource), Action::Delay(Duration::from_secs(20))));
+    faults.add(Rule::new(its().resource("leases"), Action::Delay(Duration::from_secs(20))));
+    for resource in ["nodes", "nodemaintenances", "events"] {
+        faults.add(Rule::new(its().resource(resource), Action::Disconnect(Moment::BeforeEffect)));
     }
     // Rules that only count, when a request comes and not when it is answered.
     let count = |target| faults.add(Rule::new(target, Action::Delay(Duration::ZERO)));
