@@ -12,6 +12,8 @@ mod proxy;
 
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
 use tower::util::MapFutureLayer;
@@ -25,6 +27,9 @@ pub(crate) use flags::ConnectionFlags;
 /// How long a connection may take to come about, and the first answer. A cluster that is not there is noticed before anyone
 /// wonders; who knows one to be slow says so with `--request-timeout`, which limits every request.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Who asks.
+const AGENT: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
 
 /// A client for the chosen cluster.
 pub(crate) struct Connected {
@@ -75,6 +80,8 @@ pub(crate) async fn connect(flags: &ConnectionFlags) -> Result<Connected, Connec
     config.connect_timeout = patience;
     // Retries are counted where requests are made: a person waits for a minute less patiently than a controller.
     config.default_retry = false;
+    // In the cluster's audit log.
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let server = address(&config);
     let audience = Audience::new(patience);
     let client = ClientBuilder::try_from(config)
