@@ -33,24 +33,26 @@
 //!
 //! # What it does not do
 //!
-//! It runs nothing: containers, networks, volumes and images exist in objects alone, so there is no `exec` and
-//! there are no probes, and a pod has logged what its annotation says. The scheduler knows cordons, taints, node selectors, node affinity and the number of pods a node takes,
-//! but neither cpu and memory, nor pod affinity, topology spread, priorities or preemption. Rolling updates go in one
-//! step. Quotas, limit ranges, replication controllers, ingresses, network policies and their like are kept, and
-//! nothing comes of them. There are no API priorities, no aggregated API servers but KubeVirt's, no autoscalers, no certificate
-//! requests, no `CronJobs`, and no schemas of built-in kinds for `kubectl explain`. Mutating webhooks are not called.
-//! Namespaces get no `kube-root-ca.crt`, and pods no volume for their account's token. A key that stands twice in JSON and
-//! an owner that is named twice pass without a warning.
+//! It runs nothing: containers, networks, volumes and images exist in objects alone, so there is no `exec` and there
+//! are no probes, and a pod has logged what its annotation says. The scheduler knows cordons, taints, node selectors,
+//! node affinity and the number of pods a node takes, but neither cpu and memory, nor pod affinity, topology spread,
+//! priorities or preemption. Rolling updates go in one step. Quotas, limit ranges, replication controllers, ingresses,
+//! network policies and their like are kept, and nothing comes of them. There are no API priorities, no aggregated API
+//! servers but KubeVirt's, no autoscalers, no certificate requests, no `CronJobs`, and no schemas of built-in kinds for
+//! `kubectl explain`. Mutating webhooks are not called. A list whose token has expired gets no other one to go on with.
+//! Namespaces get no `kube-root-ca.crt`, and pods no volume for their account's token. A key that stands twice in JSON
+//! and an owner that is named twice pass without a warning.
+//!
 //! There are events of what goes well with pods and their owners (`Scheduled`, `Started`, `Killing`,
 //! `SuccessfulCreate`, …), the newest 5,000 of them, but none of what fails, and none from before a larger cluster
-//! stood. Protobuf is read but never written,
-//! save for an `OpenAPI` document that describes nothing. `NoExecute` taints evict nobody. A `DaemonSet` tolerates what a real one's pods do;
-//! that it tolerates everything is to be asked for (`App::tolerates_everything` in [`workload`]). A priority class sets
-//! a number that nobody acts on. A Job counts the pods that it loses as failures, but they carry no finalizer for that, and
-//! `podFailurePolicy` and `podReplacementPolicy` are ignored. A controller that was refused a pod tries again with the
-//! next change to what it looks after, not after a while. Whoever may write roles may grant what they do not have. Tokens
-//! are not bound to pods. A definition is served at once; the `Retry-After` of one that is not yet is a fault to ask for.
-//! Nothing is kept on disk: with the process the cluster is gone.
+//! stood. Protobuf is read but never written, save for an `OpenAPI` document that describes nothing. `NoExecute` taints
+//! evict nobody. A `DaemonSet` tolerates what a real one's pods do; that it tolerates everything is to be asked for
+//! (`App::tolerates_everything` in [`workload`]). A priority class sets a number that nobody acts on. A Job counts the
+//! pods that it loses as failures, but they carry no finalizer for that, and `podFailurePolicy` and
+//! `podReplacementPolicy` are ignored. A controller that was refused a pod tries again with the next change to what it
+//! looks after, not after a while. Whoever may write roles may grant what they do not have. Tokens are not bound to
+//! pods. A definition is served at once; the `Retry-After` of one that is not yet is a fault to ask for. Nothing is
+//! kept on disk: with the process the cluster is gone.
 //!
 //! # Size
 //!

@@ -214,3 +214,39 @@ async fn a_scale_is_set_by_updates_and_patches_and_is_none_where_nothing_is_said
     let set = json_of(&api, "GET", &format!("{sets}/w"), &Value::Null).await;
     assert_eq!(set["spec"]["replicas"], 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_says_which_pod_it_means_and_what_it_is() {
+    const POD: &str = "/api/v1/namespaces/default/pods/a";
+    let api = begin();
+    json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "c"}]}});
+    json_of(&api, "POST", "/api/v1/namespaces/default/pods", &pod).await;
+    let of_kind =
+        |kind: &str, metadata: Value| json!({"apiVersion": "policy/v1", "kind": kind, "metadata": metadata});
+    for (body, expected) in [
+        (of_kind("Eviction", json!({"name": "b"})), "name in URL does not match name in Eviction object"),
+        (of_kind("Eviction", json!({})), "name in URL does not match name in Eviction object"),
+        (of_kind("Expulsion", json!({"name": "a"})), "no kind \"Expulsion\" is registered"),
+    ] {
+        let answer = json_of(&api, "POST", &format!("{POD}/eviction"), &body).await;
+        let message = answer["message"].as_str().unwrap();
+        assert!(answer["code"] == 400 && message.contains(expected), "{body}: {answer}");
+    }
+    let pod = json_of(&api, "GET", POD, &Value::Null).await;
+    assert_eq!((&pod["kind"], &pod["metadata"]["deletionTimestamp"]), (&json!("Pod"), &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_no_number_is_refused_by_lists_reads_and_watches() {
+    let api = begin();
+    node(&api).await;
+    let refused =
+        "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax";
+    for (path, code) in [("/api/v1/nodes?", 400), ("/api/v1/nodes/a?", 500), ("/api/v1/nodes?watch=1&", 500)]
+    {
+        let answer = json_of(&api, "GET", &format!("{path}resourceVersion=abc"), &Value::Null).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(answer["code"] == code && message.contains(refused), "{path}: {answer}");
+    }
+}

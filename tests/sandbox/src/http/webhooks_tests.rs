@@ -225,6 +225,40 @@ async fn a_webhook_that_says_nothing_is_waited_for_so_long() {
 }
 
 #[tokio::test]
+async fn an_eviction_is_refused_by_a_webhook_that_denies_it_or_that_nobody_serves() {
+    const PODS: &str = "/api/v1/namespaces/ns/pods";
+    let (hook, api) = (Hook::start().await, api());
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(call(&api, "POST", PODS, pod).await.code, 201);
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let nobody = json!({"clientConfig": {"url": format!("https://127.0.0.1:{closed}/x")}});
+    let stranger = json!({"clientConfig": {"caBundle": STANDARD.encode(tls::identity().unwrap().authority)}});
+    for (path, change, policy, code, expected) in [
+        ("deny", &json!({}), "Fail", 400, "denied the request: because I say so"),
+        ("deny", &json!({}), "Ignore", 400, "denied the request: because I say so"),
+        ("later", &json!({}), "Fail", 429, "denied the request: later"),
+        ("allow", &nobody, "Fail", 500, "connect: connection refused"),
+        ("allow", &stranger, "Fail", 500, "certificate signed by unknown authority"),
+        ("allow", &nobody, "Ignore", 201, ""),
+        ("allow", &stranger, "Ignore", 201, ""),
+        ("allow", &json!({}), "Fail", 201, ""),
+    ] {
+        let mut configuration = hook.config(path, change);
+        let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods/eviction"]}]);
+        configuration["webhooks"][0]["rules"] = rules;
+        configuration["webhooks"][0]["failurePolicy"] = json!(policy);
+        configure(&api, configuration).await;
+        let eviction = json!({"metadata": {"name": "p"}, "deleteOptions": {"dryRun": ["All"]}});
+        let answered = call(&api, "POST", &format!("{PODS}/p/eviction"), eviction).await;
+        assert_eq!(answered.code, code, "{path} {policy}: {}", answered.body);
+        assert!(answered.message().ends_with(expected), "{path} {policy}: {}", answered.body);
+        let is_heard = hook.heard().len() == 1;
+        assert_eq!(is_heard, *change == json!({}), "{path} {policy}");
+    }
+}
+
+#[tokio::test]
 async fn a_webhook_is_asked_about_every_kind_of_write() {
     let (hook, api) = (Hook::start().await, api());
     configure(&api, hook.config("allow", &json!({}))).await;
