@@ -16,6 +16,8 @@ use std::time::Duration;
 
 #[path = "decide_lease_tests.rs"]
 mod lease;
+#[path = "decide_rights_tests.rs"]
+mod rights;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -324,40 +326,6 @@ fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
     assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
     let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
     assert_eq!(decide(&begun, &done, later).status.unwrap().phase, Some(Phase::Succeeded));
-}
-
-#[test]
-fn a_missing_right_degrades_and_is_named() {
-    let mut attempt = Attempt::default();
-    attempt.end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), now());
-    let attempts = [("a".to_owned(), attempt)].into();
-    let status =
-        decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();
-    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
-}
-
-#[test]
-fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
-    let forbidden = Observed { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
-    let decision = decide(&maintenance(&json!({})), &forbidden, now());
-    assert!(decision.node.is_none() && decision.evictions.is_empty());
-    let status = decision.status.unwrap();
-    assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
-    let remedy =
-        "cannot list leases; if the namespace medik8s-leases was removed, apply lease_namespace.yaml, ";
-    assert!(status.last_error.starts_with(remedy), "{}", status.last_error);
-}
-
-#[test]
-fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
-    let forbidden = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
-    let decision = decide(&maintenance(&json!({})), &forbidden, now());
-    let status = decision.status.as_ref().unwrap();
-    assert!(decision.node.is_some() && decision.evictions.is_empty());
-    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
-    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
-    let unpatched = lacking(&maintenance(&json!({})), "cannot patch nodes".to_owned(), now());
-    assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingRights"));
 }
 
 #[test]
