@@ -85,7 +85,7 @@ impl Outlook {
         answers: &HashMap<String, EvictionOutcome>,
         now: Timestamp,
     ) -> Self {
-        let budgets = Budgets::unasked(readings.budgets.iter().map(AsRef::as_ref));
+        let budgets = Budgets::unasked(&readings.budgets);
         let forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
         let room = forecast.as_ref().and_then(|forecast| room(planned, forecast, &readings));
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);

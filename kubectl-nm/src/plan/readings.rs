@@ -39,7 +39,7 @@ pub(crate) struct Readings {
     /// The cluster's `DaemonSet`s.
     pub(crate) daemon_sets: DaemonSets,
     /// The cluster's disruption budgets.
-    pub(crate) budgets: Vec<Arc<PodDisruptionBudget>>,
+    pub(crate) budgets: Vec<PodDisruptionBudget>,
     /// The volumes that claims have.
     pub(crate) volumes: Volumes,
     /// Whether the cluster is OpenShift, where a node of its control plane is planned.
@@ -81,12 +81,7 @@ impl Readings {
                     set.metadata.name.unwrap_or_default(),
                 ));
             }),
-            each(
-                cluster,
-                "list poddisruptionbudgets.policy",
-                everywhere(),
-                |budgets: &mut Vec<_>, budget: PodDisruptionBudget| budgets.push(Arc::new(budget))
-            ),
+            each(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
             each(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
             cluster.maintenances(),
             join_all(older.map(|group| every_group::of(cluster, group))),
@@ -145,7 +140,7 @@ impl Readings {
 
     /// What guards etcd; none where this is not OpenShift.
     pub(crate) fn guard(&self) -> Option<Guard> {
-        let budgets = self.budgets.iter().map(AsRef::as_ref);
+        let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
         self.is_openshift.then(|| Guard::among(budgets, pods))
     }
