@@ -2,14 +2,15 @@
 //!
 //! A namespace that cannot exist is refused before anything is asked for: it would be noticed halfway through otherwise.
 
+use nm_shared::dns_label::is_label;
+
 /// Reads a namespace's name, which is a label as RFC 1123 has them. As in kubectl, an empty one is none.
 ///
 /// # Errors
 ///
 /// When no namespace can be called so.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
-    let is_inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if text.len() <= 63 && text.chars().all(is_inside) && !text.starts_with('-') && !text.ends_with('-') {
+    if text.is_empty() || (text.len() <= 63 && is_label(text)) {
         Ok(text.to_owned())
     } else {
         Err(String::from(

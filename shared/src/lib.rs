@@ -12,6 +12,7 @@ pub mod condition;
 pub mod crd;
 pub mod decide;
 pub mod decision;
+pub mod dns_label;
 pub mod drain_plan;
 pub mod drain_status;
 pub mod eviction_outcome;

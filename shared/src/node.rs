@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 
+use crate::dns_label::is_label;
+
 /// Labels of control-plane nodes, with any value; the second is the older name.
 pub const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
@@ -35,12 +37,6 @@ pub fn is_control_plane(node: &Node) -> bool {
 /// Whether a node may have this name: a DNS subdomain. Only such a name is a path's segment or a selector's value and
 /// nothing else.
 pub fn may_be_named(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(is_plain)
-            && label.ends_with(is_plain)
-            && label.chars().all(|c| is_plain(c) || c == '-')
-    };
     name.len() <= 253 && name.split('.').all(is_label)
 }
 
