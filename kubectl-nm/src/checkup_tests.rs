@@ -251,6 +251,11 @@ fn what_a_maintenance_left_behind_is_told_with_its_way_back() {
     check("nodes", Grade::Warn, "1 with a note of a maintenance that is gone: n2", |facts| {
         facts.nodes = Ok(vec![node("n2", json!({}))]);
     });
+    let mut stripped = drained(DRAIN_TAINT);
+    stripped["metadata"]["annotations"] = json!({});
+    check("nodes", Grade::Warn, "1 tainted for a maintenance that does not exist: n1", |facts| {
+        facts.nodes = Ok(vec![stripped]);
+    });
     for group in Group::ALL {
         check("nodes", Grade::Ok, "none", |facts| {
             facts.nodes = Ok(vec![drained(group.drain_taint())]);

@@ -154,6 +154,11 @@ fn remedy_of(reason: &str, said: &str, maintenance: &NodeMaintenance, kubectl: &
             "Its holder must be done with the node; see who that is, and until when",
             format!("{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml", quoted(&node_lease::name(node))),
         )
+    } else if is(Reason::CordonContested) {
+        (
+            "Find the controller or the person that uncordons the node, and stop it; the managed fields show who writes to it",
+            format!("{kubectl} get node {} -o yaml --show-managed-fields", quoted(node)),
+        )
     } else if is(Reason::DuplicateMaintenance) {
         (
             "The other one serves the node; delete this one, or the other to have this one take over",

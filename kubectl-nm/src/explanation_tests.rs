@@ -35,6 +35,7 @@ fn what_holds_the_whole_node_has_a_command_of_its_own() {
         ),
         ("Pending", "LeaseHeld", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
         ("Failed", "LeaseLost", "kubectl -n medik8s-leases get lease node-n1 -o yaml".to_owned(), false),
+        ("Failed", "CordonContested", "kubectl get node n1 -o yaml --show-managed-fields".to_owned(), false),
         ("Failed", "DuplicateMaintenance", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),

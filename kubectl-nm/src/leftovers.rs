@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use nm_shared::names::{FINALIZER, UNDO_ANNOTATION};
+use nm_shared::names::{EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION};
 use nm_shared::{Group, Grouped};
 use serde_json::Value;
 
@@ -28,10 +28,12 @@ pub(crate) fn nodes(nodes: &Known<Vec<Value>>, maintenances: &Known<Vec<Grouped>
         (Ok(nodes), Ok(maintenances)) => (nodes, maintenances),
     };
     let wanted: BTreeSet<&str> = maintenances.iter().map(|object| node(object)).collect();
-    let forgotten = nodes.iter().filter(|found| {
-        found["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some() && !wanted.contains(name(found))
-    });
-    let (drained, marked): (Vec<&Value>, Vec<&Value>) = forgotten.partition(|found| has_drain_taint(found));
+    let is_recorded = |found: &Value| found["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some();
+    let left = nodes.iter().filter(|found| !wanted.contains(name(found)));
+    let (recorded, others): (Vec<&Value>, Vec<&Value>) = left.partition(|found| is_recorded(found));
+    let unrecorded: Vec<&Value> = others.into_iter().filter(|found| has_drain_taint(found)).collect();
+    let (drained, marked): (Vec<&Value>, Vec<&Value>) =
+        recorded.into_iter().partition(|found| has_drain_taint(found));
     let (cordoned, noted): (Vec<&Value>, Vec<&Value>) =
         marked.into_iter().partition(|found| found["spec"]["unschedulable"] == true);
     let told = |nodes: &[&Value], what: &str| {
@@ -44,6 +46,14 @@ pub(crate) fn nodes(nodes: &Known<Vec<Value>>, maintenances: &Known<Vec<Grouped>
             name(first)
         );
         return warn(CHECK, told(&drained, "cordoned by a maintenance that is gone"), remedy);
+    }
+    if let Some(first) = unrecorded.first() {
+        let remedy = format!(
+            "unless another operator has the node: `kubectl uncordon {0} && kubectl taint node {0} {1}- && kubectl label node {0} {EXCLUDE_LABEL}-`",
+            name(first),
+            drain_taint(first).unwrap_or_default(),
+        );
+        return warn(CHECK, told(&unrecorded, "tainted for a maintenance that does not exist"), remedy);
     }
     if let Some(first) = cordoned.first() {
         // Without the taint nobody can tell whose the cordon is, and no maintenance would believe the note.
@@ -65,8 +75,13 @@ fn name(found: &Value) -> &str {
 }
 
 fn has_drain_taint(found: &Value) -> bool {
-    let is_ours = |taint: &Value| Group::ALL.iter().any(|group| taint["key"] == group.drain_taint());
-    found["spec"]["taints"].as_array().into_iter().flatten().any(is_ours)
+    drain_taint(found).is_some()
+}
+
+fn drain_taint(found: &Value) -> Option<&'static str> {
+    let taints = || found["spec"]["taints"].as_array().into_iter().flatten();
+    let ours = Group::ALL.iter().map(|group| group.drain_taint());
+    ours.into_iter().find(|key| taints().any(|taint| taint["key"] == *key))
 }
 
 /// Maintenances that are being deleted and are not gone.

@@ -4,18 +4,21 @@
 //! before the node is touched, and they go in the reverse order after it was given back. The status is written before
 //! the first eviction, because it says how many pods there were.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::decide::STATUS_PACE;
 use nm_shared::decision::Decision;
 use nm_shared::milestones::milestones;
+use nm_shared::node_patch::{self, NodePatch};
 use nm_shared::observed::Observed;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus, line, node_lease};
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::call_off::call_off;
 use crate::cluster_watches::slim_node;
@@ -100,11 +103,16 @@ pub(crate) async fn apply(
         let taken = bounded(context.leases.write(node, write)).await;
         taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
+    let mut current_node = observed.node.clone();
     if let Some(patch) = &decision.node {
-        let patched = bounded(context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
-        let mut patched = patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
-        slim_node(&mut patched);
-        context.own_nodes.remember(patched);
+        let patched = patch_node(context, node, patch).await;
+        current_node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
+    }
+    if let Some(count) = decision.recordons {
+        context.memories.update(&uid, |memory| {
+            memory.recordons = count;
+            memory.recordoned_at = Some(Instant::now());
+        });
     }
     if let Some(status) = &decision.status {
         let sent = Timestamp::now();
@@ -142,11 +150,25 @@ pub(crate) async fn apply(
         context.own_maintenances.remember(released);
         // Whoever inherits the node may begin.
         context.triggers.wake_node(node);
+        if let Some(patch) = current_node.and_then(|node| node_patch::forget(&node, &uid))
+            && let Err(error) = patch_node(context, node, &patch).await
+        {
+            debug!(node, %error, "the record stays on the node, and counts as a leftover");
+        }
     }
     for announcement in &decision.events {
         context.announcer.publish(maintenance, observed.node.as_deref(), announcement).await;
     }
     Ok(())
+}
+
+/// Patches the node, and returns it as it is now.
+async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::Result<Arc<Node>> {
+    let patched = bounded(context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
+    let mut patched = patched?;
+    slim_node(&mut patched);
+    context.own_nodes.remember(patched.clone());
+    Ok(Arc::new(patched))
 }
 
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {

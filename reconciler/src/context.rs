@@ -87,7 +87,7 @@ impl Context {
     /// As having begun, where its status has lost that and the record on the node has not.
     fn recovered(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
         let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
-        let recovered = node.and_then(|node| ownership::recovered(&maintenance, &node, maintenance.group));
+        let recovered = node.and_then(|node| ownership::recovered(&maintenance, &node));
         match recovered {
             Some(status) => {
                 let mut complete = Grouped::clone(&maintenance);
@@ -124,6 +124,10 @@ pub(crate) struct Memory {
     pub(crate) at_work: bool,
     /// Until when it is not looked at again, whatever happens.
     pub(crate) rest_until: Option<Instant>,
+    /// How often its cordon was put back, since that last stood for a while.
+    pub(crate) recordons: u32,
+    /// When it was last put back.
+    pub(crate) recordoned_at: Option<Instant>,
     /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Reconciles that failed, one after another.
@@ -140,6 +144,8 @@ impl Memories {
             first_seen: Instant::now(),
             at_work: false,
             rest_until: None,
+            recordons: 0,
+            recordoned_at: None,
             status_written: None,
             failures: Failures::default(),
             released: false,

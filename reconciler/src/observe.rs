@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::budgets::Budgets;
+use nm_shared::cordon_backoff::Recordons;
 use nm_shared::machine::Machines;
-use nm_shared::node_patch::is_cordoned;
+use nm_shared::node_patch::{is_cordoned, is_named};
 use nm_shared::observed::{Gathering, Observed};
 use nm_shared::quorum::{self, Guard};
 use nm_shared::turn::{Gate, overrides_quorum};
@@ -71,6 +72,8 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         node_conditions: context.node_conditions,
         own_pod: context.own_pod.clone(),
         rivals: rivals(context, maintenance),
+        others: others(context, maintenance),
+        recordons: recordons(memory),
         gathering: gathering(context, maintenance, memory),
         status_written: memory.status_written,
         attempts,
@@ -110,7 +113,10 @@ fn gate(
     guard: Option<&Guard>,
 ) -> Gate {
     let at_work = |other: &NodeMaintenance| {
-        let marked = |node: &Node| Group::ALL.into_iter().any(|group| is_cordoned(node, group));
+        let marked = |node: &Node| {
+            Group::ALL.into_iter().any(|group| is_cordoned(node, group))
+                || is_named(node, ownership::uid(other))
+        };
         let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| marked(&node));
         ownership::has_begun(other)
             || other.metadata.uid.as_deref().is_some_and(|uid| context.memories.is_at_work(uid))
@@ -144,6 +150,18 @@ fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaint
             && other.metadata.uid != maintenance.metadata.uid
     });
     rivals.into_iter().map(|rival| Arc::new(rival.maintenance.clone())).collect()
+}
+
+fn others(context: &Context, maintenance: &NodeMaintenance) -> HashSet<String> {
+    let others = context.maintenances.seen().into_iter().filter(|other| {
+        other.spec.node_name == maintenance.spec.node_name && other.metadata.uid != maintenance.metadata.uid
+    });
+    others.map(|other| ownership::uid(&other).to_owned()).collect()
+}
+
+fn recordons(memory: Memory) -> Recordons {
+    let since_last = memory.recordoned_at.map(|at| at.elapsed());
+    since_last.map_or_else(Recordons::default, |since_last| Recordons { count: memory.recordons, since_last })
 }
 
 fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -> Gathering {

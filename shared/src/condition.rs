@@ -39,6 +39,8 @@ pub enum ConditionReason {
     LeaseHeld,
     /// Someone else took the node's lease while it was ours.
     LeaseLost,
+    /// Something keeps uncordoning the node.
+    CordonContested,
     /// A right is missing.
     MissingRights,
     /// The drain selects pods by something that is no selector.
@@ -73,6 +75,7 @@ impl ConditionReason {
             Self::MaxUnavailable => "MaxUnavailable",
             Self::LeaseHeld => "LeaseHeld",
             Self::LeaseLost => "LeaseLost",
+            Self::CordonContested => "CordonContested",
             Self::MissingRights => "MissingRights",
             Self::InvalidDrain => "InvalidDrain",
             Self::AsExpected => "AsExpected",

@@ -4,6 +4,7 @@
 //! the API says. A decision is made for the object as it is, never for the event that led to it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use crate::condition::{self, ConditionReason, ConditionType};
 use crate::decision::{Announcement, Decision, EventReason, Subject};
 use crate::drain_plan::{DrainPlan, Verdict};
 use crate::maintenance::NodeMaintenance;
-use crate::node_patch::Past;
+use crate::node_patch::{Past, Requester};
 use crate::observed::Observed;
 use crate::progress::{Survey, if_changed};
 use crate::queue::{Queue, wait_until};
@@ -59,12 +60,12 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
         decision.wanted = Some(HashSet::new());
         return decision;
     }
-    cordon(&mut decision, maintenance, observed, node);
+    let postponed = cordon(&mut decision, maintenance, observed, node);
     if let Some(error) = observed.forbidden.clone() {
         decision.wanted = Some(HashSet::new());
         give_up(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
     } else {
-        drain(&mut decision, maintenance, observed, node, now);
+        drain(&mut decision, maintenance, observed, node, postponed, now);
     }
     announce_override(&mut decision, maintenance, observed);
     decision
@@ -119,19 +120,35 @@ fn take_turn(
     }
 }
 
-fn cordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed, node: &Node) {
-    decision.node = node_patch::cordon(node, ownership::past(maintenance), observed.group);
-    if decision.node.is_none() {
-        return;
-    }
+/// Cordons the node. Where something else keeps uncordoning it, that is put off: returns for how long.
+fn cordon(
+    decision: &mut Decision,
+    maintenance: &NodeMaintenance,
+    observed: &Observed,
+    node: &Node,
+) -> Option<Duration> {
+    let requester = requester(maintenance, observed, node);
+    let patch = node_patch::cordon(node, &requester)?;
     let name = &maintenance.spec.node_name;
-    let past = ownership::past(maintenance);
-    if past == Past::Ours {
+    if requester.past == Past::Ours || node_patch::is_named(node, requester.uid) {
+        if let Some(wait) = observed.recordons.wait() {
+            decision.look_again_in(wait);
+            return Some(wait);
+        }
+        decision.recordons = Some(observed.recordons.next_count());
         let sentence = format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
         for subject in [Subject::Maintenance, Subject::Node] {
             decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
         }
     }
+    decision.node = Some(patch);
+    None
+}
+
+fn requester<'a>(maintenance: &'a NodeMaintenance, observed: &'a Observed, node: &Node) -> Requester<'a> {
+    let is_another = ownership::is_of_another_node(maintenance, node);
+    let past = if is_another { Past::Fresh } else { ownership::past(maintenance) };
+    Requester { uid: ownership::uid(maintenance), group: observed.group, past, others: &observed.others }
 }
 
 /// Said with the status by which a maintenance has begun: until that is written, whoever looks again says it again, and
@@ -147,7 +164,7 @@ fn announce_override(decision: &mut Decision, maintenance: &NodeMaintenance, obs
 }
 
 fn uncordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &Observed, node: &Node) {
-    decision.node = node_patch::uncordon(node, ownership::past(maintenance), observed.group);
+    decision.node = node_patch::uncordon(node, &requester(maintenance, observed, node));
     if decision.node.is_some() {
         let sentence = format!("Node {} is given back", maintenance.spec.node_name);
         decision.events.push(announce(Subject::Node, EventReason::UncordonNode, sentence));
@@ -160,6 +177,7 @@ fn drain(
     maintenance: &NodeMaintenance,
     observed: &Observed,
     node: &Node,
+    postponed: Option<Duration>,
     now: Timestamp,
 ) {
     let Some(pods) = &observed.pods else { return };
@@ -175,7 +193,11 @@ fn drain(
     let queue = Queue::new(&plan, &spec, observed, now);
     let survey = Survey::new(&plan, observed, &queue.held, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
-    let next = drain_status::of_drain(maintenance, &survey, deadline, now);
+    let is_contested = observed.recordons.is_contested();
+    let next = drain_status::of_drain(maintenance, &survey, is_contested, deadline, now);
+    if let Some(calm) = observed.recordons.calm_in().filter(|_| is_contested) {
+        decision.look_again_in(calm);
+    }
     let timed_out = next.phase == Some(Phase::Failed);
     settle_status(decision, maintenance, next, observed.status_written, now);
 
@@ -195,7 +217,8 @@ fn drain(
     // Also while nothing is asked yet: the status says of them already that they are blocked.
     let held = plan.pods.iter().filter(|judged| queue.held.contains_key(pod::uid(&judged.pod)));
     decision.held = held.map(|judged| judged.pod.clone()).collect();
-    match observed.gathering.hold() {
+    // A pod that is evicted from a node that takes pods may land on it again.
+    match observed.gathering.hold().max(postponed) {
         Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),
         _ => {
             decision.evictions = queue.evictions;
@@ -216,9 +239,13 @@ fn is_given_up(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
 
 /// Undoes what was done to the node, then lets the object go.
 fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
-    // Another maintenance of the node inherits the cordon, and the record of what the node was before. One that does
-    // not carry our finalizer yet cannot be relied on to give the node back; if it stays, it cordons for itself.
-    let inherited = observed.rivals.iter().any(|rival| ownership::is_adopted(rival));
+    // Another maintenance of the node inherits the cordon, and the record of what the node was before.
+    let node = observed.node.as_deref();
+    let heir = ownership::heir(&observed.rivals);
+    let has_record = |rival: &Arc<NodeMaintenance>| {
+        node.is_some_and(|node| node_patch::is_named(node, ownership::uid(rival)))
+    };
+    let inherited = heir.is_some() || observed.rivals.iter().any(has_record);
     let mut decision = Decision { leave: !inherited, ..Decision::default() };
     if !ownership::is_adopted(maintenance) {
         return decision;
@@ -226,8 +253,11 @@ fn give_back(maintenance: &NodeMaintenance, observed: &Observed) -> Decision {
     decision.release = Some(ownership::release(maintenance));
     let asked = observed.machines.asked_to_leave(&observed.attempts, maintenance.status.as_ref());
     decision.call_off = asked && !inherited;
+    if let (Some(node), Some(heir)) = (node, heir) {
+        decision.node = node_patch::hand_over(node, &requester(maintenance, observed, node), heir);
+    }
     if !inherited {
-        if let Some(node) = &observed.node {
+        if let Some(node) = node {
             uncordon(&mut decision, maintenance, observed, node);
         }
         decision.drop_lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));

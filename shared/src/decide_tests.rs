@@ -16,6 +16,8 @@ use std::time::Duration;
 
 #[path = "decide_lease_tests.rs"]
 mod lease;
+#[path = "decide_node_tests.rs"]
+mod node_marks;
 #[path = "decide_rights_tests.rs"]
 mod rights;
 
@@ -39,7 +41,11 @@ fn maintenance(extra: &Value) -> NodeMaintenance {
 fn json_patch_merge(target: &mut Value, patch: &Value) {
     if let (Some(target), Some(patch)) = (target.as_object_mut(), patch.as_object()) {
         for (key, value) in patch {
-            json_patch_merge(target.entry(key).or_insert(Value::Null), value);
+            if value.is_null() {
+                target.remove(key);
+            } else {
+                json_patch_merge(target.entry(key).or_insert(Value::Null), value);
+            }
         }
     } else {
         *target = patch.clone();
@@ -326,16 +332,6 @@ fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
     assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
     let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
     assert_eq!(decide(&begun, &done, later).status.unwrap().phase, Some(Phase::Succeeded));
-}
-
-#[test]
-fn a_node_uncordoned_by_someone_is_cordoned_again_and_that_is_said() {
-    let new = maintenance(&json!({}));
-    let begun = after(&new, &decide(&new, &observed(), now()));
-    let again = decide(&begun, &observed(), now());
-    assert!(again.node.is_some());
-    assert_eq!(reasons(&again), [EventReason::RecordonNode; 2]);
-    assert!(reasons(&decide(&begun, &cordoned(), now())).is_empty());
 }
 
 #[test]

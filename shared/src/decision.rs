@@ -25,6 +25,8 @@ pub struct Decision {
     pub lease: Option<LeaseWrite>,
     /// A patch for the node.
     pub node: Option<NodePatch>,
+    /// How often the cordon was put back, if that patch puts back what someone else removed.
+    pub recordons: Option<u32>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
     /// A strategic merge patch for the node's status: the conditions that tell where the maintenance stands.

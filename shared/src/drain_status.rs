@@ -9,10 +9,12 @@ use crate::ownership;
 use crate::progress::Survey;
 use crate::status::{NodeMaintenanceStatus, Phase, PodCounts};
 
-/// The status of a drain whose pods stand as the survey found them.
+/// The status of a drain whose pods stand as the survey found them. The node's cordon `is_contested` if something keeps
+/// removing it.
 pub fn of_drain(
     maintenance: &NodeMaintenance,
     survey: &Survey<'_>,
+    is_contested: bool,
     deadline: Option<Timestamp>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
@@ -51,6 +53,9 @@ pub fn of_drain(
     note(ConditionType::Drained, pending == 0, reason, message);
     match survey.missing_right() {
         Some(right) => note(ConditionType::Degraded, true, ConditionReason::MissingRights, right.to_owned()),
+        None if is_contested => {
+            note(ConditionType::Degraded, true, ConditionReason::CordonContested, contested(maintenance));
+        }
         None => note(ConditionType::Degraded, false, ConditionReason::AsExpected, String::new()),
     }
     status
@@ -148,6 +153,14 @@ fn keeps_node(reason: ConditionReason) -> bool {
 
 fn cordoned(maintenance: &NodeMaintenance) -> String {
     format!("node {} takes no new pods", maintenance.spec.node_name)
+}
+
+fn contested(maintenance: &NodeMaintenance) -> String {
+    let node = &maintenance.spec.node_name;
+    format!(
+        "something keeps uncordoning node {node}; it is cordoned again at intervals of up to a minute, and no pod \
+         is evicted in between. `kubectl get node {node} -o yaml --show-managed-fields` shows who writes to it"
+    )
 }
 
 fn record(

@@ -9,6 +9,7 @@ pub mod attempt;
 pub mod budget;
 pub mod budgets;
 pub mod condition;
+pub mod cordon_backoff;
 pub mod crd;
 pub mod decide;
 pub mod decision;

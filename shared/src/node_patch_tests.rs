@@ -5,12 +5,49 @@ use proptest::prelude::*;
 use super::*;
 use crate::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
 
+/// A maintenance of this group and name, beside others that exist.
+struct Maintenance {
+    uid: &'static str,
+    group: Group,
+    others: HashSet<String>,
+}
+
+impl Maintenance {
+    fn alone(uid: &'static str) -> Self {
+        Self { uid, group: Group::Medik8s, others: HashSet::new() }
+    }
+
+    fn of(group: Group) -> Self {
+        Self { group, ..Self::alone("m") }
+    }
+
+    fn beside(uid: &'static str, other: &str) -> Self {
+        Self { others: HashSet::from([other.to_owned()]), ..Self::alone(uid) }
+    }
+
+    fn requester(&self, past: Past) -> Requester<'_> {
+        Requester { uid: self.uid, group: self.group, past, others: &self.others }
+    }
+
+    fn cordon(&self, node: &Value, past: Past) -> Value {
+        apply(node, super::cordon(&parse(node), &self.requester(past)))
+    }
+
+    fn uncordon(&self, node: &Value, past: Past) -> Value {
+        apply(node, super::uncordon(&parse(node), &self.requester(past)))
+    }
+
+    fn forget(&self, node: &Value) -> Value {
+        apply(node, forget(&parse(node), self.uid))
+    }
+}
+
 fn cordon(node: &Node, past: Past) -> Option<NodePatch> {
-    super::cordon(node, past, Group::Medik8s)
+    super::cordon(node, &Maintenance::alone("m").requester(past))
 }
 
 fn uncordon(node: &Node, past: Past) -> Option<NodePatch> {
-    super::uncordon(node, past, Group::Medik8s)
+    super::uncordon(node, &Maintenance::alone("m").requester(past))
 }
 
 fn apply(node: &Value, patch: Option<NodePatch>) -> Value {
@@ -57,9 +94,10 @@ fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
 }
 
 fn there_and_back(node: &Value, group: Group) -> Value {
-    let there = apply(node, super::cordon(&parse(node), Past::Fresh, group));
+    let maintenance = Maintenance::of(group);
+    let there = maintenance.cordon(node, Past::Fresh);
     assert!(is_cordoned(&parse(&there), group), "{there}");
-    apply(&there, super::uncordon(&parse(&there), Past::Fresh, group))
+    maintenance.forget(&maintenance.uncordon(&there, Past::Fresh))
 }
 
 /// A node without the empty maps and lists that a merge patch leaves behind and the API server drops.
@@ -146,37 +184,114 @@ fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_i
         assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Ours))), bare);
         assert_eq!(uncordon(&parse(&node), Past::Fresh), None, "another's, for all that a fresh one knows");
         // The operator's predecessors have no label.
-        assert_eq!(super::uncordon(&parse(&node), Past::Medik8s, Group::Kubevirt), None);
+        assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, Past::Medik8s), node);
     }
 }
 
 #[test]
 fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-    let there = apply(&node, cordon(&parse(&node), Past::Medik8s));
-    assert_eq!(tidy(apply(&there, uncordon(&parse(&there), Past::Medik8s))), node);
+    let maintenance = Maintenance::alone("m");
+    let there = maintenance.cordon(&node, Past::Medik8s);
+    assert_eq!(tidy(maintenance.forget(&maintenance.uncordon(&there, Past::Medik8s))), node);
 }
 
 #[test]
 fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
     let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
-    let mut ended = apply(&schedulable, cordon(&parse(&schedulable), Past::Fresh));
+    let mut ended = Maintenance::alone("gone").cordon(&schedulable, Past::Fresh);
+    // The operator takes off its label, too. Then somebody cordons the node.
+    ended["metadata"]["labels"] = json!({});
     ended["spec"] = json!({"unschedulable": true});
-    assert_eq!(uncordon(&parse(&ended), Past::Fresh), None);
-    let there = apply(&ended, cordon(&parse(&ended), Past::Fresh));
-    let back = apply(&there, uncordon(&parse(&there), Past::Ours));
-    assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
+    for past in [Past::Fresh, Past::Medik8s] {
+        assert_eq!(uncordon(&parse(&ended), past), None);
+        let there = apply(&ended, cordon(&parse(&ended), past));
+        let back = apply(&there, uncordon(&parse(&there), Past::Ours));
+        assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
+    }
+}
+
+#[test]
+fn a_record_of_a_maintenance_that_is_gone_counts_while_a_mark_of_it_is_on_the_node() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let orphan = Maintenance::alone("gone").cordon(&bare, Past::Fresh);
+    for removed in ["labels", "taints"] {
+        let mut node = orphan.clone();
+        node["metadata"].as_object_mut().unwrap().remove(removed);
+        node["spec"].as_object_mut().unwrap().remove(removed);
+        let there = Maintenance::alone("next").cordon(&node, Past::Fresh);
+        assert_eq!(tidy(Maintenance::alone("next").uncordon(&there, Past::Ours)), bare, "without {removed}");
+    }
+}
+
+#[test]
+fn a_record_of_a_maintenance_that_exists_is_always_believed() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let mut node = Maintenance::alone("first").cordon(&bare, Past::Fresh);
+    node["metadata"]["labels"] = json!({});
+    node["spec"]["taints"] = json!([]);
+    let second = Maintenance::beside("second", "first");
+    let there = second.cordon(&node, Past::Fresh);
+    assert!(is_named(&parse(&there), "second"));
+    assert_eq!(tidy(second.uncordon(&there, Past::Ours)), bare);
+}
+
+#[test]
+fn a_missing_record_undoes_everything_and_is_written_anew_as_such() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let there = Maintenance::alone("m").cordon(&bare, Past::Fresh);
+    let maintenance = Maintenance::alone("m");
+    let mut stripped = there.clone();
+    stripped["metadata"]["annotations"] = json!({});
+    assert_eq!(tidy(maintenance.uncordon(&stripped, Past::Ours)), bare, "at the end");
+    let again = maintenance.cordon(&stripped, Past::Ours);
+    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "cordoned again");
+    let again = maintenance.cordon(&bare, Past::Ours);
+    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "replaced as a whole");
+}
+
+#[test]
+fn who_inherits_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let first = Maintenance::beside("first", "second");
+    let there = first.cordon(&bare, Past::Fresh);
+    let leave = |node: &Value| hand_over(&parse(node), &first.requester(Past::Ours), "second");
+    let mut left = apply(&there, leave(&there));
+    assert_eq!(leave(&left), None, "once");
+    assert_eq!(left["spec"], there["spec"]);
+    left["metadata"]["labels"] = json!({});
+    left["spec"]["taints"] = json!([]);
+    let second = Maintenance { group: Group::Kubevirt, ..Maintenance::alone("second") };
+    assert_eq!(tidy(second.uncordon(&left, Past::Fresh)), bare, "it ends before it begins");
+    let inherited = second.cordon(&left, Past::Fresh);
+    assert_eq!(tidy(second.uncordon(&inherited, Past::Ours)), bare);
+}
+
+#[test]
+fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
+    let node = json!({
+        "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {"unschedulable": true},
+    });
+    let maintenance = Maintenance::alone("m");
+    let there = maintenance.cordon(&node, Past::Fresh);
+    let back = maintenance.uncordon(&there, Past::Ours);
+    assert_eq!(maintenance.uncordon(&back, Past::Ours), back, "the program was killed after the first");
+    assert_eq!(tidy(maintenance.forget(&back)), node);
+    // Killed before the record was removed: to the next maintenance it says nothing.
+    let next = Maintenance::alone("next");
+    let there = next.cordon(&back, Past::Fresh);
+    assert_eq!(tidy(next.forget(&next.uncordon(&there, Past::Ours))), node);
 }
 
 #[test]
 fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     for group in Group::ALL {
-        let there = parse(&apply(&node, super::cordon(&parse(&node), Past::Fresh, group)));
+        let there = parse(&Maintenance::of(group).cordon(&node, Past::Fresh));
         let keys: Vec<&str> = taints(&there).iter().map(|taint| taint.key.as_str()).collect();
         assert_eq!(keys, [group.drain_taint(), UNSCHEDULABLE_TAINT]);
         assert_eq!(label(&there, EXCLUDE_LABEL).is_some(), group == Group::Medik8s);
-        assert!(is_cordoned(&there, group) && is_on_record(&there, group));
+        assert!(is_cordoned(&there, group) && is_on_record(&there, "m"));
     }
 }
 
@@ -185,11 +300,12 @@ fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() 
     for (first, second) in [(Group::Medik8s, Group::Kubevirt), (Group::Kubevirt, Group::Medik8s)] {
         for spec in [json!({}), json!({"unschedulable": true})] {
             let node = json!({"metadata": {"name": "n"}, "spec": spec});
-            let there = apply(&node, super::cordon(&parse(&node), Past::Fresh, first));
+            let there = Maintenance::of(first).cordon(&node, Past::Fresh);
             assert!(!is_cordoned(&parse(&there), second));
-            let inherited = apply(&there, super::cordon(&parse(&there), Past::Fresh, second));
+            let heir = Maintenance { group: second, ..Maintenance::beside("heir", "m") };
+            let inherited = heir.cordon(&there, Past::Fresh);
             assert!(is_cordoned(&parse(&inherited), second));
-            let back = apply(&inherited, super::uncordon(&parse(&inherited), Past::Ours, second));
+            let back = heir.forget(&heir.uncordon(&inherited, Past::Ours));
             assert_eq!(tidy(back), node, "{first:?}, then {second:?}");
         }
     }
@@ -200,6 +316,20 @@ fn a_node_without_our_marks_is_left_alone() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     assert_eq!(uncordon(&parse(&node), Past::Fresh), None);
     assert_eq!(uncordon(&parse(&node), Past::Medik8s), None);
+}
+
+/// What a person may remove from a node during its maintenance.
+fn remove_by_hand(node: &mut Value, removed: [bool; 4]) {
+    let [cordon, drain_taint, cordon_taint, label] = removed;
+    if cordon {
+        node["spec"].as_object_mut().unwrap().remove("unschedulable");
+    }
+    if label {
+        node["metadata"]["labels"].as_object_mut().unwrap().remove(EXCLUDE_LABEL);
+    }
+    node["spec"]["taints"].as_array_mut().unwrap().retain(|taint| {
+        !(drain_taint && taint["key"] == DRAIN_TAINT || cordon_taint && taint["key"] == UNSCHEDULABLE_TAINT)
+    });
 }
 
 proptest! {
@@ -224,5 +354,45 @@ proptest! {
             node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
         }
         prop_assert_eq!(tidy(there_and_back(&node, group)), node);
+    }
+
+    #[test]
+    fn a_node_is_given_back_as_it_was_whatever_is_removed_by_hand_and_whether_it_is_cordoned_again_before(
+        unschedulable in any::<bool>(),
+        tainted in any::<bool>(),
+        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
+        removed in any::<[bool; 4]>(),
+        record_removed in any::<bool>(),
+        status_written in any::<bool>(),
+        cordoned_again in any::<bool>(),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+        // Who removes the record removes what is known of the marks that were there before.
+        if !record_removed {
+            if unschedulable {
+                node["spec"]["unschedulable"] = json!(true);
+            }
+            if tainted {
+                node["spec"]["taints"] = json!([{"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}]);
+            }
+            if let Some(value) = excluded {
+                node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
+            }
+        }
+        let maintenance = Maintenance::alone("m");
+        let mut there = maintenance.cordon(&node, Past::Fresh);
+        remove_by_hand(&mut there, removed);
+        let mut past = if status_written { Past::Ours } else { Past::Fresh };
+        if record_removed {
+            there["metadata"]["annotations"] = json!({});
+            past = Past::Ours;
+        }
+        if cordoned_again {
+            there = maintenance.cordon(&there, past);
+            prop_assert!(is_cordoned(&parse(&there), Group::Medik8s));
+        }
+        let back = maintenance.uncordon(&there, past);
+        prop_assert_eq!(maintenance.uncordon(&back, past), back.clone(), "once is enough");
+        prop_assert_eq!(tidy(maintenance.forget(&back)), node);
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::attempt::Attempt;
 use crate::budgets::Budgets;
+use crate::cordon_backoff::Recordons;
 use crate::drain_plan::DaemonSets;
 use crate::group::Group;
 use crate::machine::Machines;
@@ -50,6 +51,10 @@ pub struct Observed {
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.
     pub rivals: Vec<Arc<NodeMaintenance>>,
+    /// The uids of all other maintenances of the same node, those being deleted included.
+    pub others: HashSet<String>,
+    /// How often this process has put the cordon back that someone else removed.
+    pub recordons: Recordons,
     /// The maintenances that began with this one, if the first eviction should wait for them.
     pub gathering: Gathering,
     /// When this process last wrote the status.

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::condition::{self, ConditionReason, ConditionType, Finding};
-use crate::group::Group;
 use crate::maintenance::NodeMaintenance;
 use crate::names::FINALIZER;
 use crate::node_patch::{self, Past};
@@ -39,6 +38,14 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value
     (needs_finalizer || needs_owner).then_some(patch)
 }
 
+/// Whether the maintenance began on a node of the same name that is gone: `node` is another, on which it has done nothing
+/// yet.
+pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
+    let owners = maintenance.metadata.owner_references.iter().flatten();
+    let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1").peekable();
+    nodes.peek().is_some() && !nodes.any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
+}
+
 /// A merge patch that takes our finalizer off the object, and leaves those of others.
 pub fn release(maintenance: &NodeMaintenance) -> Value {
     let finalizers = maintenance.metadata.finalizers.as_deref().unwrap_or_default();
@@ -52,10 +59,23 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
     finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }
 
+/// The uid of the maintenance that inherits the node when another of its maintenances ends: the one that has it then, of
+/// those that carry our finalizer. One without cannot be relied on to give the node back; if it stays, it cordons for
+/// itself.
+pub fn heir(rivals: &[Arc<NodeMaintenance>]) -> Option<&str> {
+    let adopted = rivals.iter().filter(|rival| is_adopted(rival));
+    adopted.min_by_key(|rival| rank(rival))?.metadata.uid.as_deref()
+}
+
 /// The name of the maintenance that has the node, if it is not `maintenance`: the oldest has it.
 pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
     let oldest = rivals.iter().min_by_key(|rival| rank(rival))?;
     (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Its uid; empty for an object that was never stored.
+pub fn uid(maintenance: &NodeMaintenance) -> &str {
+    maintenance.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Where it stands among others by age; the name breaks a tie, and the uid that of two groups.
@@ -92,11 +112,11 @@ pub fn past(maintenance: &NodeMaintenance) -> Past {
 /// The status with the condition `Cordoned`, for a maintenance of ours that has begun on `node` and lost it: the
 /// definitions of older groups prune conditions, but the record on the node stays. Since when is not known any more; the
 /// node was cordoned no sooner than the maintenance was created.
-pub fn recovered(maintenance: &NodeMaintenance, node: &Node, group: Group) -> Option<NodeMaintenanceStatus> {
+pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
     let status = maintenance.status.as_ref()?;
     let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
     let is_known = condition::find(&status.conditions, ConditionType::Cordoned).is_some();
-    if is_known || !has_begun || !node_patch::is_on_record(node, group) {
+    if is_known || !has_begun || !node_patch::is_on_record(node, uid(maintenance)) {
         return None;
     }
     let mut status = status.clone();
@@ -114,7 +134,11 @@ pub fn recovered(maintenance: &NodeMaintenance, node: &Node, group: Group) -> Op
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+    use crate::group::Group;
+    use crate::node_patch::Requester;
 
     fn maintenance(metadata: &Value) -> NodeMaintenance {
         serde_json::from_value(json!({
@@ -170,29 +194,32 @@ mod tests {
 
     #[test]
     fn a_pruned_maintenance_is_known_by_the_record_on_its_node() {
-        let group = Group::Kubevirt;
-        let bare = node();
-        let patch = node_patch::cordon(&bare, Past::Fresh, group).unwrap().0;
+        let (bare, others) = (node(), HashSet::new());
+        let requester =
+            Requester { uid: "m-uid", group: Group::Kubevirt, past: Past::Fresh, others: &others };
+        let patch = node_patch::cordon(&bare, &requester).unwrap().0;
         let cordoned: Node = serde_json::from_value(json!({
             "metadata": {"annotations": patch["metadata"]["annotations"]}, "spec": patch["spec"],
         }))
         .unwrap();
-        let pruned = |phase: &str| {
-            let mut pruned = maintenance(&json!({"name": "m", "creationTimestamp": "2026-01-01T00:00:00Z"}));
+        let of = |uid: &str, phase: &str| {
+            let metadata = json!({"name": "m", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"});
+            let mut pruned = maintenance(&metadata);
             pruned.status = Some(serde_json::from_value(json!({"phase": phase})).unwrap());
             pruned
         };
+        let pruned = |phase: &str| of("m-uid", phase);
         for (phase, expected) in
             [("Running", true), ("Succeeded", true), ("Pending", false), ("Failed", false)]
         {
-            let found = recovered(&pruned(phase), &cordoned, group);
+            let found = recovered(&pruned(phase), &cordoned);
             assert_eq!(found.is_some(), expected, "{phase}");
         }
         let mut known = pruned("Running");
-        known.status = recovered(&known, &cordoned, group);
+        known.status = recovered(&known, &cordoned);
         assert_eq!(past(&known), Past::Ours);
-        assert_eq!(recovered(&known, &cordoned, group), None, "it is known");
-        assert_eq!(recovered(&pruned("Running"), &bare, group), None, "it has not begun");
-        assert_eq!(recovered(&pruned("Running"), &cordoned, Group::Medik8s), None, "another has the node");
+        assert_eq!(recovered(&known, &cordoned), None, "it is known");
+        assert_eq!(recovered(&pruned("Running"), &bare), None, "it has not begun");
+        assert_eq!(recovered(&of("another", "Running"), &cordoned), None, "another has the node");
     }
 }

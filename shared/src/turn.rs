@@ -12,7 +12,7 @@ use crate::condition::ConditionReason;
 use crate::maintenance::NodeMaintenance;
 use crate::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use crate::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
-use crate::ownership;
+use crate::{node_patch, ownership};
 
 /// So many failed attempts to extend a lost lease are forgiven.
 const FORGIVEN: i32 = 3;
@@ -84,7 +84,9 @@ pub fn turn(
         let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
         return Turn::Forfeited { error };
     }
-    let had_it = ownership::has_begun(maintenance) || status.is_some_and(|status| status.drain_progress > 0);
+    let had_it = ownership::has_begun(maintenance)
+        || status.is_some_and(|status| status.drain_progress > 0)
+        || node_patch::is_named(node, ownership::uid(maintenance));
     let claim = node_lease::claim(lease, node, now);
     if let Some(waits) = obstacle(maintenance, gate, &claim).filter(|_| !had_it) {
         return waits;

@@ -65,6 +65,7 @@ mod takeover;
 mod takeover_recorded;
 mod takeover_steps;
 mod time_limits;
+mod undo_record;
 mod virtual_machines;
 mod webhook;
 mod webhook_certificates;
