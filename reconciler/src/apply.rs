@@ -132,7 +132,7 @@ pub(crate) async fn apply(
         let told = tell_on_node(context, node, patch).await;
         told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
     }
-    context.evictor.hold(node, &decision.held, now);
+    context.evictor.hold(node, &decision.held, observed.steady_now);
     for eviction in decision.evictions {
         context.evictor.submit(maintenance, eviction);
     }

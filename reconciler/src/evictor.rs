@@ -8,13 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
+use nm_shared::steady_time::SteadyTime;
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info};
 
@@ -38,6 +38,7 @@ pub(crate) struct Evictor {
     client: Client,
     triggers: Triggers,
     metrics: Arc<Metrics>,
+    began: Instant,
     turns: Mutex<Turns<Waiting>>,
     /// Told when something more may be sent.
     turn: Notify,
@@ -70,6 +71,7 @@ impl Evictor {
             client,
             triggers,
             metrics,
+            began: Instant::now(),
             turns: Mutex::new(Turns::new(limit)),
             turn: Notify::new(),
             ledger: Mutex::default(),
@@ -79,7 +81,7 @@ impl Evictor {
     /// Asks a pod to go for the maintenance of its node, unless it is being asked already. If others have spent what its
     /// budget allowed when this was decided, it is to be decided anew.
     pub(crate) fn submit(&self, maintenance: &NodeMaintenance, eviction: Eviction) {
-        let (node, now) = (maintenance.spec.node_name.as_str(), Timestamp::now());
+        let (node, now) = (maintenance.spec.node_name.as_str(), self.now());
         let mut ledger = self.ledger();
         if ledger.entry(node, &eviction.pod).attempt.in_flight {
             return;
@@ -128,7 +130,7 @@ impl Evictor {
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
-    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>], now: Timestamp) {
+    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>], now: SteadyTime) {
         let mut ledger = self.ledger();
         for pod in pods {
             ledger.entry(node, pod).attempt.hold(now);
@@ -147,6 +149,11 @@ impl Evictor {
         for node in waiting {
             self.triggers.wake_node(&node);
         }
+    }
+
+    /// What the clock says by which attempts are counted.
+    pub(crate) fn now(&self) -> SteadyTime {
+        SteadyTime::after_start(self.began.elapsed())
     }
 
     /// What is known so far.
@@ -204,7 +211,7 @@ impl Evictor {
         let outcome = ask(&self.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
         let (node, uid) = (&slot.node, pod::uid(&eviction.pod));
-        let is_awaited = self.ledger().end(node, uid, outcome.clone(), Timestamp::now());
+        let is_awaited = self.ledger().end(node, uid, outcome.clone(), self.now());
         if is_awaited {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.wake_node(node);

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::attempt::Attempt;
 use nm_shared::budget::{Budget, BudgetKey, BudgetVersion};
@@ -11,6 +10,7 @@ use nm_shared::budgets::{Allowance, Charge, Left};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
 use nm_shared::returns::Returns;
+use nm_shared::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
 /// The evictions of all nodes in maintenance.
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
 
 /// What was asked of a budget.
 struct Asked {
-    last: Timestamp,
+    last: SteadyTime,
     /// The pods, by uid, of which the budget may not tell yet: few of all that were ever moved, and each look of each
     /// node reads them.
     pods: HashMap<String, Guarded>,
@@ -92,7 +92,7 @@ impl Ledger {
 
     /// Notes that a request for a pod is on its way. Its budgets count as asked from now on, not only once they have
     /// answered: else every look in between would ask for one pod more.
-    pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: Timestamp) {
+    pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: SteadyTime) {
         let keys = guards.iter().map(|guard| guard.key.clone()).collect();
         for BudgetVersion { key, version } in guards {
             let asked = self.budgets.entry(key).or_insert(Asked { last: now, pods: HashMap::new() });
@@ -111,7 +111,7 @@ impl Ledger {
     }
 
     /// Notes an answer, and returns whether anybody still asks.
-    pub(crate) fn end(&mut self, node: &str, uid: &str, outcome: EvictionOutcome, now: Timestamp) -> bool {
+    pub(crate) fn end(&mut self, node: &str, uid: &str, outcome: EvictionOutcome, now: SteadyTime) -> bool {
         let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
         entry.attempt.end(outcome, now);
         entry.request = None;
@@ -190,6 +190,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use k8s_openapi::api::policy::v1::PodDisruptionBudget;
     use nm_shared::budgets::Budgets;
     use serde_json::json;
@@ -210,7 +212,7 @@ mod tests {
         Arc::new(Budget::from(&budget))
     }
 
-    fn asked(ledger: &mut Ledger) -> Option<Timestamp> {
+    fn asked(ledger: &mut Ledger) -> Option<SteadyTime> {
         let budget = budget("1");
         let budgets = Budgets::from_iter([ledger.left(&budget)]);
         budgets.asked(&budget.seen().key)
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn a_budget_counts_as_asked_while_its_answer_is_awaited() {
         let mut ledger = Ledger::default();
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
         assert_eq!(asked(&mut ledger), None);
         ledger.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
         assert_eq!(asked(&mut ledger), Some(at(1)));
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn what_a_budget_tells_itself_by_now_is_forgotten_and_what_is_awaited_is_not() {
         let mut ledger = Ledger::default();
-        let at = Timestamp::UNIX_EPOCH;
+        let at = SteadyTime::MIN;
         for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1"), ("gone", "2")] {
             ledger.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
         }
@@ -256,14 +258,14 @@ mod tests {
         let mut ledger = Ledger::default();
         let allowance = |allowed| Allowance { guard: budget("1").seen().clone(), allowed };
         assert!(!ledger.is_spent(&allowance(1)));
-        ledger.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], Timestamp::UNIX_EPOCH);
+        ledger.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], SteadyTime::MIN);
         assert!(ledger.is_spent(&allowance(1)) && !ledger.is_spent(&allowance(2)));
     }
 
     #[tokio::test]
     async fn what_is_taken_back_is_not_sent_or_is_broken_off_and_its_answer_is_nobodys() {
         let mut ledger = Ledger::default();
-        let at = Timestamp::UNIX_EPOCH;
+        let at = SteadyTime::MIN;
         for uid in ["queued", "sent", "wanted"] {
             ledger.begin("n", &pod(uid), Vec::new(), at);
         }

@@ -76,6 +76,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         recordons: recordons(memory),
         gathering: gathering(context, maintenance, memory),
         status_written: memory.status_written,
+        steady_now: context.evictor.now(),
         attempts,
         node,
         pods,

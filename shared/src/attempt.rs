@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-
 use crate::eviction_outcome::EvictionOutcome;
+use crate::steady_time::SteadyTime;
 
 /// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -24,9 +23,9 @@ pub struct Attempt {
     /// How many answers were refusals.
     pub refusals: u32,
     /// Since when the pod has been refused, or held back because it would be, without a break.
-    pub refused_since: Option<Timestamp>,
+    pub refused_since: Option<SteadyTime>,
     /// The last answer and when it came.
-    pub last: Option<(Timestamp, EvictionOutcome)>,
+    pub last: Option<(SteadyTime, EvictionOutcome)>,
 }
 
 impl Attempt {
@@ -41,12 +40,12 @@ impl Attempt {
     }
 
     /// Notes that the pod is not asked to go, because a budget would refuse.
-    pub fn hold(&mut self, now: Timestamp) {
+    pub fn hold(&mut self, now: SteadyTime) {
         self.refused_since.get_or_insert(now);
     }
 
     /// Notes an answer.
-    pub fn end(&mut self, outcome: EvictionOutcome, now: Timestamp) {
+    pub fn end(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
         self.in_flight = false;
         match outcome {
             // A virtual machine on its way is not refused, however often it is asked.
@@ -62,12 +61,12 @@ impl Attempt {
     }
 
     /// When the pod may be asked to go again; none while an answer is outstanding.
-    pub fn next_try(&self) -> Option<Timestamp> {
+    pub fn next_try(&self) -> Option<SteadyTime> {
         if self.in_flight {
             return None;
         }
         let Some((at, outcome)) = &self.last else {
-            return Some(Timestamp::MIN);
+            return Some(SteadyTime::MIN);
         };
         let pause = match outcome {
             EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_IS_VISIBLE,
@@ -77,8 +76,7 @@ impl Attempt {
                 SHORTEST_PAUSE.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(LONGEST_PAUSE)
             }
         };
-        let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
-        Some(at.saturating_add(pause).unwrap_or(Timestamp::MAX))
+        Some(at.after(pause))
     }
 }
 
@@ -89,14 +87,14 @@ mod tests {
     #[test]
     fn refusals_are_retried_ever_more_slowly_up_to_ten_seconds() {
         let mut attempt = Attempt::default();
-        assert_eq!(attempt.next_try(), Some(Timestamp::MIN));
-        let start = Timestamp::UNIX_EPOCH;
+        assert_eq!(attempt.next_try(), Some(SteadyTime::MIN));
+        let start = SteadyTime::MIN;
         let mut pauses = Vec::new();
         for _ in 0..6 {
             attempt.begin();
             assert_eq!(attempt.next_try(), None);
             attempt.end(EvictionOutcome::RefusedByBudget(String::new()), start);
-            pauses.push(attempt.next_try().unwrap().duration_since(start).as_secs());
+            pauses.push(attempt.next_try().unwrap().since(start).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
         assert_eq!((attempt.refusals, attempt.refused_since), (6, Some(start)));
@@ -109,17 +107,17 @@ mod tests {
             let wait = Some(Duration::from_secs(named));
             attempt.end(
                 EvictionOutcome::Throttled { retry_after: wait, message: String::new() },
-                Timestamp::UNIX_EPOCH,
+                SteadyTime::MIN,
             );
-            assert_eq!(attempt.next_try().unwrap().as_second(), obeyed);
+            assert_eq!(attempt.next_try().unwrap().since(SteadyTime::MIN).as_secs(), obeyed);
         }
     }
 
     #[test]
     fn an_acceptance_ends_the_refusals() {
         let mut attempt = Attempt::default();
-        attempt.end(EvictionOutcome::Unknown(String::new()), Timestamp::UNIX_EPOCH);
-        attempt.end(EvictionOutcome::Accepted, Timestamp::UNIX_EPOCH);
+        attempt.end(EvictionOutcome::Unknown(String::new()), SteadyTime::MIN);
+        attempt.end(EvictionOutcome::Accepted, SteadyTime::MIN);
         assert_eq!(attempt.refused_since, None);
     }
 }

@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::budget::{Budget, BudgetKey, BudgetVersion};
 use crate::pod;
+use crate::steady_time::SteadyTime;
 
 /// What an eviction that a budget guards takes off what the budget is seen to allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,14 +67,14 @@ pub struct Left {
     /// What the API server said last, if the budget has not been seen to change since: it knows better.
     answer: Option<String>,
     /// When it was last asked.
-    asked: Option<Timestamp>,
+    asked: Option<SteadyTime>,
 }
 
 impl Left {
     /// What `charges`, each with the version that it was decided on, leave of a budget that was last asked at `asked`.
     pub fn of<'a>(
         budget: Arc<Budget>,
-        asked: Option<Timestamp>,
+        asked: Option<SteadyTime>,
         charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>,
     ) -> Self {
         let (allowed, answer) = take_off(budget.allowed(), &budget.seen().version, charges);
@@ -133,12 +133,12 @@ impl Budgets {
     }
 
     /// When the budget was last asked.
-    pub fn asked(&self, budget: &BudgetKey) -> Option<Timestamp> {
+    pub fn asked(&self, budget: &BudgetKey) -> Option<SteadyTime> {
         self.find(budget).and_then(|left| left.asked)
     }
 
     /// Notes that the budget is asked, whatever is left of it.
-    pub fn note_asked(&mut self, budget: &BudgetKey, now: Timestamp) {
+    pub fn note_asked(&mut self, budget: &BudgetKey, now: SteadyTime) {
         let mut near = self.near.get_mut(&budget.namespace).into_iter().flatten();
         if let Some(left) = near.find(|left| left.budget.seen().key.name == budget.name) {
             left.asked = Some(now);

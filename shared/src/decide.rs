@@ -190,7 +190,7 @@ fn drain(
         }
     };
     plan.give_up_on(|pod| observed.returned.contains(pod::uid(pod)) || is_given_up(maintenance, pod));
-    let queue = Queue::new(&plan, &spec, observed, now);
+    let queue = Queue::new(&plan, &spec, observed, observed.steady_now);
     let survey = Survey::new(&plan, observed, &queue.held, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
     let is_contested = observed.recordons.is_contested();
@@ -223,7 +223,7 @@ fn drain(
         _ => {
             decision.evictions = queue.evictions;
             if let Some(next) = queue.next {
-                decision.look_again_in(wait_until(next, now));
+                decision.look_again_in(next.since(observed.steady_now));
             }
         }
     }

@@ -5,7 +5,8 @@ use super::*;
 #[test]
 fn a_missing_right_degrades_and_is_named() {
     let mut attempt = Attempt::default();
-    attempt.end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), now());
+    attempt
+        .end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), SteadyTime::MIN);
     let attempts = [("a".to_owned(), attempt)].into();
     let status =
         decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();

@@ -8,6 +8,7 @@ use crate::names::FINALIZER;
 use crate::observed::Gathering;
 use crate::pod;
 use crate::status::BlockReason;
+use crate::steady_time::SteadyTime;
 use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -254,7 +255,7 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
     let mut attempt = Attempt::default();
     attempt.end(
         EvictionOutcome::RefusedByBudget("guard needs 1 healthy pods and has 1 currently".into()),
-        now(),
+        SteadyTime::MIN,
     );
     let attempts = [("a".to_owned(), attempt)].into();
     let decision = decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now());
@@ -268,6 +269,34 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
     assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
     assert_eq!(asked(&decision), ["b"]);
     assert!(decision.look_again.unwrap() <= Duration::from_secs(1));
+}
+
+#[test]
+fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
+    let mut attempt = Attempt::default();
+    attempt.end(
+        EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() },
+        SteadyTime::MIN,
+    );
+    let new = maintenance(&json!({}));
+    for hours in [-1, 1] {
+        let set = now().checked_add(SignedDuration::from_secs(3_600 * hours)).unwrap();
+        let after = |milliseconds| {
+            let steady_now = SteadyTime::MIN.after(Duration::from_millis(milliseconds));
+            let attempts = [("a".to_owned(), attempt.clone())].into();
+            decide(&new, &Observed { attempts, steady_now, ..observed() }, set)
+        };
+        let early = after(400);
+        assert_eq!((asked(&early), early.look_again), (vec!["b"], Some(Duration::from_millis(600))));
+        let due = after(1_000);
+        assert_eq!(asked(&due), ["a", "b"]);
+        let told = &due.status.as_ref().unwrap().blocked_pods[0];
+        assert_eq!(
+            set.duration_since(told.since.0).as_secs(),
+            1,
+            "the status has the time of the wall clock"
+        );
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::maintenance::DrainSpec;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
 use crate::status::BlockReason;
+use crate::steady_time::SteadyTime;
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
@@ -176,10 +177,12 @@ impl Draft {
             let waits = opinion.is_some_and(|(budget, _)| guards[budget].now > 0);
             let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal.as_str());
             let answer = answer.cloned().or_else(|| several_budgets(judged, &budgets));
-            let attempt = Attempt { last: answer.map(|answer| (now, answer)), ..Attempt::default() };
+            let attempt =
+                Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
             let known = Known {
                 group: Group::Medik8s,
                 attempt: Some(&attempt),
+                steady_now: SteadyTime::MIN,
                 held,
                 budgets: &budgets,
                 evacuation: None,

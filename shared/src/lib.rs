@@ -46,6 +46,7 @@ pub mod room;
 pub mod selector;
 pub mod serving_certificate;
 pub mod status;
+pub mod steady_time;
 pub mod turn;
 pub mod volumes;
 

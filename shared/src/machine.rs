@@ -290,7 +290,7 @@ mod tests {
         let known = || machines(&json!({"evacuationNodeName": "a"}));
         let on_its_way = || Attempt { in_flight: true, ..Attempt::default() };
         let mut migrating = Attempt::default();
-        migrating.end(EvictionOutcome::Migrating(String::new()), began());
+        migrating.end(EvictionOutcome::Migrating(String::new()), crate::steady_time::SteadyTime::MIN);
         check(known(), Attempt::default(), json!({}), false);
         check(Machines::default(), on_its_way(), json!({}), false);
         check(known(), on_its_way(), json!({}), true);

@@ -16,6 +16,7 @@ use crate::group::Group;
 use crate::machine::Machines;
 use crate::maintenance::NodeMaintenance;
 use crate::status::PodReference;
+use crate::steady_time::SteadyTime;
 use crate::turn::Gate;
 
 /// The surroundings of one maintenance.
@@ -41,6 +42,8 @@ pub struct Observed {
     pub budgets: Budgets,
     /// The virtual machines that KubeVirt is to take away.
     pub machines: Machines,
+    /// When all this was seen, by the clock that `attempts` and `budgets` count by.
+    pub steady_now: SteadyTime,
     /// The evictions so far, by the pod's uid.
     pub attempts: HashMap<String, Attempt>,
     /// The pods, by uid, whose owner has brought them back too often to be moved again.

@@ -11,6 +11,7 @@ use crate::machine::{Evacuation, Failure};
 use crate::pod;
 use crate::returns;
 use crate::status::BlockReason;
+use crate::steady_time::SteadyTime;
 
 /// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
 const KUBELET_SLACK: SignedDuration = SignedDuration::from_secs(60);
@@ -52,6 +53,8 @@ pub struct Known<'a> {
     pub group: Group,
     /// Its evictions so far.
     pub attempt: Option<&'a Attempt>,
+    /// What the clock says now by which they are counted.
+    pub steady_now: SteadyTime,
     /// The numbers of the budget for which it is not asked.
     pub held: Option<&'a str>,
     /// The budgets around it.
@@ -74,6 +77,10 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     }
     let unasked = Attempt::default();
     let attempt = known.attempt.unwrap_or(&unasked);
+    let since = attempt.refused_since.map(|at| at.on_wall(known.steady_now, now));
+    let blocked = |(reason, message)| {
+        PodState::Blocked(Obstacle { reason, message, since, refusals: attempt.refusals })
+    };
     if let Some(evacuation) = known.evacuation.filter(|_| is_kubevirts(attempt)) {
         return match &evacuation.failure {
             None => PodState::Migrating,
@@ -82,7 +89,7 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(numbers), true) = (known.held, budget_decides) {
-        return PodState::Blocked(obstacle(BlockReason::DisruptionBudget, numbers.to_owned(), attempt));
+        return blocked((BlockReason::DisruptionBudget, numbers.to_owned()));
     }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
@@ -90,7 +97,7 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
         // A retry does not make a blocked pod any less blocked until it succeeds.
-        Some((_, refusal)) => PodState::Blocked(refused(judged, refusal, attempt, known.budgets)),
+        Some((_, refusal)) => blocked(refused(judged, refusal, known.budgets)),
     }
 }
 
@@ -144,8 +151,8 @@ fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
     Obstacle { reason, message, since: None, refusals: 0 }
 }
 
-fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budgets: &Budgets) -> Obstacle {
-    let (reason, message) = match refusal {
+fn refused(judged: &Judged, refusal: &EvictionOutcome, budgets: &Budgets) -> (BlockReason, String) {
+    match refusal {
         EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
         EvictionOutcome::MultipleBudgets(message) => (
             BlockReason::MultipleDisruptionBudgets,
@@ -167,8 +174,7 @@ fn refused(judged: &Judged, refusal: &EvictionOutcome, attempt: &Attempt, budget
         EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
             (BlockReason::Unknown, String::new())
         }
-    };
-    obstacle(reason, message, attempt)
+    }
 }
 
 /// What several budgets say; `answer` where they are not seen.
@@ -189,10 +195,6 @@ fn migration_failed(failure: &Failure, attempt: &Attempt) -> Obstacle {
     Obstacle { reason, message, since: at, refusals: attempt.refusals }
 }
 
-fn obstacle(reason: BlockReason, message: String, attempt: &Attempt) -> Obstacle {
-    Obstacle { reason, message, since: attempt.refused_since, refusals: attempt.refusals }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,12 +213,20 @@ mod tests {
 
     fn answered(outcome: EvictionOutcome) -> Attempt {
         let mut attempt = Attempt::default();
-        attempt.end(outcome, now());
+        attempt.end(outcome, SteadyTime::MIN);
         attempt
     }
 
     fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
-        Known { group: Group::Medik8s, attempt, held: None, budgets, evacuation: None, node_ready }
+        Known {
+            group: Group::Medik8s,
+            attempt,
+            steady_now: SteadyTime::MIN,
+            held: None,
+            budgets,
+            evacuation: None,
+            node_ready,
+        }
     }
 
     fn word(state: &PodState) -> String {

@@ -40,6 +40,7 @@ impl<'a> Survey<'a> {
             let known = Known {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
+                steady_now: observed.steady_now,
                 held: held.get(uid).map(String::as_str),
                 budgets: &observed.budgets,
                 evacuation: observed.machines.evacuation(&judged.pod),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::attempt::Attempt;
@@ -18,12 +18,13 @@ use crate::machine;
 use crate::maintenance::{DrainOrder, DrainSpec};
 use crate::observed::Observed;
 use crate::pod;
+use crate::steady_time::SteadyTime;
 
 /// A budget that has freed up is asked again this long after a refusal, however long the pod's own pause would be.
-const BUDGET_PAUSE: SignedDuration = SignedDuration::from_millis(200);
+const BUDGET_PAUSE: Duration = Duration::from_millis(200);
 
 /// A budget that seems exhausted is asked anyway this long after it was last asked: the view of it may be wrong.
-const SCOUT_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+const SCOUT_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is to be done about the pods that are still to go.
 #[derive(Debug, Clone, Default)]
@@ -33,12 +34,12 @@ pub struct Queue {
     /// The pods that a budget would refuse, by uid, with its numbers.
     pub held: HashMap<String, String>,
     /// When the next of the others is due, if nothing happens before.
-    pub next: Option<Timestamp>,
+    pub next: Option<SteadyTime>,
 }
 
 impl Queue {
     /// Goes through the plan once.
-    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: Timestamp) -> Self {
+    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: SteadyTime) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
         let turn = Turn::new(plan, spec, observed);
@@ -134,18 +135,18 @@ fn is_own(pod: &Pod, observed: &Observed) -> bool {
 }
 
 /// When a pod is due that no budget stands in the way of.
-fn due(pod: &Pod, attempt: &Attempt, observed: &Observed) -> Option<Timestamp> {
+fn due(pod: &Pod, attempt: &Attempt, observed: &Observed) -> Option<SteadyTime> {
     let due = attempt.next_try()?;
     match &attempt.last {
         // Someone has changed the budgets.
         Some((at, EvictionOutcome::MultipleBudgets(_))) if observed.budgets.guarding(pod).len() < 2 => {
-            Some(due.min(after(*at, BUDGET_PAUSE)))
+            Some(due.min(at.after(BUDGET_PAUSE)))
         }
         // The virtual machine has left it.
         Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
-            Some(due.min(after(*at, BUDGET_PAUSE)))
+            Some(due.min(at.after(BUDGET_PAUSE)))
         }
-        Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(after(*at, BUDGET_PAUSE))),
+        Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_PAUSE))),
         _ => Some(due),
     }
 }
@@ -157,8 +158,13 @@ fn asks_kubevirt(pod: &Pod, attempt: &Attempt) -> bool {
 }
 
 /// When a pod is due whose budget seems exhausted: one pod a budget, now and then.
-fn scout(attempt: &Attempt, budget: &BudgetKey, budgets: &mut Budgets, now: Timestamp) -> Option<Timestamp> {
-    let patience = budgets.asked(budget).map_or(Timestamp::MIN, |at| after(at, SCOUT_PAUSE));
+fn scout(
+    attempt: &Attempt,
+    budget: &BudgetKey,
+    budgets: &mut Budgets,
+    now: SteadyTime,
+) -> Option<SteadyTime> {
+    let patience = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(SCOUT_PAUSE));
     let due = attempt.next_try()?.max(patience);
     if due <= now {
         budgets.note_asked(budget, now);
@@ -172,25 +178,21 @@ fn waits_for_others(attempt: &Attempt) -> bool {
 }
 
 /// When a pod that is refused is deleted instead. An API server that has no answer has not refused.
-fn delete_at(attempt: &Attempt, spec: &DrainSpec) -> Option<Timestamp> {
+fn delete_at(attempt: &Attempt, spec: &DrainSpec) -> Option<SteadyTime> {
     use EvictionOutcome::{Forbidden, Throttled, Unknown};
     if matches!(attempt.last, Some((_, Forbidden(_) | Throttled { .. } | Unknown(_)))) {
         return None;
     }
     let since = attempt.refused_since.filter(|_| spec.delete_after_seconds > 0)?;
-    Some(after(since, SignedDuration::from_secs(spec.delete_after_seconds)))
+    Some(since.after(Duration::from_secs(u64::try_from(spec.delete_after_seconds).ok()?)))
 }
 
 fn was_accepted(attempt: &Attempt) -> bool {
     matches!(attempt.last, Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)))
 }
 
-fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+fn earliest(a: Option<SteadyTime>, b: Option<SteadyTime>) -> Option<SteadyTime> {
     a.into_iter().chain(b).min()
-}
-
-fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
-    at.saturating_add(pause).unwrap_or(Timestamp::MAX)
 }
 
 /// How long until `at`.

@@ -9,12 +9,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn now() -> Timestamp {
-    "2026-01-01T01:00:00Z".parse().unwrap()
+fn now() -> SteadyTime {
+    SteadyTime::after_start(Duration::from_secs(3_600))
 }
 
-fn ago(milliseconds: i64) -> Timestamp {
-    now().checked_sub(SignedDuration::from_millis(milliseconds)).unwrap()
+fn ago(milliseconds: u64) -> SteadyTime {
+    SteadyTime::after_start(Duration::from_secs(3_600) - Duration::from_millis(milliseconds))
 }
 
 fn pod(name: &str, priority: i32) -> Arc<Pod> {
@@ -33,7 +33,7 @@ fn budgets(allowed: i32) -> Budgets {
 }
 
 /// The same, asked so long ago.
-fn asked_budgets(allowed: i32, milliseconds_ago: i64) -> Budgets {
+fn asked_budgets(allowed: i32, milliseconds_ago: u64) -> Budgets {
     Budgets::from_iter([Left::of(Arc::new(Budget::from(&guard(allowed))), Some(ago(milliseconds_ago)), [])])
 }
 
@@ -45,7 +45,7 @@ fn guard(allowed: i32) -> PodDisruptionBudget {
     serde_json::from_value(budget).unwrap()
 }
 
-fn refused(milliseconds_ago: i64) -> Attempt {
+fn refused(milliseconds_ago: u64) -> Attempt {
     let mut attempt = Attempt::default();
     attempt.end(EvictionOutcome::RefusedByBudget("numbers".to_owned()), ago(milliseconds_ago));
     attempt
@@ -53,7 +53,8 @@ fn refused(milliseconds_ago: i64) -> Attempt {
 
 fn queue(pods: &[Arc<Pod>], spec: &Value, observed: &Observed) -> Queue {
     let spec: DrainSpec = serde_json::from_value(spec.clone()).unwrap();
-    let plan = DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), now()).unwrap();
+    let plan =
+        DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), Timestamp::UNIX_EPOCH).unwrap();
     Queue::new(&plan, &spec, observed, now())
 }
 
@@ -107,7 +108,7 @@ fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answ
     assert_eq!((asked(&again), again.held.len()), (vec![], 1));
 }
 
-fn answered(outcome: EvictionOutcome, milliseconds_ago: i64) -> Attempt {
+fn answered(outcome: EvictionOutcome, milliseconds_ago: u64) -> Attempt {
     let mut attempt = Attempt::default();
     attempt.end(outcome, ago(milliseconds_ago));
     attempt
@@ -170,7 +171,7 @@ fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_num
     };
     let then = queue(&pods, &json!({}), &observed);
     assert!(asked(&then).is_empty());
-    assert_eq!(then.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(6)));
+    assert_eq!(then.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));
     let late = Observed { budgets: asked_budgets(0, 10_000), ..observed };
     assert_eq!(asked(&queue(&pods, &json!({}), &late)), ["a"]);
 }
@@ -187,7 +188,7 @@ fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
     let fresh = Observed { attempts: [("a".to_owned(), refused(50))].into(), ..observed };
     let fresh = queue(&pods, &json!({}), &fresh);
     assert_eq!(asked(&fresh), ["b"]);
-    assert_eq!(fresh.next.map(|at| wait_until(at, now())), Some(Duration::from_millis(150)));
+    assert_eq!(fresh.next.map(|at| at.since(now())), Some(Duration::from_millis(150)));
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
     let early = Observed { budgets: budgets(0), attempts: attempts(59_000), ..Observed::default() };
     let early = queue(&[pod("a", 0)], &spec, &early);
     assert_eq!(early.evictions[0].request, Request::Evict);
-    assert_eq!(early.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(1)));
+    assert_eq!(early.next.map(|at| at.since(now())), Some(Duration::from_secs(1)));
     let late = Observed { budgets: budgets(0), attempts: attempts(60_000), ..Observed::default() };
     let late = queue(&[pod("a", 0)], &spec, &late);
     assert_eq!(
@@ -247,5 +248,5 @@ fn a_migrating_machine_is_never_deleted_and_asked_slowly() {
     let observed = Observed { attempts: [("a".to_owned(), migrating)].into(), ..Observed::default() };
     let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);
     assert!(queue.evictions.is_empty());
-    assert_eq!(queue.next.map(|at| wait_until(at, now())), Some(Duration::from_secs(6)));
+    assert_eq!(queue.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));
 }

@@ -14,6 +14,7 @@ use nm_shared::budgets::Budgets;
 use nm_shared::drain_plan::{DaemonSets, DrainPlan, Judged, Verdict};
 use nm_shared::names::MIRROR_ANNOTATION;
 use nm_shared::pod_state::{self, Known, PodState};
+use nm_shared::steady_time::SteadyTime;
 use nm_shared::{DrainSpec, Group, pod};
 
 /// What tells a pod from others.
@@ -170,7 +171,15 @@ impl Facts {
 
 /// What a pod alone tells of its drain: nothing of evictions, budgets and nodes.
 fn known_of_itself(budgets: &Budgets) -> Known<'_> {
-    Known { group: Group::Medik8s, attempt: None, held: None, budgets, evacuation: None, node_ready: true }
+    Known {
+        group: Group::Medik8s,
+        attempt: None,
+        steady_now: SteadyTime::MIN,
+        held: None,
+        budgets,
+        evacuation: None,
+        node_ready: true,
+    }
 }
 
 /// The label by which a deployment tells the pods of one of its replica sets from those of another.
