@@ -93,7 +93,7 @@ pub(crate) async fn apply(
     if let Some(wanted) = &decision.wanted {
         context.evictor.take_back(node, wanted);
     }
-    context.evictor.take_back_outdated(maintenance);
+    context.evictor.take_back_outdated(maintenance, decision.at_work);
     if let Some(patch) = &decision.adopt {
         let adopted = patch_metadata(context, maintenance, patch).await;
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;

@@ -28,9 +28,23 @@ use crate::turns::{SLOW, Turns};
 /// What waits for its turn.
 struct Waiting {
     maintenance: String,
-    generation: i64,
+    decided_by: DecidedBy,
     eviction: Eviction,
     queued: Queued,
+}
+
+/// A maintenance, as its spec was.
+#[derive(PartialEq)]
+struct DecidedBy {
+    uid: Option<String>,
+    generation: Option<i64>,
+}
+
+impl From<&NodeMaintenance> for DecidedBy {
+    fn from(maintenance: &NodeMaintenance) -> Self {
+        let metadata = &maintenance.metadata;
+        Self { uid: metadata.uid.clone(), generation: metadata.generation }
+    }
 }
 
 /// Sends evictions and remembers the answers.
@@ -98,7 +112,7 @@ impl Evictor {
         drop(ledger);
         let waiting = Waiting {
             maintenance: maintenance.name_any(),
-            generation: maintenance.metadata.generation.unwrap_or_default(),
+            decided_by: maintenance.into(),
             eviction,
             queued: self.metrics.eviction_queued(),
         };
@@ -113,11 +127,13 @@ impl Evictor {
     }
 
     /// Takes back what was decided by what the maintenance said before, as far as it is not sent yet: it is to be
-    /// decided anew.
-    pub(crate) fn take_back_outdated(&self, maintenance: &NodeMaintenance) {
+    /// decided anew. Of what others decided for its node only one that `has_node` takes anything back.
+    pub(crate) fn take_back_outdated(&self, maintenance: &NodeMaintenance, has_node: bool) {
         let node = maintenance.spec.node_name.as_str();
-        let current = maintenance.metadata.generation.unwrap_or_default();
-        let outdated = self.turns().take_back(node, |waiting| waiting.generation != current);
+        let current = DecidedBy::from(maintenance);
+        let outdated = self.turns().take_back(node, |Waiting { decided_by, .. }| {
+            *decided_by != current && (has_node || decided_by.uid == current.uid)
+        });
         if outdated.is_empty() {
             return;
         }
@@ -263,6 +279,33 @@ mod tests {
             guards: Vec::new(),
             spends: None,
         }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_have_the_node_takes_back_nothing_of_who_has_it() {
+        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+        let server = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let evictor = Evictor::new(client, triggers, metrics, NonZeroUsize::MIN);
+        let maintenance = |uid: &str, generation| {
+            let mut maintenance = NodeMaintenance::new(uid, NodeMaintenanceSpec::default());
+            maintenance.metadata.uid = Some(uid.to_owned());
+            maintenance.metadata.generation = Some(generation);
+            maintenance
+        };
+        let is_queued = || evictor.ledger().attempts("")["pod"].in_flight;
+        evictor.submit(&maintenance("holder", 1), eviction("pod"));
+        evictor.take_back_outdated(&maintenance("duplicate", 2), false);
+        assert!(is_queued());
+        evictor.take_back_outdated(&maintenance("holder", 1), true);
+        assert!(is_queued());
+        evictor.take_back_outdated(&maintenance("holder", 2), false);
+        assert!(!is_queued(), "it has changed, or ends");
+        evictor.submit(&maintenance("holder", 2), eviction("pod"));
+        evictor.take_back_outdated(&maintenance("heir", 2), true);
+        assert!(!is_queued(), "another has the node now");
     }
 
     #[tokio::test(start_paused = true)]

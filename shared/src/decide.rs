@@ -52,6 +52,7 @@ fn advance(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp) -
         return decision;
     }
     let Some(node) = &observed.node else {
+        decision.wanted = Some(HashSet::new());
         let error = format!("nodes {:?} not found", maintenance.spec.node_name);
         give_up(&mut decision, maintenance, ConditionReason::NodeNotFound, error, now);
         return decision;

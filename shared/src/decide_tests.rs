@@ -192,6 +192,16 @@ fn a_missing_node_fails_with_begin_and_failed_events() {
 }
 
 #[test]
+fn nobody_is_wanted_off_a_node_that_is_gone_and_a_duplicate_wants_nothing_of_its_node() {
+    let gone = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
+    assert_eq!(gone.wanted, Some(HashSet::new()));
+    let older = maintenance(&json!({"metadata": {"name": "a", "uid": "older", "generation": 7}}));
+    let rivals = vec![Arc::new(older)];
+    let duplicate = decide(&maintenance(&json!({})), &Observed { rivals, ..observed() }, now());
+    assert_eq!((duplicate.wanted, duplicate.at_work), (None, false));
+}
+
+#[test]
 fn a_node_that_appears_later_is_put_into_maintenance_and_counted_then() {
     let new = maintenance(&json!({}));
     let failed = after(&new, &decide(&new, &Observed { node: None, ..observed() }, now()));

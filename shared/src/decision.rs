@@ -35,7 +35,8 @@ pub struct Decision {
     pub evictions: Vec<Eviction>,
     /// Pods that are not asked to go, because a budget would refuse.
     pub held: Vec<Arc<Pod>>,
-    /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are.
+    /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are. None where
+    /// that is not the maintenance's to say: another has the node, or its pods are not known.
     pub wanted: Option<HashSet<String>>,
     /// Whether nobody has the node any more: all that is under way for it stops before anything else is done.
     pub leave: bool,
