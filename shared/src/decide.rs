@@ -16,7 +16,7 @@ use crate::drain_plan::{DrainPlan, Verdict};
 use crate::maintenance::NodeMaintenance;
 use crate::node_patch::{Past, Requester};
 use crate::observed::Observed;
-use crate::progress::{Survey, if_changed};
+use crate::progress::{Survey, attempts_due, if_changed};
 use crate::queue::{Queue, wait_until};
 use crate::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::turn::{Turn, turn};
@@ -295,6 +295,7 @@ fn settle_status(
     };
     // A clock that was set back must not hold the last word.
     let due = written.map(|at| at.min(now).saturating_add(STATUS_PACE).unwrap_or(now));
+    let due = due.into_iter().chain(attempts_due(&before, &next, now)).max();
     if let Some(due) = due.filter(|due| *due > now) {
         return decision.look_again_in(wait_until(due, now));
     }

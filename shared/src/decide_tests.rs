@@ -7,7 +7,7 @@ use crate::eviction_outcome::EvictionOutcome;
 use crate::names::FINALIZER;
 use crate::observed::Gathering;
 use crate::pod;
-use crate::status::BlockReason;
+use crate::status::{BlockReason, BlockedPod};
 use crate::steady_time::SteadyTime;
 use jiff::SignedDuration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -371,6 +371,41 @@ fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
     assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
     let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
     assert_eq!(decide(&begun, &done, later).status.unwrap().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
+    let seen = |attempts: u32, message: &str| {
+        let mut attempt = Attempt::default();
+        for _ in 0..attempts {
+            let message = message.to_owned();
+            let refusal = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message };
+            attempt.end(refusal, SteadyTime::MIN);
+        }
+        Observed { attempts: [("a".to_owned(), attempt)].into(), ..cordoned() }
+    };
+    let new = maintenance(&json!({}));
+    let first = decide(&new, &seen(1, "no"), now());
+    let begun = after(&new, &first);
+    let then = |seconds, seen: &Observed| {
+        decide(&begun, seen, now().checked_add(SignedDuration::from_secs(seconds)).unwrap())
+    };
+    let told = |decision: &Decision| decision.status.as_ref().map(|status| status.blocked_pods[0].attempts);
+    assert_eq!(told(&first), Some(1));
+    let early = then(57, &seen(5, "no"));
+    assert_eq!((told(&early), early.look_again), (None, Some(Duration::from_secs(3))));
+    assert_eq!(told(&then(60, &seen(5, "no"))), Some(5));
+    assert_eq!(told(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
+    assert_eq!(told(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
+    let unasked = NodeMaintenanceStatus {
+        blocked_pods: vec![BlockedPod {
+            attempts: 0,
+            ..first.status.clone().unwrap().blocked_pods.remove(0)
+        }],
+        ..first.status.clone().unwrap()
+    };
+    let begun = NodeMaintenance { status: Some(unasked), ..new.clone() };
+    assert_eq!(told(&decide(&begun, &seen(1, "no"), now())), Some(1), "that it was asked at all is a change");
 }
 
 #[test]

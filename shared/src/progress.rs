@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::condition::whole_seconds;
@@ -18,6 +18,9 @@ use crate::status::{
 
 /// How many blocked pods a sentence names before it says "and N more".
 const NAMED_IN_A_SENTENCE: usize = 3;
+
+/// How often evictions were refused is a reason to write a status only so long after the last write.
+const ATTEMPTS_PACE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The pods of a node by where they stand, sorted by namespace and name.
 #[derive(Debug, Clone)]
@@ -179,6 +182,26 @@ pub fn if_changed(
     }
     next.last_update = Some(Time(whole_seconds(now).0));
     Some(next)
+}
+
+/// When `next` is to be written, if it differs from `before` in nothing but how often evictions were refused: a node
+/// whose pods are stuck would else write its status with each retry, for ever. That a pod was refused at all is a change
+/// like any other.
+pub fn attempts_due(
+    before: &NodeMaintenanceStatus,
+    next: &NodeMaintenanceStatus,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let mut same = next.clone();
+    same.last_update.clone_from(&before.last_update);
+    for (pod, told) in same.blocked_pods.iter_mut().zip(&before.blocked_pods) {
+        if told.attempts > 0 {
+            pod.attempts = told.attempts;
+        }
+    }
+    // A clock that was set back holds nothing up.
+    let written = before.last_update.as_ref().map(|at| at.0).filter(|at| *at <= now && same == *before);
+    written.and_then(|at| at.checked_add(ATTEMPTS_PACE).ok())
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ pub struct BlockedPod {
     /// Since when it has been in the way.
     pub since: Time,
     /// How many evictions have been refused.
+    // A change of this number alone is written once a minute at most.
     pub attempts: i32,
 }
 

@@ -4,10 +4,12 @@ use std::collections::HashSet;
 
 use kube::api::DeleteParams;
 use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use nm_sandbox::request_log::Entry;
 use nm_shared::NodeMaintenanceStatus;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::skipped;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::until::PATIENCE;
 use nm_tests::workload::Workload;
 use serde_json::json;
 
@@ -35,10 +37,15 @@ async fn a_pod_with_a_long_grace_is_asked_once_and_waited_for() {
     let first = Reconciler::start(&cluster);
     start(&cluster, "e2e-grace", node).await;
     // The pod behind a budget tells when rounds of retries are over.
-    let rounds = |status: &NodeMaintenanceStatus, rounds: i32| {
-        status.blocked_pods.iter().any(|pod| pod.name == "guarded" && pod.attempts == rounds)
+    let requests = cluster.sandbox().unwrap().requests();
+    let rounds = async |rounds: usize| {
+        let asked = |entry: &Entry| entry.subresource == "eviction" && entry.name == "guarded";
+        let over = requests.until(|log| log.count(asked) >= rounds);
+        assert!(tokio::time::timeout(PATIENCE, over).await.is_ok(), "{rounds} rounds are over");
     };
-    let status = once(&cluster, "e2e-grace", "two rounds are over", |status| rounds(status, 2)).await;
+    rounds(2).await;
+    let quick_is_gone = |status: &NodeMaintenanceStatus| status.pod_counts.gone == 1;
+    let status = once(&cluster, "e2e-grace", "the quick one is gone", quick_is_gone).await;
     let pending: HashSet<&str> = status.pending_pods.iter().map(String::as_str).collect();
     assert_eq!(pending, ["guarded", "slow"].into());
     let counts = status.pod_counts;
@@ -47,15 +54,14 @@ async fn a_pod_with_a_long_grace_is_asked_once_and_waited_for() {
 
     first.crash().await;
     let _second = Reconciler::start(&cluster);
-    once(&cluster, "e2e-grace", "a round after the restart", |status| rounds(status, 1)).await;
-    let requests = cluster.sandbox().unwrap().requests();
+    rounds(3).await;
     let slow: Vec<u16> = evictions(cluster.sandbox().unwrap())
         .iter()
         .filter(|entry| entry.name == "slow")
         .map(|entry| entry.code)
         .collect();
     assert_eq!(slow, [201], "it was asked once");
-    let forced = |entry: &nm_sandbox::request_log::Entry| {
+    let forced = |entry: &Entry| {
         entry.user_agent.starts_with("nm-reconciler/") && entry.resource == "pods" && entry.verb == "delete"
     };
     assert_eq!(requests.count(forced), 0, "nothing is forced");

@@ -5,6 +5,7 @@ use jiff::SignedDuration;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_sandbox::request_log::Entry;
 use nm_sandbox::sandbox::Sandbox;
 use nm_shared::condition::{ConditionType, holds};
@@ -96,6 +97,29 @@ async fn no_status_says_what_the_one_before_it_said() {
         let writes = writes(sandbox, "e2e-changes", seen.len()).await;
         assert_eq!(writes.len(), seen.len(), "every write was a change");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_stays_refused_writes_no_status_with_each_retry() {
+    let Some(cluster) = only_sandbox(1, "only a sandbox tells when it was asked").await else { return };
+    let workload = Workload::new(&cluster, "retries").await;
+    let node = &cluster.nodes().await[0];
+    workload.pod_on(node, "cart", json!({})).await;
+    let (faults, log) = (cluster.sandbox().unwrap().faults(), cluster.sandbox().unwrap().requests());
+    let evictions = Target::any().subresource("eviction");
+    faults.add(Rule::new(evictions, Action::Fail(Failure::Unavailable, Moment::BeforeEffect)));
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-retries", node).await;
+    let refused = |status: &NodeMaintenanceStatus| {
+        status.blocked_pods.len() == 1 && status.blocked_pods[0].attempts == 1
+    };
+    once(&cluster, "e2e-retries", "refused", refused).await;
+    let written = log.count(|entry| is_status_write(entry, "e2e-retries"));
+    let asked = |count| log.until(move |log| log.count(|entry| entry.subresource == "eviction") >= count);
+    assert!(tokio::time::timeout(PATIENCE, asked(4)).await.is_ok(), "it is asked again and again");
+    assert_eq!(log.count(|entry| is_status_write(entry, "e2e-retries")), written);
+    faults.clear();
+    nothing_is_left(&cluster, "e2e-retries").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
