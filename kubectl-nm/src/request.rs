@@ -2,6 +2,7 @@
 
 use clap::Args;
 use kube::ResourceExt;
+use nm_shared::maintenance::MAX_REASON_LENGTH;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use serde_json::{Map, Value, json};
 
@@ -12,8 +13,8 @@ use crate::maintenance::node;
 /// What is asked for.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Request {
-    /// Why, for whoever looks at the nodes next
-    #[arg(long, short = 'r')]
+    /// Why, for whoever looks at the nodes next; at most 1,024 characters
+    #[arg(long, short = 'r', value_parser = parse_reason)]
     pub(crate) reason: Option<String>,
 
     #[command(flatten)]
@@ -59,6 +60,17 @@ impl Request {
             remedy: format!("{kubectl} patch nm {} --type=merge -p '{patch}'", existing.name_any()),
         })
     }
+}
+
+/// What is wrong with a reason: it has more characters than the API server takes.
+pub(crate) fn reason_problem(reason: &str) -> Option<String> {
+    let length = reason.chars().count();
+    (length > MAX_REASON_LENGTH)
+        .then(|| format!("a reason has at most {MAX_REASON_LENGTH} characters, and this one has {length}"))
+}
+
+fn parse_reason(reason: &str) -> Result<String, String> {
+    reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
 }
 
 fn difference(field: &str, is: &Value, wanted: &Value) -> String {

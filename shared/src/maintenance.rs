@@ -8,12 +8,17 @@
 // The derive repeats the struct in a scope of its own.
 #![allow(unreachable_pub)]
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::NodeMaintenanceStatus;
+
+/// How many characters `spec.reason` has at most. A maintenance that is older than the limit may have more.
+pub const MAX_REASON_LENGTH: usize = 1024;
 
 /// The maintenance that is wanted for a node.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -57,13 +62,25 @@ pub struct NodeMaintenanceSpec {
     #[x_kube(validation = ("self == oldSelf", "updating spec.nodeName isn't allowed"))]
     pub node_name: String,
 
-    /// Why, for whoever looks at the node next.
+    /// Why, for whoever looks at the node next. At most 1,024 characters.
+    #[schemars(length(max = MAX_REASON_LENGTH))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
     /// How pods are moved away. Without it: as the medik8s node-maintenance-operator does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,
+}
+
+impl NodeMaintenanceSpec {
+    /// The reason as it is copied to other objects: empty without one, and cut where it is longer than allowed.
+    pub fn short_reason(&self) -> Cow<'_, str> {
+        let reason = self.reason.as_deref().unwrap_or_default();
+        match reason.char_indices().nth(MAX_REASON_LENGTH) {
+            None => Cow::Borrowed(reason),
+            Some(_) => Cow::Owned(reason.chars().take(MAX_REASON_LENGTH - 1).chain(['\u{2026}']).collect()),
+        }
+    }
 }
 
 /// How pods are moved away.
@@ -123,4 +140,21 @@ pub enum DrainOrder {
     None,
     /// Pods of a lower priority are gone before those of the next begin.
     PriorityAscending,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_is_longer_than_allowed_is_cut_where_it_is_copied() {
+        let short = |reason: Option<String>| {
+            NodeMaintenanceSpec { reason, ..NodeMaintenanceSpec::default() }.short_reason().into_owned()
+        };
+        assert_eq!(short(None), "");
+        let longest = "\u{e9}".repeat(MAX_REASON_LENGTH);
+        assert_eq!(short(Some(longest.clone())), longest);
+        let cut = short(Some(longest + "x"));
+        assert!(cut.chars().count() == MAX_REASON_LENGTH && cut.ends_with("\u{e9}\u{2026}"), "{cut}");
+    }
 }

@@ -55,7 +55,7 @@ fn wanted(maintenance: &NodeMaintenance, status: &NodeMaintenanceStatus) -> [Wan
     let name = maintenance.metadata.name.as_deref().unwrap_or_default();
     let drained = condition::holds(&status.conditions, ConditionType::Drained);
     let draining = !drained && status.phase != Some(Phase::Failed);
-    let why = maintenance.spec.reason.as_deref().unwrap_or_default();
+    let why = maintenance.spec.short_reason();
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let message = format!("{MARK}{name}{why}");
     let done = if drained { "DrainCompleted" } else { "AdminRequested" };
@@ -159,6 +159,10 @@ mod tests {
         let second = patch(&renamed, renamed.status.as_ref().unwrap(), false, &node(there), later).unwrap();
         assert_eq!(second["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
         assert_eq!(second["status"]["conditions"][0]["message"], "NodeMaintenance m: disk");
+        renamed.spec.reason = Some("x".repeat(100_000));
+        let long = patch(&renamed, renamed.status.as_ref().unwrap(), false, &node(there), later).unwrap();
+        let message = long["status"]["conditions"][0]["message"].as_str().unwrap();
+        assert!(message.chars().count() < 1100, "{}", message.len());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use super::dialog::{Field, is_confirmed};
 use super::filter::{fits, is_pattern};
 use super::fleet::Fleet;
-use crate::node_name;
+use crate::{node_name, request};
 
 /// How many names a hint lists.
 const HINTED: usize = 4;
@@ -39,6 +39,12 @@ impl StartPlan {
         let is_control_plane = |node: &&String| fleet.marks(node).is_some_and(|marks| marks.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
         plan
+    }
+
+    /// The same with a reason as it was typed.
+    pub(crate) fn because(mut self, reason: &str) -> Self {
+        self.problems.extend(request::reason_problem(reason.trim()));
+        self
     }
 
     /// Whether nothing is meant yet.
@@ -199,6 +205,16 @@ mod tests {
         assert_eq!(plan.nodes, ["nobody"]);
         assert_eq!(plan.problems, ["w*: the nodes are not known here, so that names must be typed in full"]);
         assert!(plan.unchecked);
+    }
+
+    #[test]
+    fn a_reason_that_is_too_long_is_a_problem_before_anything_is_sent() {
+        let plan = |reason: &str| StartPlan::of("cp-1", &fleet(), true).because(reason);
+        assert_eq!(plan(&"\u{e9}".repeat(1024)).problems, Vec::<String>::new());
+        assert_eq!(
+            plan(&"x".repeat(1025)).problems,
+            ["a reason has at most 1024 characters, and this one has 1025"]
+        );
     }
 
     #[test]

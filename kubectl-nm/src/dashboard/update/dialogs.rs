@@ -102,7 +102,8 @@ fn help(model: &mut Model, top: usize, code: KeyCode) {
 }
 
 fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effect> {
-    let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known());
+    let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
+        .because(dialog.reason.text());
     match key.code {
         KeyCode::Esc => return Vec::new(),
         KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),

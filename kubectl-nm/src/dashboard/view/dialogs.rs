@@ -69,7 +69,7 @@ fn boxed(pen: &mut Pen<'_>, area: Rect, title: &str, lines: &[Entry]) {
 }
 
 fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
-    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
+    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).because(dialog.reason.text())
 }
 
 fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, caret: &str) -> Vec<Entry> {

@@ -66,10 +66,19 @@ impl Definition {
 
     /// Checks an object, with its old self on an update.
     pub(crate) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = schema::check(&self.schema, object);
-        // A wrong type makes the rules meaningless, and the API server says that it left them out.
-        let meaningless =
-            |error: &FieldError| matches!(error.reason, "FieldValueRequired" | "FieldValueTypeInvalid");
+        let mut errors = schema::check(&self.schema, object, old);
+        // These make the rules meaningless, and the API server says that it left them out (`hasBlockingErr` in
+        // `apiextensions-apiserver/pkg/registry/customresource/strategy.go`).
+        let meaningless = |error: &FieldError| {
+            matches!(
+                error.reason,
+                "FieldValueNotSupported"
+                    | "FieldValueRequired"
+                    | "FieldValueTooLong"
+                    | "FieldValueTooMany"
+                    | "FieldValueTypeInvalid"
+            )
+        };
         if errors.iter().any(meaningless) {
             errors.push(FieldError {
                 reason: "FieldValueInvalid",

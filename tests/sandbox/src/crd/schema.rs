@@ -5,14 +5,18 @@ use serde_json::{Value, json};
 
 use crate::refusal::FieldError;
 
-/// Everything that is wrong with `object`.
-pub(super) fn check(schema: &Value, object: &Value) -> Vec<FieldError> {
+/// Everything that is wrong with `object`. Of an update, what is as it was is not looked at ("validation ratcheting",
+/// since Kubernetes 1.30): so a schema that becomes stricter holds up nobody who changes something else.
+pub(super) fn check(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, object, "", &mut errors);
+    walk(schema, object, old, "", &mut errors);
     errors
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Value, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    if old == Some(value) {
+        return;
+    }
     if value.is_null() && schema["nullable"] == true {
         return;
     }
@@ -30,7 +34,7 @@ fn walk(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>)
     }
     enumerated(schema, value, path, errors);
     match value {
-        Value::Object(fields) => object(schema, value, fields, path, errors),
+        Value::Object(fields) => object(schema, (value, old), fields, path, errors),
         Value::Array(items) => list(schema, value, items, path, errors),
         Value::String(text) => string(schema, text, path, errors),
         Value::Number(_) => number(schema, value, path, errors),
@@ -41,7 +45,7 @@ fn walk(schema: &Value, value: &Value, path: &str, errors: &mut Vec<FieldError>)
 
 fn object(
     schema: &Value,
-    value: &Value,
+    (value, old): (&Value, Option<&Value>),
     fields: &serde_json::Map<String, Value>,
     path: &str,
     errors: &mut Vec<FieldError>,
@@ -58,7 +62,7 @@ fn object(
         }
         let known = property(schema, name).unwrap_or(&schema["additionalProperties"]);
         if known.is_object() {
-            walk(known, value, &join(path, name), errors);
+            walk(known, value, old.and_then(|old| old.get(name)), &join(path, name), errors);
         }
     }
 }
@@ -66,7 +70,8 @@ fn object(
 fn list(schema: &Value, value: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     bounds(schema, value, path, ("minItems", "maxItems", "items"), items.len(), errors);
     for (index, item) in items.iter().enumerate() {
-        walk(&schema["items"], item, &format!("{path}[{index}]"), errors);
+        // Which item of before an item was is known only where they have keys, and the server does not guess either.
+        walk(&schema["items"], item, None, &format!("{path}[{index}]"), errors);
     }
     let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
         .as_array()
@@ -146,11 +151,11 @@ fn alternatives(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Fiel
     let branches = |keyword: &str| schema[keyword].as_array().cloned().unwrap_or_default();
     let fits = |branch: &Value| {
         let mut found = Vec::new();
-        walk(branch, value, path, &mut found);
+        walk(branch, value, None, path, &mut found);
         found.is_empty()
     };
     for branch in branches("allOf") {
-        walk(&branch, value, path, errors);
+        walk(&branch, value, None, path, errors);
     }
     let any = branches("anyOf");
     if !any.is_empty() && !any.iter().any(fits) {
@@ -238,7 +243,7 @@ mod tests {
 
     fn complaint(schema: &Value, value: &Value) -> String {
         let wrapped = json!({"type": "object", "properties": {"f": schema}});
-        let errors = check(&wrapped, &json!({"f": value}));
+        let errors = check(&wrapped, &json!({"f": value}), None);
         let told: Vec<String> =
             errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
         told.join("; ")
@@ -288,5 +293,27 @@ mod tests {
         ] {
             assert_eq!(complaint(&schema, &value), expected);
         }
+    }
+
+    #[test]
+    fn what_an_update_leaves_as_it_was_is_not_held_to_a_schema_that_became_stricter() {
+        let schema = json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {"reason": {"type": "string", "maxLength": 1}, "n": {"type": "integer", "minimum": 0}}},
+            "list": {"type": "array", "items": {"type": "string", "maxLength": 1}},
+        }});
+        let object =
+            |reason: &str, n: i64, list: &[&str]| json!({"spec": {"reason": reason, "n": n}, "list": list});
+        let old = object("long", 0, &["long"]);
+        for (new, expected) in [
+            (object("long", 1, &["long"]), vec![]),
+            (object("longer", 0, &["long"]), vec!["spec.reason"]),
+            (object("long", -1, &["long"]), vec!["spec.n"]),
+            (object("long", 0, &["long", "x"]), vec!["list[0]"]),
+            (object("l", 0, &[]), vec![]),
+        ] {
+            let errors = check(&schema, &new, Some(&old));
+            assert_eq!(errors.iter().map(|error| &*error.field).collect::<Vec<_>>(), expected, "{new}");
+        }
+        assert_eq!(check(&schema, &old, None).len(), 2, "a new object is held to all of it");
     }
 }
