@@ -50,7 +50,7 @@ fn compare(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
                 compare(old, new, &format!("{path}[{at}]"), found);
             }
         }
-        (old, new) if old == new => {}
+        (old, new) if same(old, new) => {}
         (old, new) => found.push(format!("{path}: {} -> {}", short(old), short(new))),
     }
 }
@@ -74,7 +74,15 @@ fn deviation(wanted: &Value, actual: &Value, path: &str) -> Option<String> {
             let mut pairs = wanted.iter().zip(actual).enumerate();
             pairs.find_map(|(at, (wanted, actual))| deviation(wanted, actual, &format!("{path}[{at}]")))
         }
-        (wanted, actual) => (wanted != actual).then(|| path.to_owned()),
+        (wanted, actual) => (!same(wanted, actual)).then(|| path.to_owned()),
+    }
+}
+
+/// Whether two values are the same. An API server returns `0` where `0.0` was written.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() != b.is_f64() => a.as_f64() == b.as_f64(),
+        _ => one == other,
     }
 }
 
@@ -118,6 +126,26 @@ mod tests {
             ]
         );
         assert_eq!(changes(&before, &before), Vec::<String>::new());
+    }
+
+    #[test]
+    fn numbers_of_the_same_value_do_not_differ_however_they_are_written() {
+        let written =
+            |minimum: &str| -> Value { serde_json::from_str(&format!("{{\"a\": {minimum}}}")).unwrap() };
+        for (one, other, same) in [
+            ("0.0", "0", true),
+            ("-1.0", "-1", true),
+            ("1e3", "1000", true),
+            ("0.5", "0", false),
+            ("1", "2", false),
+        ] {
+            let (one, other) = (written(one), written(other));
+            assert_eq!(first_deviation(&one, &other).is_none(), same, "{one} {other}");
+            assert_eq!(first_deviation(&other, &one).is_none(), same, "{other} {one}");
+            assert_eq!(changes(&one, &other).is_empty(), same, "{one} {other}");
+        }
+        let (most, less) = (written("9223372036854775807"), written("9223372036854775806"));
+        assert!(first_deviation(&most, &less).is_some(), "integers are compared as such");
     }
 
     #[test]

@@ -10,6 +10,25 @@ pub(crate) fn read(text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|error| complaint(text).unwrap_or_else(|| error.to_string()))
 }
 
+/// Whole numbers from here on are written with an exponent and stay as they are.
+const WITH_EXPONENT: f64 = 9.2e18;
+
+/// Makes whole numbers of those that were sent with a fraction of zero, as Go writes them: `0.0` becomes `0`.
+pub(crate) fn write_whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole =
+                number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < WITH_EXPONENT);
+            if let Some(whole) = whole.and_then(|number| format!("{number:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers),
+        _ => {}
+    }
+}
+
 /// What a value is called that stands where another was wanted.
 pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {

@@ -42,6 +42,29 @@ async fn a_definition_is_established_and_served_at_once_in_every_version() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whole_numbers_are_returned_without_a_fraction_however_they_were_sent() {
+    let api = begin();
+    let mut with_minimum = crd();
+    let drain = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {"grace": {"type": "number", "minimum": -1.0, "maximum": 0.5}}});
+    with_minimum["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]["drain"] = drain;
+    let minimum = |crd: &Value| {
+        let schema = crd.pointer("/spec/versions/1/schema/openAPIV3Schema/properties/drain/properties/grace");
+        schema.unwrap().to_string()
+    };
+    let written = r#"{"maximum":0.5,"minimum":-1,"type":"number"}"#;
+    assert_eq!(minimum(&json_of(&api, "POST", CRDS, &with_minimum).await), written);
+    assert_eq!(minimum(&json_of(&api, "PUT", CRD, &with_minimum).await), written);
+    assert_eq!(minimum(&json_of(&api, "GET", CRD, &Value::Null).await), written);
+
+    let thing = json!({"metadata": {"name": "a"}, "drain": {"grace": 0.0, "other": [2.0]}});
+    let made = json_of(&api, "POST", THINGS, &thing).await;
+    assert_eq!(made["drain"].to_string(), r#"{"grace":0,"other":[2]}"#);
+    let patched = json_of(&api, "PATCH", &format!("{THINGS}/a"), &json!({"drain": {"grace": -1.0}})).await;
+    assert_eq!(patched["drain"]["grace"].to_string(), "-1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_definition_takes_its_objects_with_it() {
     let api = begin();
     json_of(&api, "POST", CRDS, &crd()).await;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::micro_time;
+use crate::json_syntax;
 use crate::known_fields::{self, Decoded, Misfit};
 use crate::patch::shapes::{ListKind, Shapes, identity};
 use crate::refusal::{FieldError, Refusal};
@@ -36,6 +37,7 @@ pub(super) fn decode(call: &Call, object: &mut Value, source: Source<'_>) -> Res
     if let Some(because) = micro_time::complaint(call.stored.group(), call.stored.plural(), object) {
         decoded.misfit.get_or_insert(because);
     }
+    json_syntax::write_whole_numbers(object);
     let (kind, version) = (&call.resource.kind, &call.resource.version);
     judge(call, decoded, |because| match source {
         Source::Body => unreadable(kind, version, because),

@@ -12,6 +12,7 @@ use super::decode::{self, Source};
 use super::patch_body::{self, PatchBody};
 use super::{definitions, intake, options, read, webhooks, write};
 use crate::cluster::Cluster;
+use crate::json_syntax;
 use crate::patch::shapes::Shapes;
 use crate::patch::{apply, managers, strategic};
 use crate::refusal::Refusal;
@@ -182,6 +183,7 @@ fn apply(cluster: &Cluster, call: &Call, current: &Value, applied: &Value) -> Re
         metadata["name"] = json!(call.name());
     }
     decode::declared(call, &applied)?;
+    json_syntax::write_whole_numbers(&mut applied);
     intake::place(call, &mut applied)?;
     let now = cluster.clock.now_string();
     let force = call.query.flag("force");
