@@ -164,6 +164,11 @@ impl FleetRow {
         !matches!(self.state, NodeState::Requested | NodeState::Queued)
     }
 
+    /// How far it is, for a bar: so many of so many. Where there was no pod to move, what is said in per cent.
+    pub(crate) fn progress(&self) -> (i32, i32) {
+        if self.pods == 0 { (self.percent, 100) } else { (self.gone, self.pods) }
+    }
+
     /// For how many seconds it has been going on, or went on.
     pub(crate) fn seconds(&self, now: Timestamp) -> Option<i64> {
         Some(self.ended.unwrap_or(now).duration_since(self.begun?).as_secs())

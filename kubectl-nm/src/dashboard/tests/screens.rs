@@ -6,7 +6,8 @@ use jiff::SignedDuration;
 
 use super::painted::{painted, text};
 use super::scenes::{
-    deaf, fleet, maintenances, moving, node, now, options, press, tell, tell_link, type_in, worker_07,
+    deaf, fleet, maintenance, maintenances, moving, node, now, options, press, tell, tell_link, type_in,
+    worker_07,
 };
 use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::options::{Options, ThemeName};
@@ -161,6 +162,23 @@ fn what_is_not_there_yet_and_what_is_empty() {
     tell(&mut model, Message::Nodes(Change::All(super::scenes::nodes())));
     assert!(text(&model).contains("There is no node worker-5."), "{}", text(&model));
     assert!(!text(&model).contains("starts one"));
+}
+
+#[test]
+fn a_node_that_had_no_pods_has_a_full_bar_beside_its_100_percent() {
+    let drained = serde_json::json!({"phase": "Succeeded", "drainProgress": 100, "evictionPods": 0});
+    let failed = serde_json::json!({"phase": "Failed", "drainProgress": 0, "evictionPods": 0});
+    for (status, percent, bar) in [(drained, "100%", "##########"), (failed, "0%", "----------")] {
+        let mut model = fleet(Options { ascii: true, ..sized(120, 30) });
+        let object = maintenance("worker-07", 60, status);
+        tell(&mut model, Message::Maintenances(Change::All(vec![std::sync::Arc::new(object)])));
+        let row = |model: &_| text(model).lines().find(|line| line.contains(percent)).map(str::to_owned);
+        let of_fleet = row(&model).unwrap();
+        assert!(of_fleet.contains(&format!("[{bar}]")), "{of_fleet}");
+        press(&mut model, KeyCode::Enter);
+        let of_node = row(&model).unwrap();
+        assert!(of_node.contains(&format!("[{}]", bar[..1].repeat(24))), "{of_node}");
+    }
 }
 
 #[test]

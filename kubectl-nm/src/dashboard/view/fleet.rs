@@ -101,7 +101,7 @@ fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) ->
         _ if !in_maintenance => String::from("-"),
         What::Percent if row.pods == 0 && !row.has_begun() => String::from("   -"),
         What::Pods if row.pods == 0 && !row.has_begun() => String::from("-"),
-        What::Bar => format!("[{}]", pen.bar(row.gone, row.pods, column.width - 2)),
+        What::Bar => format!("[{}]", pen.bar(row.progress(), column.width - 2)),
         What::Percent => format!("{:>3}%", row.percent),
         What::Pods => format!("{}/{}", row.gone, row.pods),
         What::Blocked => String::from("  -"),

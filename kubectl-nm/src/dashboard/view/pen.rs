@@ -72,7 +72,7 @@ impl<'a> Pen<'a> {
     }
 
     /// A bar that is full to that part, in the width given.
-    pub(crate) fn bar(&self, part: i32, of: i32, width: u16) -> String {
+    pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
         let width = usize::from(width);
         let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
         let full = usize::try_from(of).ok().filter(|of| *of > 0).map_or(0, |of| part * width / of);

@@ -47,7 +47,7 @@ pub(super) fn draw_fleet(model: &Model, pen: &mut Pen<'_>, area: Rect) {
         x = pen.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
     }
     if pods > 0 && x + FLEET_BAR + 2 <= area.x + area.width {
-        pen.write(area, x - 1, &format!("[{}]", pen.bar(gone, pods, FLEET_BAR)), Tone::Plain);
+        pen.write(area, x - 1, &format!("[{}]", pen.bar((gone, pods), FLEET_BAR)), Tone::Plain);
     }
 }
 
@@ -113,7 +113,7 @@ fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, are
     let mut x = area.x + 1;
     if area.width >= 60 {
         let width = (area.width / 5).min(40);
-        x = pen.write(area, x, &format!("[{}]", pen.bar(row.gone, row.pods, width)), Tone::Plain) + 1;
+        x = pen.write(area, x, &format!("[{}]", pen.bar(row.progress(), width)), Tone::Plain) + 1;
     }
     let far = match row.pods {
         0 if !row.has_begun() => String::from("not begun"),
