@@ -17,7 +17,7 @@ use crate::installed::Installed;
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
-use crate::{leftovers, manifests, pages, paste, rollout};
+use crate::{leftovers, manifests, pages, paste, permissions, rollout};
 
 /// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -56,7 +56,7 @@ pub(crate) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
     found.push(leader(facts, now));
     found.push(webhook(facts, now));
     found.push(versions(facts));
-    found.extend(facts.missing.iter().map(|(command, missing)| rights(command, missing)));
+    found.extend(permissions::findings(&facts.missing));
     found.push(leftovers::nodes(&facts.nodes, &facts.maintenances));
     found.push(leftovers::maintenances(&facts.maintenances, are_served(facts, now), now));
     for finding in &mut found {
@@ -240,44 +240,6 @@ fn versions(facts: &Facts) -> Finding {
                 "give the image a tag such as 0.1.0",
             )
         }
-    }
-}
-
-fn rights(command: &str, missing: &Known<Vec<Right>>) -> Finding {
-    const CHECK: &str = "rights";
-    match missing {
-        Err(why) => unknown(CHECK, why),
-        Ok(missing) => match missing.as_slice() {
-            [] => ok(CHECK, format!("you may run {command}")),
-            [first, rest @ ..] => {
-                let more =
-                    if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
-                let lacks = format!("the right to {} {}{more} is missing", first.verb, first.object());
-                let (what, remedy) = match command {
-                    "plan" | "doctor" | "gather" | "version" => (
-                        format!("{command} does not see everything"),
-                        "what you may not read is left out, and named",
-                    ),
-                    // The API server lets nobody grant what they may not do themselves, or else takes these two verbs.
-                    "install" if missing.iter().all(|right| ["bind", "escalate"].contains(&right.verb)) => (
-                        format!("you may run {command} only if you have every right that it grants"),
-                        "the rights of cluster-admin are enough",
-                    ),
-                    "install" | "uninstall" => {
-                        (format!("you may not run {command}"), "it takes the rights of cluster-admin")
-                    }
-                    "start -l" | "stop -l" => (
-                        format!("you may not run {command}"),
-                        "without it, name the nodes or list them in a file for -f",
-                    ),
-                    _ => (
-                        format!("you may not run {command}"),
-                        "an administrator binds the ClusterRole nodemaintenance-editor or nodemaintenance-viewer to you",
-                    ),
-                };
-                warn(CHECK, format!("{what}: {lacks}"), remedy)
-            }
-        },
     }
 }
 

@@ -201,37 +201,12 @@ fn nobody_is_sent_to_the_log_of_a_deployment_that_is_not_there() {
 }
 
 #[test]
-fn a_missing_right_is_named_with_the_command_that_needs_it() {
-    let lacking = |count: usize| {
-        let right = crate::objects::right("create", &json!({"apiVersion": "apps/v1", "kind": "Deployment"}));
-        vec![right; count]
-    };
-    let missing = |rights| vec![("install", Ok(rights))];
-    check(
-        "rights",
-        Grade::Warn,
-        "you may not run install: the right to create deployments.apps is missing",
-        |facts| {
-            facts.missing = missing(lacking(1));
-        },
-    );
-    check("rights", Grade::Warn, "create deployments.apps (and 2 more) is missing", |facts| {
-        facts.missing = missing(lacking(3));
+fn permissions_are_one_line_where_none_is_missing() {
+    let all = "you have every permission that the commands need";
+    check("permissions", Grade::Ok, all, |facts| {
+        facts.missing =
+            ["start", "start --wait", "plan", "install"].map(|command| (command, Ok(Vec::new()))).to_vec();
     });
-    let escalate = |verb| {
-        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"});
-        crate::objects::right(verb, &role)
-    };
-    let unless = "you may run install only if you have every right that it grants: the right to escalate \
-                  clusterroles.rbac.authorization.k8s.io (and 1 more) is missing";
-    check("rights", Grade::Warn, unless, |facts| {
-        facts.missing = missing(vec![escalate("escalate"), escalate("bind")]);
-    });
-    check("rights", Grade::Warn, "you may not run install", |facts| {
-        facts.missing = missing([vec![escalate("bind")], lacking(1)].concat());
-    });
-    let partly = "gather does not see everything: the right to create deployments.apps is missing";
-    check("rights", Grade::Warn, partly, |facts| facts.missing = vec![("gather", Ok(lacking(1)))]);
 }
 
 #[test]

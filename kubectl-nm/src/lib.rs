@@ -51,6 +51,7 @@ mod output;
 mod pages;
 mod parting;
 mod paste;
+mod permissions;
 mod picture;
 mod plan;
 mod progress;

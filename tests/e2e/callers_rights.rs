@@ -84,19 +84,19 @@ impl Caller {
     }
 }
 
-/// The first right that the doctor misses for a command; none if it says that the command may be run.
+/// The first right that the doctor misses for a command; none if it names none for that.
 async fn missing(kubeconfig: &Path, command: &str) -> Option<Right> {
     let said = plugin_of(kubeconfig, &["doctor", "-o", "json"]).await;
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     let messages = report["findings"].as_array().unwrap().iter().filter_map(|one| one["message"].as_str());
     let messages: Vec<&str> = messages.collect();
-    if messages.contains(&format!("you may run {command}").as_str()) {
-        return None;
-    }
-    let lacks = format!("you may not run {command}: the right to ");
-    let lacking = messages.iter().find_map(|message| message.strip_prefix(&lacks)).unwrap();
-    let mut words = lacking.split(' ');
-    let (verb, object) = (words.next().unwrap(), words.next().unwrap());
+    let about = |message: &&&str| {
+        let words = message.strip_prefix("you may not run ").or(message.strip_prefix("you may run "));
+        words.is_some_and(|words| words.split([' ', ';']).next() == Some(command))
+    };
+    let (_, lacking) = messages.iter().find(about)?.split_once("; missing permissions: ").unwrap();
+    let (verbs, object) = lacking.split(", ").next().unwrap().split_once(' ').unwrap();
+    let verb = verbs.split('/').next().unwrap();
     let (resource, group) = object.split_once('.').unwrap_or((object, ""));
     Some((verb.to_owned(), group.to_owned(), resource.to_owned()))
 }

@@ -39,21 +39,7 @@ ok    reconciler    2 replicas run in namespace node-maintenance
 ok    leader        REPLICA leads and renewed its lease AGE ago
 ok    webhook       it answers; its certificate is good until DATE
 ok    versions      plugin OWN, reconciler OWN
-ok    rights        you may run start
-ok    rights        you may run start --wait
-ok    rights        you may run start -l
-ok    rights        you may run stop
-ok    rights        you may run stop --wait
-ok    rights        you may run stop -l
-ok    rights        you may run status
-ok    rights        you may run plan
-ok    rights        you may run explain
-ok    rights        you may run watch
-ok    rights        you may run doctor
-ok    rights        you may run gather
-ok    rights        you may run version
-ok    rights        you may run install
-ok    rights        you may run uninstall
+ok    permissions   you have every permission that the commands need
 ok    nodes         none is cordoned by a maintenance that is gone
 ok    maintenances  0 there, none of which is stuck ending
 ";
@@ -72,7 +58,7 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
         "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
         "fail  reconciler    nm-reconciler is not installed\n",
         "warn  leader        nobody can tell: there is no lease",
-        "ok    rights        you may run install\n",
+        "ok    permissions   you have every permission that the commands need\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
     }
@@ -161,7 +147,7 @@ async fn a_maintenance_of_an_older_group_is_no_leftover_and_what_it_leaves_has_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_what_cannot_be_told_is_a_warning_and_the_rights_are_named() {
+async fn without_permissions_what_cannot_be_told_is_a_warning_and_the_missing_ones_are_named() {
     let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
     let workload = Workload::new(&cluster, "nobody").await;
     let nobody = cluster.kubeconfig_of(&default_account(&workload)).await;
@@ -170,8 +156,9 @@ async fn without_rights_what_cannot_be_told_is_a_warning_and_the_rights_are_name
         let (result, message) = said(&found, check);
         assert!(result == "warn" && message.starts_with("nobody can tell: "), "{check}: {message}");
     }
-    let lacking = "you may not run start: the right to list nodemaintenances.nodemaintenance.medik8s.io (and 1 more) is missing";
-    assert_eq!(said(&found, "rights"), ("warn".into(), lacking.into()));
+    let lacking =
+        "you may not run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";
+    assert_eq!(said(&found, "permissions"), ("warn".into(), lacking.into()));
 }
 
 /// The files of an archive by their names below its folder.
