@@ -14,6 +14,7 @@ use crate::difference::first_deviation;
 use crate::duration::age;
 use crate::finding::{Finding, Known, fail, ok, unknown, warn};
 use crate::installed::Installed;
+use crate::leadership::{self, Leadership};
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
@@ -36,6 +37,8 @@ pub(crate) struct Facts {
     pub(crate) definition: Known<Option<Value>>,
     /// The lease by which one leads.
     pub(crate) lease: Known<Option<Lease>>,
+    /// The leases on nodes, which show that somebody is at work.
+    pub(crate) node_leases: Known<Vec<Lease>>,
     /// How the API server comes to ask the webhook.
     pub(crate) configuration: Known<Option<Value>>,
     /// What the webhook says.
@@ -148,12 +151,19 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
                     format!("none is needed: the medik8s operator (deployment {other}) serves the objects"),
                 );
             }
+            let leadership = leadership(facts, now);
             match &facts.installed {
+                _ if let Leadership::Unelected(seen) = leadership => {
+                    let ago = age(now.duration_since(seen).as_secs().max(0));
+                    let what = "nobody leads, but a reconciler without leader election was at work";
+                    unknown(CHECK, &format!("{what} {ago} ago"))
+                }
                 // That it is not installed is said already.
-                Ok(found) if found.deployment.is_none() && lease.is_none() => unknown(
-                    CHECK,
-                    "there is no lease, as where nothing runs, or one reconciler alone outside of a pod",
-                ),
+                Ok(found) if found.deployment.is_none() && leadership == Leadership::Unknown => {
+                    let what = if lease.is_none() { "there is no lease" } else { "nobody holds the lease" };
+                    let so = "as where nothing runs, or one reconciler alone outside of a pod";
+                    unknown(CHECK, &format!("{what}, {so}"))
+                }
                 Ok(found) if found.deployment.is_none() => fail(CHECK, NOBODY, INSTALL),
                 found => {
                     let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
@@ -173,8 +183,17 @@ fn another_serves(facts: &Facts) -> Option<&str> {
 
 /// Whether somebody begins and ends maintenances.
 fn are_served(facts: &Facts, now: Timestamp) -> bool {
+    matches!(leadership(facts, now), Leadership::Held | Leadership::Unelected(_))
+        || another_serves(facts).is_some()
+}
+
+/// Who works on maintenances, by the lease and by what else shows it.
+fn leadership(facts: &Facts, now: Timestamp) -> Leadership {
     let lease = facts.lease.as_ref().ok().and_then(Option::as_ref);
-    matches!(tenure(lease, now), Tenure::Held { .. }) || another_serves(facts).is_some()
+    let is_installed = facts.installed.as_ref().is_ok_and(|found| found.deployment.is_some());
+    let maintenances = facts.maintenances.iter().flatten().map(|found| &found.maintenance);
+    let node_leases = facts.node_leases.as_deref().unwrap_or_default();
+    leadership::of(lease, is_installed, leadership::last_seen(maintenances, node_leases), now)
 }
 
 fn webhook(facts: &Facts, now: Timestamp) -> Finding {

@@ -43,6 +43,7 @@ fn healthy() -> Facts {
         pods: Ok(Vec::new()),
         definition: Ok(Some(definition())),
         lease: Ok(Some(lease("2026-01-02T03:04:01.000000Z"))),
+        node_leases: Ok(Vec::new()),
         configuration: Ok(Some(json!({"webhooks": []}))),
         answer: Ok(Answer::Given),
         nodes: Ok(vec![json!({"metadata": {"name": "n1"}})]),
@@ -152,6 +153,27 @@ fn a_reconciler_that_does_not_run_or_is_not_alone_is_told() {
     });
     check("leader", Grade::Fail, "nobody leads", |facts| {
         facts.lease = Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
+    });
+}
+
+#[test]
+fn a_reconciler_without_leader_election_is_seen_by_its_work() {
+    let status = json!({"phase": "Running", "lastUpdate": "2026-01-02T03:01:05Z"});
+    let at_work = || {
+        let mut ending = ending(&[FINALIZER], NOW);
+        ending.maintenance.status = serde_json::from_value(status.clone()).unwrap();
+        Ok(vec![ending])
+    };
+    let lapsed = || Ok(Some(lease("2026-01-02T03:00:00.000000Z")));
+    let said = "nobody can tell: nobody leads, but a reconciler without leader election was at work 3m ago";
+    check("leader", Grade::Warn, said, |facts| (facts.lease, facts.maintenances) = (lapsed(), at_work()));
+    check("maintenances", Grade::Ok, "1 there", |facts| {
+        (facts.lease, facts.maintenances) = (lapsed(), at_work());
+    });
+    check("leader", Grade::Fail, "nobody leads: ", |facts| facts.lease = lapsed());
+    let holderless = || serde_json::from_value(json!({"metadata": {"name": "nm-reconciler"}})).unwrap();
+    check("leader", Grade::Warn, "nobody can tell: nobody holds the lease", |facts| {
+        (facts.lease, facts.installed) = (Ok(Some(holderless())), Ok(Installed::default()));
     });
 }
 

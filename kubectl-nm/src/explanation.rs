@@ -63,7 +63,7 @@ pub(crate) fn abandoned(
     let Leadership::Lapsed(since) = leadership else { return None };
     let is_felt =
         matches!(Standing::of(maintenance), Standing::Pending | Standing::Running | Standing::Failed);
-    is_felt.then(|| no_reconciler("No reconciler leads, so nobody works on it.", since, kubectl, now))
+    is_felt.then(|| no_reconciler("No reconciler leads, so nobody works on it.", Some(since), kubectl, now))
 }
 
 /// How many pods are held beyond those that the status lists.

@@ -86,6 +86,7 @@ const NEEDS: &[(&str, &[Need])] = &[
             DEPLOYMENTS,
             DEFINITION,
             ("get", "coordination.k8s.io", "leases"),
+            ("list", "coordination.k8s.io", "leases"),
             ("get", WEBHOOKS, "validatingwebhookconfigurations"),
         ],
     ),

@@ -1,7 +1,7 @@
 //! `kubectl nm explain` to the letter: why a node is stuck, and what would free it.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::leader_lease;
@@ -119,6 +119,28 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconciler_without_leader_election_is_at_work_beside_a_lease_that_nobody_holds() {
+    let why = "only a sandbox has pods that use all of their grace";
+    let Some(cluster) = only_sandbox(1, why).await else { return };
+    let node = &cluster.nodes().await[0];
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
+    let left = serde_json::from_value(json!({"metadata": {"name": leader_lease::NAME}, "spec": {}})).unwrap();
+    leases.create(&PostParams::default(), &left).await.unwrap();
+    let workload = Workload::new(&cluster, "explain").await;
+    let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
+        "spec": {"terminationGracePeriodSeconds": 3600}});
+    workload.pod_on(node, "slow", slow).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let goes_on = plugin(&cluster, &["explain", node]).await.ok();
+    let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
+    assert!(goes_on.stdout.ends_with(expected), "{goes_on:?}");
+    let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    assert!(!found.stdout.contains("nobody leads: no maintenance is begun"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

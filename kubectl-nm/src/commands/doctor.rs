@@ -22,7 +22,7 @@ use crate::needs::needs;
 use crate::objects::{self, Right};
 use crate::output::Output;
 use crate::text::{Line, Style};
-use crate::{every_group, manifests, progress, webhook};
+use crate::{every_group, leadership, manifests, progress, webhook};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,10 +98,11 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
     );
     let (definition, ours, all) = (manifests::definition(), manifests::selector(), ListParams::default());
     let ours = ListParams::default().labels(&ours);
-    let (pods, definition, lease, configuration, answer, nodes, maintenances, missing) = futures::join!(
+    let (pods, definition, lease, node_leases, configuration, answer, nodes, maintenances, missing) = futures::join!(
         objects::list(cluster, ("v1", "Pod"), Some(place), &ours),
         objects::get(cluster, &definition),
         objects::get(cluster, &lease),
+        leadership::node_leases(cluster),
         objects::get(cluster, &configuration),
         webhook::ask(cluster),
         objects::list(cluster, ("v1", "Node"), None, &all),
@@ -119,6 +120,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         pods: known(pods),
         definition: known(definition),
         lease,
+        node_leases: known(node_leases),
         configuration: known(configuration),
         answer: known(answer),
         nodes: known(nodes),

@@ -43,8 +43,8 @@ pub(crate) struct ExplainArgs {
 /// When the node neither exists nor is in maintenance, or the server refuses.
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let asking = || format!("asking {} for maintenances", cluster.server());
-    let mut found = progress::during(out, asking, cluster.maintenances()).await?;
-    found.retain(|object| node(object) == args.node);
+    let all = progress::during(out, asking, cluster.maintenances()).await?;
+    let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
     found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
     if found.is_empty() {
         check_exist(cluster, [&args.node]).await?;
@@ -53,9 +53,9 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     }
     let looking = || format!("asking {} who leads", cluster.server());
     let leadership =
-        progress::during(out, looking, Box::pin(leadership::find(cluster, Timestamp::now()))).await;
+        progress::during(out, looking, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
     let mut stuck = false;
-    for (at, object) in found.iter().enumerate() {
+    for (at, object) in found.into_iter().enumerate() {
         if at > 0 {
             out.data(&Line::default())?;
         }

@@ -63,18 +63,18 @@ fn what_is_not_stuck_says_so() {
 #[test]
 fn a_drain_that_nobody_works_on_is_stuck_and_where_nobody_can_tell_nothing_is_promised() {
     let under = |leadership| told_under(leadership, &with_status("n1", running(40, &[])));
-    let lapsed = Leadership::Lapsed(Some("2026-01-02T03:04:05Z".parse().unwrap()));
+    let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, stuck) = under(lapsed);
     let expected =
         "\n\nNo reconciler leads, so nobody works on it.\n  So for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
-    let (said, stuck) = under(Leadership::Lapsed(Some("2026-01-02T03:07:20Z".parse().unwrap())));
+    let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");
-    let (said, stuck) = under(Leadership::Unknown);
-    assert!(
-        said.ends_with("\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n") && !stuck,
-        "{said}"
-    );
+    for untold in [Leadership::Unknown, Leadership::Unelected("2026-01-02T03:05:05Z".parse().unwrap())] {
+        let (said, stuck) = under(untold);
+        let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
+        assert!(said.ends_with(expected) && !stuck, "{said}");
+    }
     let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
     assert!(told_under(lapsed, &drained).0.ends_with("\nNothing is stuck.\n"));
 }
