@@ -34,6 +34,7 @@ mod hint;
 mod image_name;
 mod installed;
 mod interrupt;
+mod job;
 mod leadership;
 mod leftovers;
 mod live;

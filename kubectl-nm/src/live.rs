@@ -1,21 +1,20 @@
 //! A wait on a terminal: what happened scrolls by as anywhere, and a few lines below it say how things stand now.
 //!
 //! The lines are at the bottom of what is printed and not on a screen of their own, so that the scrollback tells the
-//! whole story afterwards. The terminal's modes stay as they are: whatever ends the program, there is nothing to restore.
+//! whole story afterwards. The terminal's modes stay as they are, and nothing is read from it: whatever ends the program,
+//! there is nothing to restore; what is typed meanwhile is left to the shell; and a job in the background is not stopped.
 
-use std::io::{self, Stdout};
+use std::io::{self, Write};
 
-use crossterm::style as colours;
+use crossterm::cursor::{MoveToColumn, MoveUp};
+use crossterm::queue;
+use crossterm::terminal::{self, Clear, ClearType};
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
-use ratatui::backend::{Backend, ClearType, CrosstermBackend};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Position;
-use ratatui::style::{Color, Modifier, Style as Look};
-use ratatui::text::{Line as Text, Span};
-use ratatui::{Terminal, TerminalOptions, Viewport};
+use ratatui::text::Span;
 
 use crate::duration;
+use crate::job::Job;
 use crate::maintenance::{Standing, node, pods_to_go, status};
 use crate::parting::tally;
 use crate::picture::Picture;
@@ -27,79 +26,115 @@ const LINES: usize = 6;
 /// How wide a bar is.
 const BAR: usize = 20;
 
+/// Columns and rows of a terminal that does not say how large it is.
+const USUAL: (u16, u16) = (80, 24);
+
 /// The lines at the bottom of the terminal.
 pub(crate) struct Live {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    job: Job,
+    coloured: bool,
+    /// How many lines there are at most.
+    most: usize,
+    /// How many lines are there, the cursor being at the beginning of the last of them.
+    drawn: usize,
 }
 
 impl Live {
-    /// Takes lines for so many nodes below what is printed.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal does not say where its cursor is.
-    pub(crate) fn below(nodes: usize, coloured: bool) -> io::Result<Self> {
-        colours::force_color_output(coloured);
-        let viewport = Viewport::Inline(u16::try_from(nodes.clamp(1, LINES)).unwrap_or(1));
-        let backend = CrosstermBackend::new(io::stdout());
-        Ok(Self { terminal: Terminal::with_options(backend, TerminalOptions { viewport })? })
+    /// Lines for so many nodes below what is printed. Needs the runtime.
+    pub(crate) fn below(nodes: usize, coloured: bool) -> Self {
+        Self { job: Job::watched(), coloured, most: nodes.clamp(1, LINES), drawn: 0 }
     }
 
-    /// Prints what happened above the lines.
+    /// Prints what happened, and below it how things stand, or stood when the connection was lost. In the background it
+    /// only prints.
     ///
     /// # Errors
     ///
     /// When the terminal is gone.
-    pub(crate) fn print(&mut self, lines: &[Line]) -> io::Result<()> {
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let width = usize::from(self.terminal.size()?.width).max(1);
-        let texts: Vec<Text<'_>> = lines.iter().map(drawn).collect();
-        // All at once: each time the terminal is asked where its cursor is.
-        let height: usize = texts.iter().map(|text| text.width().div_ceil(width).max(1)).sum();
-        let height = u16::try_from(height).unwrap_or(u16::MAX);
-        self.terminal.insert_before(height, |buffer| {
-            let mut y = buffer.area.y;
-            for text in &texts {
-                y = wrap(text, buffer, y);
-            }
-        })
-    }
-
-    /// Draws how things stand, or stood when the connection was lost.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
-    pub(crate) fn draw(
+    pub(crate) fn show(
         &mut self,
+        happened: &[Line],
         picture: &Picture,
         now: Timestamp,
         lost: Option<Timestamp>,
     ) -> io::Result<()> {
-        self.terminal.draw(|frame| {
-            let area = frame.area();
-            let lines: Vec<Text<'_>> =
-                current_or_old(picture, usize::from(area.height), now, lost).iter().map(drawn).collect();
-            frame.render_widget(ratatui::text::Text::from(lines), area);
-            // A cursor that is on the screen need not be brought back.
-            frame.set_cursor_position(Position { x: area.x, y: area.bottom().saturating_sub(1) });
-        })?;
-        Ok(())
+        let (columns, rows) = terminal::size().unwrap_or(USUAL);
+        // In the last column a terminal may begin the next line.
+        let width = usize::from(columns).saturating_sub(1);
+        let height = self.most.min(usize::from(rows).saturating_sub(1));
+        let lines = match Job::is_in_foreground() {
+            true => current_or_old(picture, height, now, lost),
+            false => Vec::new(),
+        };
+        let lines: Vec<Line> = lines.iter().map(|line| cut(line, width)).collect();
+        self.replace(happened, &lines)
     }
 
-    /// Removes the lines; whatever is printed next begins where they were.
+    /// Prints what happened last, where the lines were.
     ///
     /// # Errors
     ///
     /// When the terminal is gone.
-    pub(crate) fn remove(mut self) -> io::Result<()> {
-        let top = self.terminal.get_frame().area().as_position();
-        self.terminal.set_cursor_position(top)?;
-        self.terminal.backend_mut().clear_region(ClearType::AfterCursor)?;
-        self.terminal.show_cursor()
+    pub(crate) fn remove(mut self, happened: &[Line]) -> io::Result<()> {
+        self.replace(happened, &[])
     }
+
+    fn replace(&mut self, happened: &[Line], lines: &[Line]) -> io::Result<()> {
+        if self.job.was_stopped() {
+            // The shell has printed below them.
+            self.drawn = 0;
+        }
+        let text = |line: &Line| if self.coloured { line.painted() } else { line.to_string() };
+        let happened: Vec<String> = happened.iter().map(text).collect();
+        let lines: Vec<String> = lines.iter().map(text).collect();
+        let written = replacement(self.drawn, &happened, &lines)?;
+        self.drawn = lines.len();
+        let mut out = io::stdout().lock();
+        out.write_all(&written)?;
+        out.flush()
+    }
+}
+
+/// What a terminal is sent that has so many lines at its bottom, the cursor being in the last, to print what happened in
+/// their place and other lines below it.
+fn replacement(drawn: usize, happened: &[String], lines: &[String]) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if drawn > 0 || !lines.is_empty() {
+        queue!(bytes, MoveToColumn(0))?;
+    }
+    if drawn > 1 {
+        queue!(bytes, MoveUp(u16::try_from(drawn - 1).unwrap_or(u16::MAX)))?;
+    }
+    if drawn > 0 {
+        queue!(bytes, Clear(ClearType::FromCursorDown))?;
+    }
+    for line in happened {
+        writeln!(bytes, "{}", line.trim_end())?;
+    }
+    if !lines.is_empty() {
+        bytes.extend_from_slice(lines.join("\n").as_bytes());
+        queue!(bytes, MoveToColumn(0))?;
+    }
+    Ok(bytes)
+}
+
+/// As much of a line as so many columns hold.
+fn cut(line: &Line, width: usize) -> Line {
+    let (mut short, mut left) = (Line::default(), width);
+    for (style, text) in line.spans() {
+        let fits = |c: char| {
+            let columns = Span::raw(c.encode_utf8(&mut [0; 4]) as &str).width();
+            left = left.checked_sub(columns)?;
+            Some(c)
+        };
+        let fitting: String = text.chars().map_while(fits).collect();
+        let is_whole = fitting.len() == text.len();
+        short = short.with(style, fitting);
+        if !is_whole {
+            break;
+        }
+    }
+    short
 }
 
 /// How things stand; or how they stood when the connection was lost, which no line leaves in doubt.
@@ -159,38 +194,8 @@ fn line(object: &NodeMaintenance, width: usize, now: Timestamp) -> Line {
     }
 }
 
-fn drawn(line: &Line) -> Text<'static> {
-    let look = |style: Style| match style {
-        Style::Plain => Look::new(),
-        Style::Good => Look::new().fg(Color::Green),
-        Style::Busy => Look::new().fg(Color::Yellow),
-        Style::Bad => Look::new().fg(Color::Red),
-        Style::Dim => Look::new().add_modifier(Modifier::DIM),
-    };
-    line.spans().map(|(style, text)| Span::styled(text.to_owned(), look(style))).collect()
-}
-
-/// Writes a text as a terminal does, on the next line where one is full, and returns the line below it.
-fn wrap(text: &Text<'_>, buffer: &mut Buffer, mut y: u16) -> u16 {
-    let area = buffer.area;
-    let mut x = area.x;
-    for grapheme in text.styled_graphemes(Look::new()) {
-        let width = u16::try_from(Span::raw(grapheme.symbol).width()).unwrap_or(1);
-        if x + width > area.right() {
-            (x, y) = (area.x, y + 1);
-        }
-        if y >= area.bottom() {
-            break;
-        }
-        buffer.set_string(x, y, grapheme.symbol, grapheme.style);
-        x += width;
-    }
-    y + 1
-}
-
 #[cfg(test)]
 mod tests {
-    use ratatui::layout::Rect;
     use serde_json::json;
 
     use super::*;
@@ -238,17 +243,25 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_go_on_in_the_next_one() {
-        let mut buffer = Buffer::empty(Rect::new(0, 0, 4, 3));
-        assert_eq!(wrap(&drawn(&Line::new("ab").with(Style::Bad, "cdef日本")), &mut buffer, 0), 3);
-        assert_eq!(buffer, {
-            let mut expected = Buffer::with_lines(["abcd", "ef日", "本  "]);
-            for (x, y) in [(2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (1, 2)] {
-                let style = buffer[(x, y)].style();
-                expected[(x, y)].set_style(style);
-            }
-            expected
-        });
-        assert_eq!(buffer[(3, 0)].fg, Color::Red);
+    fn lines_are_replaced_by_what_happened_and_the_next_lines() {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (drawn, happened, lines, sent) in [
+            (0, &["a"][..], &[][..], "a\n"),
+            (0, &["a"], &["1", "2"], "\x1b[1Ga\n1\n2\x1b[1G"),
+            (1, &[], &["1"], "\x1b[1G\x1b[J1\x1b[1G"),
+            (3, &["a ", "b"], &["1"], "\x1b[1G\x1b[2A\x1b[Ja\nb\n1\x1b[1G"),
+            (2, &[], &[], "\x1b[1G\x1b[1A\x1b[J"),
+        ] {
+            let written = replacement(drawn, &texts(happened), &texts(lines)).unwrap();
+            assert_eq!(String::from_utf8(written).unwrap(), sent);
+        }
+    }
+
+    #[test]
+    fn a_line_is_cut_where_the_terminal_ends() {
+        let line = Line::new("ab").with(Style::Bad, "c日本");
+        for (width, shown) in [(2, "ab"), (3, "abc"), (4, "abc"), (5, "abc日"), (80, "abc日本")] {
+            assert_eq!(cut(&line, width).to_string(), shown);
+        }
     }
 }

@@ -63,10 +63,7 @@ impl<'a> Vigil<'a> {
     pub(crate) fn with_live_lines(mut self) -> Self {
         if self.out.is_on_terminal() {
             let nodes = self.outlook.nodes().len();
-            // A terminal that does not say where its cursor is gets lines only.
-            self.live = Live::below(nodes, self.out.is_coloured()).ok();
-        }
-        if self.live.is_some() {
+            self.live = Some(Live::below(nodes, self.out.is_coloured()));
             self.out.hold();
         }
         self
@@ -98,12 +95,12 @@ impl<'a> Vigil<'a> {
     /// Prints what was said above the live lines and draws these, or removes them when it is over.
     fn show(&mut self, over: bool) -> io::Result<()> {
         let Some(mut live) = self.live.take() else { return Ok(()) };
-        live.print(&self.out.held())?;
+        let happened = self.out.held();
         if over {
             self.out.release();
-            return live.remove();
+            return live.remove(&happened);
         }
-        live.draw(self.outlook.picture(), Timestamp::now(), self.lost)?;
+        live.show(&happened, self.outlook.picture(), Timestamp::now(), self.lost)?;
         self.live = Some(live);
         Ok(())
     }

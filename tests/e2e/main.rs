@@ -25,6 +25,7 @@ mod independence;
 mod inheritance;
 mod install;
 mod install_refused;
+mod job_control;
 mod kept_up;
 mod krew;
 mod krew_rules;
