@@ -40,7 +40,8 @@ pub(crate) struct DrainFlags {
         require_equals = true, default_missing_value = "true")]
     delete_empty_dir_data: Option<bool>,
 
-    /// Delete a pod whose eviction has been refused for so long, past any disruption budget; 0, the default, is never
+    /// Delete a pod whose eviction has been refused for so long without a break, past any disruption budget; 0, the
+    /// default, is never
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     delete_after: Option<Duration>,
 

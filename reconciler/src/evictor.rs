@@ -11,6 +11,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
+use nm_shared::budget::BudgetKey;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
@@ -103,7 +104,7 @@ impl Evictor {
         if let Some(allowance) = &eviction.spends
             && ledger.is_spent(allowance)
         {
-            ledger.entry(node, &eviction.pod).attempt.hold(now);
+            ledger.hold(node, &eviction.pod, &allowance.guard.key, now);
             drop(ledger);
             self.triggers.wake_node(node);
             return;
@@ -146,10 +147,10 @@ impl Evictor {
     }
 
     /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
-    pub(crate) fn hold(&self, node: &str, pods: &[Arc<Pod>], now: SteadyTime) {
+    pub(crate) fn hold(&self, node: &str, pods: &[(Arc<Pod>, BudgetKey)], now: SteadyTime) {
         let mut ledger = self.ledger();
-        for pod in pods {
-            ledger.entry(node, pod).attempt.hold(now);
+        for (pod, budget) in pods {
+            ledger.hold(node, pod, budget, now);
         }
     }
 

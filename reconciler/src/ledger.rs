@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) attempt: Attempt,
     namespace: String,
     guards: Vec<BudgetKey>,
+    /// Whether it was held back when it was last decided.
+    is_held: bool,
     /// By what the request is taken back once it is under way.
     pub(crate) request: Option<AbortHandle>,
 }
@@ -36,6 +38,9 @@ pub(crate) struct Entry {
 /// What was asked of a budget.
 struct Asked {
     last: SteadyTime,
+    /// Whether the API server refused for its sake when it was last asked to decide, or failed to; none before it was. A
+    /// pod that is held back for it is refused only as long as the API server says so.
+    refuses: Option<bool>,
     /// The pods, by uid, of which the budget may not tell yet: few of all that were ever moved, and each look of each
     /// node reads them.
     pods: HashMap<String, Guarded>,
@@ -66,6 +71,18 @@ impl Entry {
 }
 
 impl Asked {
+    /// Notes the answer to an eviction that it guards.
+    fn note(&mut self, outcome: &EvictionOutcome, now: SteadyTime) {
+        self.last = now;
+        match outcome {
+            EvictionOutcome::RefusedByBudget(_) => self.refuses = Some(true),
+            // Something else was the reason, and the budget itself had no occasion to speak.
+            EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {}
+            outcome if outcome.is_refusal() => {}
+            _ => self.refuses = Some(false),
+        }
+    }
+
     /// What the budget may not show yet, each with the version that it was decided on.
     fn charges<'a>(&'a self, nodes: &'a Nodes) -> impl Iterator<Item = (&'a str, Charge<'a>)> {
         self.pods.iter().filter_map(|(uid, guarded)| {
@@ -86,6 +103,7 @@ impl Ledger {
             attempt: Attempt::default(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             guards: Vec::new(),
+            is_held: false,
             request: None,
         })
     }
@@ -95,12 +113,14 @@ impl Ledger {
     pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: SteadyTime) {
         let keys = guards.iter().map(|guard| guard.key.clone()).collect();
         for BudgetVersion { key, version } in guards {
-            let asked = self.budgets.entry(key).or_insert(Asked { last: now, pods: HashMap::new() });
+            let asked =
+                self.budgets.entry(key).or_insert(Asked { last: now, refuses: None, pods: HashMap::new() });
             asked.last = now;
             asked.pods.insert(pod::uid(pod).to_owned(), Guarded { node: node.to_owned(), version });
         }
         let entry = self.entry(node, pod);
-        entry.attempt.begin();
+        entry.attempt.begin(now);
+        entry.is_held = false;
         entry.guards = keys;
         entry.request = None;
     }
@@ -113,14 +133,26 @@ impl Ledger {
     /// Notes an answer, and returns whether anybody still asks.
     pub(crate) fn end(&mut self, node: &str, uid: &str, outcome: EvictionOutcome, now: SteadyTime) -> bool {
         let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
-        entry.attempt.end(outcome, now);
-        entry.request = None;
         for guard in &entry.guards {
             if let Some(asked) = self.budgets.get_mut(guard) {
-                asked.last = now;
+                asked.note(&outcome, now);
             }
         }
+        entry.attempt.end(outcome, now);
+        entry.request = None;
         true
+    }
+
+    /// Notes that a pod on `node` is not asked to go, because a budget would refuse.
+    pub(crate) fn hold(&mut self, node: &str, pod: &Pod, budget: &BudgetKey, now: SteadyTime) {
+        let refuses = self.budgets.get(budget).and_then(|asked| asked.refuses);
+        let entry = self.entry(node, pod);
+        entry.is_held = true;
+        match refuses {
+            Some(true) => entry.attempt.hold(now),
+            Some(false) => entry.attempt.break_run(),
+            None => {}
+        }
     }
 
     /// The attempts on `node`, by the pod's uid.
@@ -141,11 +173,15 @@ impl Ledger {
         self.returns.entry(node.to_owned()).or_default().note(pods)
     }
 
-    /// Takes back the requests for pods of `node` that are not wanted any more.
+    /// Takes back the requests for pods of `node` that are not wanted any more. Nobody refuses what nobody wants.
     pub(crate) fn take_back(&mut self, node: &str, wanted: &HashSet<String>) {
         if let Some(pods) = self.nodes.get_mut(node) {
             for (_, entry) in pods.extract_if(|uid, entry| entry.attempt.in_flight && !wanted.contains(uid)) {
                 entry.abort();
+            }
+            for (_, entry) in pods.iter_mut().filter(|(uid, _)| !wanted.contains(*uid)) {
+                entry.attempt.break_run();
+                entry.is_held = false;
             }
         }
     }
@@ -182,7 +218,8 @@ impl Ledger {
 
     /// The nodes that have refused pods in `namespace`.
     pub(crate) fn waiting_in(&self, namespace: &str) -> Vec<String> {
-        let waits = |entry: &Entry| entry.namespace == namespace && entry.attempt.refused_since.is_some();
+        let is_refused = |entry: &Entry| entry.is_held || entry.attempt.refused_since.is_some();
+        let waits = |entry: &Entry| entry.namespace == namespace && is_refused(entry);
         let waiting = self.nodes.iter().filter(|(_, pods)| pods.values().any(waits));
         waiting.map(|(node, _)| node.clone()).collect()
     }
@@ -260,6 +297,51 @@ mod tests {
         assert!(!ledger.is_spent(&allowance(1)));
         ledger.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], SteadyTime::MIN);
         assert!(ledger.is_spent(&allowance(1)) && !ledger.is_spent(&allowance(2)));
+    }
+
+    #[test]
+    fn a_pod_that_nobody_wants_to_go_is_not_refused_meanwhile() {
+        let mut ledger = Ledger::default();
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let since = |ledger: &Ledger, uid: &str| ledger.attempts("n")[uid].refused_since;
+        for uid in ["left out", "wanted"] {
+            ledger.begin("n", &pod(uid), Vec::new(), at(1));
+            ledger.end("n", uid, EvictionOutcome::NotMigratable(String::new()), at(1));
+        }
+        ledger.take_back("n", &["wanted".to_owned()].into());
+        assert_eq!(since(&ledger, "wanted"), Some(at(1)));
+        assert_eq!(since(&ledger, "left out"), None);
+    }
+
+    #[test]
+    fn a_pod_that_is_held_back_counts_as_refused_while_the_api_server_refuses_for_its_budget() {
+        use EvictionOutcome::{Accepted, RefusedByBudget, RefusedByWebhook, Throttled, Unknown};
+        let mut ledger = Ledger::default();
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let said = String::new;
+        let throttled = Throttled { retry_after: None, message: said() };
+        let webhook = RefusedByWebhook { webhook: said(), message: said() };
+        let budget = budget("1").seen().clone();
+        let held = |ledger: &mut Ledger, second| {
+            ledger.hold("n", &pod("held"), &budget.key, at(second));
+            ledger.attempts("n")["held"].refused_since
+        };
+        assert_eq!(held(&mut ledger, 0), None, "nobody has asked yet");
+        ledger.entry("n", &pod("held")).attempt.end(webhook.clone(), at(0));
+        assert_eq!(held(&mut ledger, 0), Some(at(0)), "something else refuses");
+        for (second, answer, since) in [
+            (1, Unknown(said()), None),
+            (2, RefusedByBudget(said()), Some(2)),
+            (3, webhook, Some(2)),
+            (4, Accepted, Some(2)),
+            (5, throttled, None),
+            (6, RefusedByBudget(said()), Some(6)),
+        ] {
+            ledger.begin("n", &pod("asked"), vec![budget.clone()], at(second));
+            ledger.end("n", "asked", answer.clone(), at(second));
+            assert_eq!(held(&mut ledger, second), since.map(at), "{answer:?}");
+            assert_eq!(ledger.waiting_in(""), ["n"], "it waits for the budget in any case");
+        }
     }
 
     #[tokio::test]

@@ -15,6 +15,10 @@ const LONGEST_OBEYED: Duration = Duration::from_secs(60);
 /// An accepted eviction marks its pod at once. If the mark has not been seen for this long, it did not take.
 const ACCEPTED_IS_VISIBLE: Duration = Duration::from_secs(10);
 
+/// A run of refusals is broken when nobody has asked, and nobody was known to refuse, for longer than this: a pod that is
+/// refused is seen to every ten seconds as a rule.
+const LONGEST_GAP: Duration = Duration::from_secs(60);
+
 /// The evictions of one pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempt {
@@ -22,15 +26,19 @@ pub struct Attempt {
     pub in_flight: bool,
     /// How many answers were refusals.
     pub refusals: u32,
-    /// Since when the pod has been refused, or held back because it would be, without a break.
+    /// Since when the pod has been refused, or held back because it would be, without a break: what anything else answers
+    /// begins the run anew.
     pub refused_since: Option<SteadyTime>,
+    /// When it was last seen to.
+    pub seen_to: Option<SteadyTime>,
     /// The last answer and when it came.
     pub last: Option<(SteadyTime, EvictionOutcome)>,
 }
 
 impl Attempt {
-    /// Notes that a request is to be sent.
-    pub fn begin(&mut self) {
+    /// Notes that a request is to be sent. How long it waits for its turn and its answer breaks no run.
+    pub fn begin(&mut self, now: SteadyTime) {
+        self.see_to(now);
         self.in_flight = true;
     }
 
@@ -41,21 +49,41 @@ impl Attempt {
 
     /// Notes that the pod is not asked to go, because a budget would refuse.
     pub fn hold(&mut self, now: SteadyTime) {
+        self.see_to(now);
         self.refused_since.get_or_insert(now);
+    }
+
+    /// Notes that nobody refuses the pod by now, or that nobody wants it to go.
+    pub fn break_run(&mut self) {
+        self.refused_since = None;
+    }
+
+    /// Since when the pod has been refused without a break, if it still is.
+    pub fn unbroken_since(&self, now: SteadyTime) -> Option<SteadyTime> {
+        let is_fresh = self.in_flight || self.seen_to.is_some_and(|at| now.since(at) <= LONGEST_GAP);
+        self.refused_since.filter(|_| is_fresh)
+    }
+
+    fn see_to(&mut self, now: SteadyTime) {
+        self.refused_since = self.unbroken_since(now);
+        self.seen_to = Some(now);
     }
 
     /// Notes an answer.
     pub fn end(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
+        self.see_to(now);
         self.in_flight = false;
-        match outcome {
-            // A virtual machine on its way is not refused, however often it is asked.
-            EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
-                self.refused_since = None;
-            }
-            _ => {
-                self.refusals += 1;
-                self.refused_since.get_or_insert(now);
-            }
+        if outcome.is_refusal() {
+            self.refused_since.get_or_insert(now);
+        } else {
+            self.break_run();
+        }
+        // A virtual machine on its way is not refused, however often it is asked.
+        if !matches!(
+            outcome,
+            EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_)
+        ) {
+            self.refusals += 1;
         }
         self.last = Some((now, outcome));
     }
@@ -91,7 +119,7 @@ mod tests {
         let start = SteadyTime::MIN;
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            attempt.begin();
+            attempt.begin(start);
             assert_eq!(attempt.next_try(), None);
             attempt.end(EvictionOutcome::RefusedByBudget(String::new()), start);
             pauses.push(attempt.next_try().unwrap().since(start).as_secs());
@@ -114,10 +142,55 @@ mod tests {
     }
 
     #[test]
-    fn an_acceptance_ends_the_refusals() {
+    fn a_run_is_broken_by_a_minute_in_which_nobody_saw_to_the_pod() {
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let refused = || EvictionOutcome::RefusedByBudget(String::new());
         let mut attempt = Attempt::default();
-        attempt.end(EvictionOutcome::Unknown(String::new()), SteadyTime::MIN);
-        attempt.end(EvictionOutcome::Accepted, SteadyTime::MIN);
-        assert_eq!(attempt.refused_since, None);
+        attempt.end(refused(), at(0));
+        attempt.hold(at(60));
+        attempt.begin(at(120));
+        attempt.end(refused(), at(300));
+        assert_eq!(attempt.unbroken_since(at(360)), Some(at(0)), "an answer that takes long breaks no run");
+        assert_eq!(attempt.unbroken_since(at(361)), None);
+        attempt.begin(at(361));
+        attempt.end(refused(), at(362));
+        assert_eq!(attempt.unbroken_since(at(363)), Some(at(362)));
+        attempt.hold(at(430));
+        assert_eq!(attempt.unbroken_since(at(430)), Some(at(430)));
+        attempt.break_run();
+        assert_eq!(attempt.unbroken_since(at(430)), None);
+    }
+
+    #[test]
+    fn only_an_unbroken_run_of_refusals_counts() {
+        use EvictionOutcome::*;
+        let said = String::new;
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let check = |between: EvictionOutcome, since: u64| {
+            let mut attempt = Attempt::default();
+            attempt.end(RefusedByBudget(said()), at(10));
+            attempt.end(between.clone(), at(20));
+            attempt.end(RefusedByBudget(said()), at(30));
+            assert_eq!(attempt.refused_since, Some(at(since)), "{between:?}");
+        };
+        for refusal in [
+            RefusedByBudget(said()),
+            MultipleBudgets(said()),
+            NotMigratable(said()),
+            RefusedByWebhook { webhook: said(), message: said() },
+        ] {
+            check(refusal, 10);
+        }
+        for other in [
+            Accepted,
+            Gone,
+            Migrating(said()),
+            Forbidden(said()),
+            NamespaceTerminating,
+            Throttled { retry_after: None, message: said() },
+            Unknown(said()),
+        ] {
+            check(other, 30);
+        }
     }
 }

@@ -216,8 +216,10 @@ fn drain(
     let wanted = plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict);
     decision.wanted = Some(wanted.map(|judged| pod::uid(&judged.pod).to_owned()).collect());
     // Also while nothing is asked yet: the status says of them already that they are blocked.
-    let held = plan.pods.iter().filter(|judged| queue.held.contains_key(pod::uid(&judged.pod)));
-    decision.held = held.map(|judged| judged.pod.clone()).collect();
+    let held = plan.pods.iter().filter_map(|judged| {
+        queue.held.get(pod::uid(&judged.pod)).map(|held| (judged.pod.clone(), held.budget.clone()))
+    });
+    decision.held = held.collect();
     // A pod that is evicted from a node that takes pods may land on it again.
     match observed.gathering.hold().max(postponed) {
         Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),

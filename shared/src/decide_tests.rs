@@ -145,7 +145,7 @@ fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
         ..observed()
     };
     let early = decide(&maintenance(&json!({})), &guarded, now());
-    let held: Vec<_> = early.held.iter().map(|held| pod::uid(held)).collect();
+    let held: Vec<_> = early.held.iter().map(|(held, _)| pod::uid(held)).collect();
     let told = early.status.unwrap().blocked_pods;
     assert_eq!(held, told.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
     assert_eq!((held, early.evictions.len()), (vec!["a"], 0));

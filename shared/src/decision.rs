@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::budget::BudgetVersion;
+use crate::budget::{BudgetKey, BudgetVersion};
 use crate::budgets::Allowance;
 use crate::node_lease::LeaseWrite;
 use crate::node_patch::NodePatch;
@@ -34,7 +34,7 @@ pub struct Decision {
     /// Pods to evict.
     pub evictions: Vec<Eviction>,
     /// Pods that are not asked to go, because a budget would refuse.
-    pub held: Vec<Arc<Pod>>,
+    pub held: Vec<(Arc<Pod>, BudgetKey)>,
     /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are. None where
     /// that is not the maintenance's to say: another has the node, or its pods are not known.
     pub wanted: Option<HashSet<String>>,

@@ -67,6 +67,18 @@ impl EvictionOutcome {
         }
     }
 
+    /// Whether the cluster refuses to let the pod go, and will for as long as nothing changes. A server that fails or asks
+    /// for patience, and one that misses a right of ours, refuses for reasons of its own.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::RefusedByBudget(_)
+                | Self::MultipleBudgets(_)
+                | Self::NotMigratable(_)
+                | Self::RefusedByWebhook { .. }
+        )
+    }
+
     /// Whether the budgets of the pod will change by it, or have spoken.
     pub fn is_seen_on_budgets(&self) -> bool {
         matches!(self, Self::Accepted | Self::RefusedByBudget(_))

@@ -109,7 +109,7 @@ pub struct DrainSpec {
     #[schemars(range(min = 0))]
     pub skip_wait_for_delete_timeout_seconds: i64,
 
-    /// A pod whose eviction has been refused for this many seconds is deleted, past any disruption budget. 0: never.
+    /// A pod that is refused for this many seconds without a break is deleted, past any disruption budget. 0: never.
     #[schemars(range(min = 0))]
     pub delete_after_seconds: i64,
 

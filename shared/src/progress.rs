@@ -11,6 +11,7 @@ use crate::machine;
 use crate::observed::Observed;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
+use crate::queue::Held;
 use crate::status::{
     BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MigratingPod, NodeMaintenanceStatus,
     PodCounts, PodReference,
@@ -34,7 +35,7 @@ impl<'a> Survey<'a> {
     pub fn new(
         plan: &'a DrainPlan,
         observed: &Observed,
-        held: &HashMap<String, String>,
+        held: &HashMap<String, Held>,
         node_ready: bool,
         now: Timestamp,
     ) -> Self {
@@ -44,7 +45,7 @@ impl<'a> Survey<'a> {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                held: held.get(uid).map(String::as_str),
+                held: held.get(uid).map(|held| held.message.as_str()),
                 budgets: &observed.budgets,
                 evacuation: observed.machines.evacuation(&judged.pod),
                 node_ready,

@@ -31,10 +31,19 @@ const SCOUT_PAUSE: Duration = Duration::from_secs(10);
 pub struct Queue {
     /// The pods to be asked now.
     pub evictions: Vec<Eviction>,
-    /// The pods that a budget would refuse, by uid, with its numbers.
-    pub held: HashMap<String, String>,
+    /// The pods that a budget would refuse, by uid.
+    pub held: HashMap<String, Held>,
     /// When the next of the others is due, if nothing happens before.
     pub next: Option<SteadyTime>,
+}
+
+/// What a pod is held back for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The budget.
+    pub budget: BudgetKey,
+    /// Its numbers.
+    pub message: String,
 }
 
 impl Queue {
@@ -52,8 +61,8 @@ impl Queue {
             if attempt.in_flight {
                 continue;
             }
-            let delete_at = delete_at(&attempt, spec);
-            if delete_at.is_some_and(|at| at <= now) && !was_accepted(&attempt) {
+            let delete_at = delete_at(&attempt, spec, now);
+            if delete_at.is_some_and(|at| at <= now) {
                 queue.ask(judged, Request::Delete, None, spec, observed);
                 continue;
             }
@@ -73,8 +82,9 @@ impl Queue {
                 }
                 Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => at,
                 Opinion::Exhausted { budget, message } => {
-                    queue.held.insert(pod::uid(pod).to_owned(), message);
-                    scout(&attempt, &budget, &mut budgets, now)
+                    let due = scout(&attempt, &budget, &mut budgets, now);
+                    queue.held.insert(pod::uid(pod).to_owned(), Held { budget, message });
+                    due
                 }
             };
             match due {
@@ -177,18 +187,10 @@ fn waits_for_others(attempt: &Attempt) -> bool {
     attempt.last.as_ref().is_some_and(|(_, outcome)| !matches!(outcome, EvictionOutcome::RefusedByBudget(_)))
 }
 
-/// When a pod that is refused is deleted instead. An API server that has no answer has not refused.
-fn delete_at(attempt: &Attempt, spec: &DrainSpec) -> Option<SteadyTime> {
-    use EvictionOutcome::{Forbidden, Throttled, Unknown};
-    if matches!(attempt.last, Some((_, Forbidden(_) | Throttled { .. } | Unknown(_)))) {
-        return None;
-    }
-    let since = attempt.refused_since.filter(|_| spec.delete_after_seconds > 0)?;
+/// When a pod that is refused is deleted instead.
+fn delete_at(attempt: &Attempt, spec: &DrainSpec, now: SteadyTime) -> Option<SteadyTime> {
+    let since = attempt.unbroken_since(now).filter(|_| spec.delete_after_seconds > 0)?;
     Some(since.after(Duration::from_secs(u64::try_from(spec.delete_after_seconds).ok()?)))
-}
-
-fn was_accepted(attempt: &Attempt) -> bool {
-    matches!(attempt.last, Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)))
 }
 
 fn earliest(a: Option<SteadyTime>, b: Option<SteadyTime>) -> Option<SteadyTime> {

@@ -155,7 +155,15 @@ fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
     {
         assert_eq!(requests(answered(outcome, minutes)), [Request::Evict]);
     }
-    assert_eq!(requests(refused(minutes)), [Request::Delete]);
+    let mut still_refused = refused(minutes);
+    for seconds_ago in [80, 40, 0] {
+        still_refused.end(EvictionOutcome::NotMigratable(String::new()), ago(1_000 * seconds_ago));
+    }
+    assert_eq!(requests(still_refused), [Request::Delete]);
+    let mut anew = answered(EvictionOutcome::Unknown(String::new()), minutes);
+    anew.end(EvictionOutcome::RefusedByBudget(String::new()), ago(1_000));
+    assert_eq!(requests(anew), [Request::Evict], "it is refused for a second");
+    assert_eq!(requests(refused(minutes)), [Request::Evict], "nobody asked for two minutes");
 }
 
 #[test]
@@ -163,7 +171,10 @@ fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_num
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let first = queue(&pods, &json!({}), &Observed { budgets: budgets(0), ..Observed::default() });
     assert_eq!(asked(&first), ["a"]);
-    assert_eq!(first.held["c"], "The disruption budget guard needs 3 healthy pods and has 3 currently");
+    assert_eq!(
+        first.held["c"].message,
+        "The disruption budget guard needs 3 healthy pods and has 3 currently"
+    );
     let observed = Observed {
         budgets: asked_budgets(0, 4_000),
         attempts: [("a".to_owned(), refused(4_000))].into(),

@@ -13,6 +13,7 @@ mod comes_back;
 mod completion;
 mod dashboard;
 mod dashboard_surroundings;
+mod delete_after;
 mod doctor;
 mod drain_spec;
 mod ended_midway;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::{drained, once, only_sandbox, start, stop};
+use crate::{drained, only_sandbox, start, stop};
 
 /// Any port.
 const SERVING: &[&str] = &["--metrics-addr", "127.0.0.1:0"];
