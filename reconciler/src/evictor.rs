@@ -109,6 +109,8 @@ impl Evictor {
             self.triggers.wake_node(node);
             return;
         }
+        // A disruption that its budget allows now is worth as much as one that was never asked for.
+        let is_retry = ledger.entry(node, &eviction.pod).attempt.refusals > 0 && eviction.spends.is_none();
         ledger.begin(node, &eviction.pod, eviction.guards.clone(), now);
         drop(ledger);
         let waiting = Waiting {
@@ -117,7 +119,7 @@ impl Evictor {
             eviction,
             queued: self.metrics.eviction_queued(),
         };
-        self.turns().join(node, waiting);
+        self.turns().join(node, waiting, is_retry);
         self.turn.notify_one();
     }
 
@@ -228,7 +230,7 @@ impl Evictor {
         let outcome = ask(&self.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
         let (node, uid) = (&slot.node, pod::uid(&eviction.pod));
-        let is_awaited = self.ledger().end(node, uid, outcome.clone(), self.now());
+        let is_awaited = self.ledger().end(node, uid, eviction.request, outcome.clone(), self.now());
         if is_awaited {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.wake_node(node);
@@ -250,8 +252,11 @@ fn log(maintenance: &str, node: &str, eviction: &Eviction, outcome: &EvictionOut
             info!(maintenance, node, pod, "refused for longer than deleteAfterSeconds: deleted");
         }
         (EvictionOutcome::Gone, _) => debug!(maintenance, node, pod, "pod was gone before its eviction"),
-        (refusal, _) => {
+        (refusal, Request::Evict) => {
             debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused");
+        }
+        (refusal, Request::Delete) => {
+            debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "deletion refused");
         }
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_shared::attempt::Attempt;
 use nm_shared::budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::budgets::{Allowance, Charge, Left};
+use nm_shared::decision::Request;
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::pod;
 use nm_shared::returns::Returns;
@@ -131,15 +132,26 @@ impl Ledger {
     }
 
     /// Notes an answer, and returns whether anybody still asks.
-    pub(crate) fn end(&mut self, node: &str, uid: &str, outcome: EvictionOutcome, now: SteadyTime) -> bool {
+    pub(crate) fn end(
+        &mut self,
+        node: &str,
+        uid: &str,
+        request: Request,
+        outcome: EvictionOutcome,
+        now: SteadyTime,
+    ) -> bool {
         let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
+        entry.request = None;
+        if request == Request::Delete {
+            entry.attempt.end_deletion(outcome, now);
+            return true;
+        }
         for guard in &entry.guards {
             if let Some(asked) = self.budgets.get_mut(guard) {
                 asked.note(&outcome, now);
             }
         }
         entry.attempt.end(outcome, now);
-        entry.request = None;
         true
     }
 
@@ -262,7 +274,7 @@ mod tests {
         assert_eq!(asked(&mut ledger), None);
         ledger.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
         assert_eq!(asked(&mut ledger), Some(at(1)));
-        ledger.end("n", "a", EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        ledger.end("n", "a", Request::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
         assert_eq!(asked(&mut ledger), Some(at(2)));
     }
 
@@ -274,7 +286,7 @@ mod tests {
             ledger.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
-            ledger.end("n", uid, EvictionOutcome::Accepted, at);
+            ledger.end("n", uid, Request::Evict, EvictionOutcome::Accepted, at);
         }
         ledger.forget_gone("n", |uid| uid != "gone");
         let charges = |ledger: &Ledger| {
@@ -306,7 +318,7 @@ mod tests {
         let since = |ledger: &Ledger, uid: &str| ledger.attempts("n")[uid].refused_since;
         for uid in ["left out", "wanted"] {
             ledger.begin("n", &pod(uid), Vec::new(), at(1));
-            ledger.end("n", uid, EvictionOutcome::NotMigratable(String::new()), at(1));
+            ledger.end("n", uid, Request::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
         }
         ledger.take_back("n", &["wanted".to_owned()].into());
         assert_eq!(since(&ledger, "wanted"), Some(at(1)));
@@ -338,7 +350,7 @@ mod tests {
             (6, RefusedByBudget(said()), Some(6)),
         ] {
             ledger.begin("n", &pod("asked"), vec![budget.clone()], at(second));
-            ledger.end("n", "asked", answer.clone(), at(second));
+            ledger.end("n", "asked", Request::Evict, answer.clone(), at(second));
             assert_eq!(held(&mut ledger, second), since.map(at), "{answer:?}");
             assert_eq!(ledger.waiting_in(""), ["n"], "it waits for the budget in any case");
         }
@@ -356,7 +368,7 @@ mod tests {
         ledger.take_back("n", &["wanted".to_owned()].into());
         assert!(ledger.awaited("n", "queued").is_none());
         assert!(request.await.unwrap_err().is_cancelled());
-        assert!(!ledger.end("n", "sent", EvictionOutcome::Accepted, at));
-        assert!(ledger.end("n", "wanted", EvictionOutcome::Accepted, at));
+        assert!(!ledger.end("n", "sent", Request::Evict, EvictionOutcome::Accepted, at));
+        assert!(ledger.end("n", "wanted", Request::Evict, EvictionOutcome::Accepted, at));
     }
 }

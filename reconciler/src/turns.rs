@@ -1,10 +1,11 @@
 //! Whose eviction goes out next.
 //!
 //! Not each node a little: the node that came first has its pods asked before the next one's, so that nodes get free one
-//! after another and not all at the end, and each of them has something to tell for a short time only. Three rules keep
+//! after another and not all at the end, and each of them has something to tell for a short time only. Four rules keep
 //! nodes from waiting for each other nevertheless. A node has at most half of the places. A request whose answer takes
-//! long gives its place up, though there are bounds for those too, of one node and of all. And a node whose answers take
-//! long comes after all that are not known to be slow; among the slow, who has the least under way.
+//! long gives its place up, though there are bounds for those too, of one node and of all. A node whose answers take
+//! long comes after all that are not known to be slow; among the slow, who has the least under way. And what was refused
+//! before, which may go on for ever, comes after all that was not, and nodes take turns at it.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -36,6 +37,8 @@ pub(crate) struct Turns<T> {
 struct Line<T> {
     node: String,
     waiting: VecDeque<T>,
+    /// What waits and was refused before.
+    retries: VecDeque<T>,
     sent: Vec<Instant>,
     /// Whether the last answer took long.
     was_slow: bool,
@@ -51,8 +54,12 @@ impl<T> Line<T> {
         self.sent.iter().filter(|sent| !is_slow(**sent, now)).count()
     }
 
+    fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty() || !self.retries.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.sent.is_empty()
+        !self.is_awaited() && self.sent.is_empty()
     }
 }
 
@@ -67,15 +74,15 @@ impl<T> Turns<T> {
         Self { limit: limit.get(), a_node, lines: Vec::new() }
     }
 
-    /// Puts something of `node` in line.
-    pub(crate) fn join(&mut self, node: &str, item: T) {
-        let line = self.lines.iter_mut().find(|line| line.node == node);
-        if let Some(line) = line {
-            line.waiting.push_back(item);
-        } else {
-            let waiting = VecDeque::from([item]);
-            self.lines.push(Line { node: node.to_owned(), waiting, sent: Vec::new(), was_slow: false });
-        }
+    /// Puts something of `node` in line, which may have been refused before.
+    pub(crate) fn join(&mut self, node: &str, item: T, is_retry: bool) {
+        let index = self.lines.iter().position(|line| line.node == node).unwrap_or_else(|| {
+            let (waiting, retries, sent) = (VecDeque::new(), VecDeque::new(), Vec::new());
+            self.lines.push(Line { node: node.to_owned(), waiting, retries, sent, was_slow: false });
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[index];
+        if is_retry { &mut line.retries } else { &mut line.waiting }.push_back(item);
     }
 
     /// What is to be sent now, if anything may be: it counts as under way until it is [`Self::done`].
@@ -88,18 +95,24 @@ impl<T> Turns<T> {
         let a_node = self.a_node;
         let has_place =
             |line: &Line<T>| line.quick(now) < a_node && line.sent.len() < WITH_THE_SLOW_OF_A_NODE * a_node;
-        let may_send = |line: &&mut Line<T>| !line.waiting.is_empty() && has_place(line);
-        let rank = |line: &&mut Line<T>| if line.is_slow(now) { 1 + line.sent.len() } else { 0 };
+        let may_send = |line: &Line<T>| line.is_awaited() && has_place(line);
+        let slowness = |line: &Line<T>| if line.is_slow(now) { 1 + line.sent.len() } else { 0 };
+        let lines = self.lines.iter().enumerate().filter(|(_, line)| may_send(line));
         // Of equals the first is found.
-        let line = self.lines.iter_mut().filter(may_send).min_by_key(rank)?;
-        let item = line.waiting.pop_front()?;
+        let (mut index, _) = lines.min_by_key(|(_, line)| (line.waiting.is_empty(), slowness(line)))?;
+        if self.lines[index].waiting.is_empty() {
+            self.lines[index..].rotate_left(1);
+            index = self.lines.len() - 1;
+        }
+        let line = &mut self.lines[index];
+        let item = line.waiting.pop_front().or_else(|| line.retries.pop_front())?;
         line.sent.push(now);
         Some((line.node.clone(), item))
     }
 
     /// Whether anything waits.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.lines.iter().any(|line| !line.waiting.is_empty())
+        self.lines.iter().any(Line::is_awaited)
     }
 
     /// Whether anything is under way.
@@ -121,19 +134,23 @@ impl<T> Turns<T> {
     /// Takes what is `unwanted` of what waits for a node out of its line.
     pub(crate) fn take_back(&mut self, node: &str, unwanted: impl Fn(&T) -> bool) -> Vec<T> {
         let Some(line) = self.lines.iter_mut().find(|line| line.node == node) else { return Vec::new() };
-        if !line.waiting.iter().any(&unwanted) {
-            return Vec::new();
+        let mut taken = Vec::new();
+        for queue in [&mut line.waiting, &mut line.retries] {
+            if queue.iter().any(&unwanted) {
+                let (unwanted, kept): (Vec<T>, Vec<T>) = queue.drain(..).partition(&unwanted);
+                taken.extend(unwanted);
+                queue.extend(kept);
+            }
         }
-        let (taken, kept): (VecDeque<T>, VecDeque<T>) = line.waiting.drain(..).partition(unwanted);
-        line.waiting = kept;
         self.lines.retain(|line| !line.is_empty());
-        taken.into()
+        taken
     }
 
     /// Takes all that waits out of line, but for nodes that `stay`.
     pub(crate) fn retain(&mut self, stay: impl Fn(&str) -> bool) {
         for line in self.lines.iter_mut().filter(|line| !stay(&line.node)) {
             line.waiting.clear();
+            line.retries.clear();
         }
         self.lines.retain(|line| !line.is_empty());
     }
@@ -151,7 +168,7 @@ mod tests {
     fn turns(limit: usize, waiting: &[(&str, u32)]) -> Turns<u32> {
         let mut turns = Turns::new(NonZeroUsize::new(limit).unwrap());
         for (node, count) in waiting {
-            (0..*count).for_each(|item| turns.join(node, item));
+            (0..*count).for_each(|item| turns.join(node, item, false));
         }
         turns
     }
@@ -165,6 +182,27 @@ mod tests {
         assert_eq!(sent(&mut turns, now), ["b"], "a has its half");
         turns.done("a", now, now);
         assert_eq!(sent(&mut turns, now), ["a"]);
+    }
+
+    #[test]
+    fn what_was_refused_before_keeps_nobody_waiting_and_nodes_take_turns_at_it() {
+        let now = Instant::now();
+        let mut turns = turns(2, &[]);
+        for node in ["a", "b", "c"] {
+            (0..3).for_each(|item| turns.join(node, item, true));
+        }
+        let one = |turns: &mut Turns<u32>| {
+            let (node, _) = turns.next(now).unwrap();
+            turns.done(&node, now, now);
+            node
+        };
+        assert_eq!([(); 4].map(|()| one(&mut turns)), ["a", "b", "c", "a"]);
+        turns.join("d", 0, false);
+        turns.join("b", 3, false);
+        assert_eq!([(); 4].map(|()| one(&mut turns)), ["b", "d", "b", "c"]);
+        assert_eq!(turns.take_back("a", |_| true), [2]);
+        assert_eq!([(); 2].map(|()| one(&mut turns)), ["b", "c"]);
+        assert!(!turns.is_awaited());
     }
 
     #[test]

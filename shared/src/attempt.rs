@@ -29,6 +29,8 @@ pub struct Attempt {
     /// Since when the pod has been refused, or held back because it would be, without a break: what anything else answers
     /// begins the run anew.
     pub refused_since: Option<SteadyTime>,
+    /// What last refused to have it deleted instead, in this run.
+    pub deletion: Option<(SteadyTime, EvictionOutcome)>,
     /// When it was last seen to.
     pub seen_to: Option<SteadyTime>,
     /// The last answer and when it came.
@@ -56,6 +58,7 @@ impl Attempt {
     /// Notes that nobody refuses the pod by now, or that nobody wants it to go.
     pub fn break_run(&mut self) {
         self.refused_since = None;
+        self.deletion = None;
     }
 
     /// Since when the pod has been refused without a break, if it still is.
@@ -65,11 +68,30 @@ impl Attempt {
     }
 
     fn see_to(&mut self, now: SteadyTime) {
-        self.refused_since = self.unbroken_since(now);
+        if self.unbroken_since(now).is_none() {
+            self.break_run();
+        }
         self.seen_to = Some(now);
     }
 
-    /// Notes an answer.
+    /// Notes the answer to a deletion. What refuses it says nothing of evictions.
+    pub fn end_deletion(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
+        if matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Gone) {
+            return self.end(outcome, now);
+        }
+        self.see_to(now);
+        self.in_flight = false;
+        self.refusals += 1;
+        self.deletion = Some((now, outcome));
+    }
+
+    /// Whether what was refused last was a deletion. An eviction, which may pass by now, comes before the next.
+    pub fn was_deletion_refused(&self) -> bool {
+        let answered = self.last.as_ref().map(|(at, _)| *at);
+        self.deletion.as_ref().is_some_and(|(at, _)| Some(*at) >= answered)
+    }
+
+    /// Notes the answer to an eviction.
     pub fn end(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
         self.see_to(now);
         self.in_flight = false;
@@ -93,7 +115,8 @@ impl Attempt {
         if self.in_flight {
             return None;
         }
-        let Some((at, outcome)) = &self.last else {
+        let answers = [&self.last, &self.deletion].into_iter().flatten();
+        let Some((at, outcome)) = answers.max_by_key(|(at, _)| *at) else {
             return Some(SteadyTime::MIN);
         };
         let pause = match outcome {
@@ -159,6 +182,32 @@ mod tests {
         assert_eq!(attempt.unbroken_since(at(430)), Some(at(430)));
         attempt.break_run();
         assert_eq!(attempt.unbroken_since(at(430)), None);
+    }
+
+    #[test]
+    fn a_deletion_that_is_refused_is_retried_ever_more_slowly_and_leaves_the_run_as_it_is() {
+        let at = |second| SteadyTime::after_start(Duration::from_secs(second));
+        let refused = || EvictionOutcome::RefusedByBudget(String::new());
+        let mut attempt = Attempt::default();
+        attempt.end(refused(), at(0));
+        assert!(!attempt.was_deletion_refused());
+        for (second, pause) in [(1, 2), (10, 8), (20, 10)] {
+            attempt.begin(at(second));
+            attempt.end_deletion(EvictionOutcome::Forbidden(String::new()), at(second));
+            assert_eq!(
+                (attempt.was_deletion_refused(), attempt.next_try()),
+                (true, Some(at(second + pause)))
+            );
+            attempt.end(refused(), at(second));
+            attempt.last = Some((at(second + 1), refused()));
+            assert!(
+                !attempt.was_deletion_refused(),
+                "the next refusal of an eviction is a reason to delete it"
+            );
+            assert_eq!(attempt.refused_since, Some(at(0)));
+        }
+        attempt.end_deletion(EvictionOutcome::Accepted, at(30));
+        assert_eq!((attempt.refused_since, attempt.deletion), (None, None));
     }
 
     #[test]

@@ -192,7 +192,7 @@ fn drain(
     };
     plan.give_up_on(|pod| observed.returned.contains(pod::uid(pod)) || is_given_up(maintenance, pod));
     let queue = Queue::new(&plan, &spec, observed, observed.steady_now);
-    let survey = Survey::new(&plan, observed, &queue.held, node::is_ready(node), now);
+    let survey = Survey::new(&plan, observed, &queue, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
     let is_contested = observed.recordons.is_contested();
     let next = drain_status::of_drain(maintenance, &survey, is_contested, deadline, now);

@@ -184,6 +184,7 @@ impl Draft {
                 attempt: Some(&attempt),
                 steady_now: SteadyTime::MIN,
                 held,
+                overdue: false,
                 budgets: &budgets,
                 evacuation: None,
                 node_ready: station.ready,

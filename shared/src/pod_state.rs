@@ -57,6 +57,8 @@ pub struct Known<'a> {
     pub steady_now: SteadyTime,
     /// The numbers of the budget for which it is not asked.
     pub held: Option<&'a str>,
+    /// Whether it has been refused for so long that it is to be deleted.
+    pub overdue: bool,
     /// The budgets around it.
     pub budgets: &'a Budgets,
     /// How far the virtual machine in it has come, if KubeVirt is to take it away.
@@ -87,6 +89,9 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
             Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
         };
     }
+    if let (Some((_, refusal)), true) = (&attempt.deletion, known.overdue) {
+        return blocked(refused(judged, refusal, "deletion", known.budgets));
+    }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
     if let (Some(numbers), true) = (known.held, budget_decides) {
         return blocked((BlockReason::DisruptionBudget, numbers.to_owned()));
@@ -97,7 +102,7 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
         // A retry does not make a blocked pod any less blocked until it succeeds.
-        Some((_, refusal)) => blocked(refused(judged, refusal, known.budgets)),
+        Some((_, refusal)) => blocked(refused(judged, refusal, "eviction", known.budgets)),
     }
 }
 
@@ -151,7 +156,13 @@ fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
     Obstacle { reason, message, since: None, refusals: 0 }
 }
 
-fn refused(judged: &Judged, refusal: &EvictionOutcome, budgets: &Budgets) -> (BlockReason, String) {
+/// What an answer to its eviction or deletion comes to.
+fn refused(
+    judged: &Judged,
+    refusal: &EvictionOutcome,
+    request: &str,
+    budgets: &Budgets,
+) -> (BlockReason, String) {
     match refusal {
         EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
         EvictionOutcome::MultipleBudgets(message) => (
@@ -169,7 +180,7 @@ fn refused(judged: &Judged, refusal: &EvictionOutcome, budgets: &Budgets) -> (Bl
             (BlockReason::ServerError, format!("the API server asks for patience{wait}: {message}"))
         }
         EvictionOutcome::Unknown(message) => {
-            (BlockReason::ServerError, format!("the eviction failed and is tried again: {message}"))
+            (BlockReason::ServerError, format!("the {request} failed and is tried again: {message}"))
         }
         EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
             (BlockReason::Unknown, String::new())
@@ -223,6 +234,7 @@ mod tests {
             attempt,
             steady_now: SteadyTime::MIN,
             held: None,
+            overdue: false,
             budgets,
             evacuation: None,
             node_ready,
@@ -253,6 +265,20 @@ mod tests {
         check(Some(answered(Outcome::RefusedByBudget(String::new()))), "DisruptionBudget");
         check(Some(answered(Outcome::Forbidden(String::new()))), "Forbidden");
         check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
+    }
+
+    #[test]
+    fn a_deletion_that_is_refused_is_reported_until_it_is_not_due_any_more() {
+        let mut attempt = answered(EvictionOutcome::RefusedByBudget(String::new()));
+        attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".to_owned()), SteadyTime::MIN);
+        let at = SteadyTime::MIN.after(std::time::Duration::from_secs(1));
+        attempt.end(EvictionOutcome::RefusedByBudget(String::new()), at);
+        let budgets = Budgets::default();
+        let report = |overdue| {
+            let known = Known { overdue, ..known(Some(&attempt), true, &budgets) };
+            word(&state(&judged(&json!({})), &known, now()))
+        };
+        assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! How far a drain has come, in the words of the status.
 
-use std::collections::HashMap;
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -11,7 +9,7 @@ use crate::machine;
 use crate::observed::Observed;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
-use crate::queue::Held;
+use crate::queue::Queue;
 use crate::status::{
     BlockReason, BlockedPod, MAX_BLOCKED_PODS, MAX_MIGRATING_PODS, MigratingPod, NodeMaintenanceStatus,
     PodCounts, PodReference,
@@ -31,11 +29,11 @@ pub struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Looks at every pod of the plan. `held` are those that are not asked because a budget would refuse.
+    /// Looks at every pod of the plan.
     pub fn new(
         plan: &'a DrainPlan,
         observed: &Observed,
-        held: &HashMap<String, Held>,
+        queue: &Queue,
         node_ready: bool,
         now: Timestamp,
     ) -> Self {
@@ -45,7 +43,8 @@ impl<'a> Survey<'a> {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                held: held.get(uid).map(|held| held.message.as_str()),
+                held: queue.held.get(uid).map(|held| held.message.as_str()),
+                overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
                 evacuation: observed.machines.evacuation(&judged.pod),
                 node_ready,

@@ -2,7 +2,7 @@
 //!
 //! The order of the drain, disruption budgets and the pauses after refusals all decide here, and nowhere else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -33,6 +33,8 @@ pub struct Queue {
     pub evictions: Vec<Eviction>,
     /// The pods that a budget would refuse, by uid.
     pub held: HashMap<String, Held>,
+    /// The pods, by uid, that have been refused for `deleteAfterSeconds`.
+    pub overdue: HashSet<String>,
     /// When the next of the others is due, if nothing happens before.
     pub next: Option<SteadyTime>,
 }
@@ -58,11 +60,15 @@ impl Queue {
                 continue;
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
+            let delete_at = delete_at(&attempt, spec, now);
+            let is_overdue = delete_at.is_some_and(|at| at <= now);
+            if is_overdue {
+                queue.overdue.insert(pod::uid(pod).to_owned());
+            }
             if attempt.in_flight {
                 continue;
             }
-            let delete_at = delete_at(&attempt, spec, now);
-            if delete_at.is_some_and(|at| at <= now) {
+            if is_overdue && !attempt.was_deletion_refused() {
                 queue.ask(judged, Request::Delete, None, spec, observed);
                 continue;
             }
@@ -80,7 +86,8 @@ impl Queue {
                     spends = Some(allowance);
                     at
                 }
-                Opinion::Exhausted { .. } if asks_kubevirt(pod, &attempt) => at,
+                // What is overdue is asked once more before it is deleted, whatever its budget seems to allow.
+                Opinion::Exhausted { .. } if is_overdue || asks_kubevirt(pod, &attempt) => at,
                 Opinion::Exhausted { budget, message } => {
                     let due = scout(&attempt, &budget, &mut budgets, now);
                     queue.held.insert(pod::uid(pod).to_owned(), Held { budget, message });
@@ -148,6 +155,7 @@ fn is_own(pod: &Pod, observed: &Observed) -> bool {
 fn due(pod: &Pod, attempt: &Attempt, observed: &Observed) -> Option<SteadyTime> {
     let due = attempt.next_try()?;
     match &attempt.last {
+        _ if attempt.was_deletion_refused() => Some(due),
         // Someone has changed the budgets.
         Some((at, EvictionOutcome::MultipleBudgets(_))) if observed.budgets.guarding(pod).len() < 2 => {
             Some(due.min(at.after(BUDGET_PAUSE)))
@@ -184,6 +192,9 @@ fn scout(
 
 /// Whether a pod was answered, and not by its budget: then it is not its budget that it waits for.
 fn waits_for_others(attempt: &Attempt) -> bool {
+    if attempt.was_deletion_refused() {
+        return true;
+    }
     attempt.last.as_ref().is_some_and(|(_, outcome)| !matches!(outcome, EvictionOutcome::RefusedByBudget(_)))
 }
 

@@ -252,6 +252,28 @@ fn a_pod_that_is_only_held_is_deleted_in_time_too() {
 }
 
 #[test]
+fn a_deletion_that_is_refused_backs_off_as_an_eviction_does_and_comes_after_the_next_refusal() {
+    let spec = json!({"deleteAfterSeconds": 60});
+    let denied = || EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
+    let mut attempt = refused(90_000);
+    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), ago(45_000));
+    attempt.end_deletion(denied(), ago(3_000));
+    let queue = |attempt: &Attempt| {
+        let attempts = [("a".to_owned(), attempt.clone())].into();
+        let observed = Observed { budgets: asked_budgets(0, 1_000), attempts, ..Observed::default() };
+        let queue = queue(&[pod("a", 0)], &spec, &observed);
+        let requests: Vec<Request> = queue.evictions.iter().map(|eviction| eviction.request).collect();
+        assert!(queue.overdue.contains("a"));
+        (requests, queue.next.map(|at| at.since(now())))
+    };
+    assert_eq!(queue(&attempt), (vec![], Some(Duration::from_secs(1))));
+    attempt.deletion = Some((ago(4_000), denied()));
+    assert_eq!(queue(&attempt).0, [Request::Evict], "its budget may let it go by now");
+    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), now());
+    assert_eq!(queue(&attempt).0, [Request::Delete]);
+}
+
+#[test]
 fn a_migrating_machine_is_never_deleted_and_asked_slowly() {
     let mut migrating = Attempt::default();
     migrating.end(EvictionOutcome::RefusedByBudget(String::new()), ago(90_000));

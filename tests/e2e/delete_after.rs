@@ -1,4 +1,4 @@
-//! Pods that are deleted past what refuses them: only after having been refused for so long.
+//! Pods that are deleted past what refuses them: only after having been refused for so long, and with pauses.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, PostParams};
 use nm_sandbox::admission::Reviewer;
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_sandbox::request_log::Entry;
+use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::PATIENCE;
@@ -16,7 +17,7 @@ use nm_tests::workload::{Workload, parse};
 use serde_json::{Value, json};
 
 use crate::answers::nothing_is_left;
-use crate::{change, only_sandbox, start};
+use crate::{change, once, only_sandbox, start};
 
 const WHY: &str = "only a sandbox plays the webhook, and tells when it was asked";
 
@@ -85,5 +86,39 @@ async fn time_in_which_nobody_refused_counts_for_no_deletion() {
     // The log has the time of the answer, and the reconciler hears of it a moment later.
     assert!(refused_for >= SignedDuration::from_millis(1_900), "{refused_for}");
     nothing_is_left(&cluster, "e2e-counts").await;
+    webhooks(&cluster).delete("guard", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_is_refused_is_repeated_with_pauses_and_reported() {
+    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "denied").await;
+    let node = &cluster.nodes().await[0];
+    workload.pod_on(node, "cart", json!({})).await;
+    workload.budget("cart", 1).await;
+    guard(&cluster, &workload, &["DELETE"]).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-denied", node).await;
+    change(&cluster, "e2e-denied", json!({"deleteAfterSeconds": 1})).await;
+    let denied = |status: &NodeMaintenanceStatus| {
+        status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::AdmissionWebhook)
+    };
+    let status = once(&cluster, "e2e-denied", "the webhook is named", denied).await;
+    let said = "admission webhook \"guard.example.com\" denied the request: not before noon";
+    assert_eq!(status.blocked_pods[0].message, said);
+    let is_status = |entry: &Entry| entry.verb == "patch" && entry.subresource == "status";
+    let written = cluster.sandbox().unwrap().requests().count(is_status);
+    let deletions = asked(&cluster, is_deletion, 3).await;
+    for pair in deletions.windows(2) {
+        let pause = pair[1].at.duration_since(pair[0].at);
+        assert!(pause >= SignedDuration::from_millis(1_900), "{pause}");
+    }
+    // A watch tells of a write before its answer is logged.
+    let more = cluster.sandbox().unwrap().requests().count(is_status) - written;
+    assert!(more <= 1, "nothing new is told: {more}");
+    let status = once(&cluster, "e2e-denied", "still", denied).await;
+    assert_eq!(status.blocked_pods.len(), 1);
+    workload.free("cart").await;
+    nothing_is_left(&cluster, "e2e-denied").await;
     webhooks(&cluster).delete("guard", &DeleteParams::default()).await.unwrap();
 }

@@ -176,6 +176,7 @@ fn known_of_itself(budgets: &Budgets) -> Known<'_> {
         attempt: None,
         steady_now: SteadyTime::MIN,
         held: None,
+        overdue: false,
         budgets,
         evacuation: None,
         node_ready: true,
