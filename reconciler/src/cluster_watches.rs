@@ -23,7 +23,7 @@ use crate::known_budgets::KnownBudgets;
 use crate::readiness::Check;
 use crate::triggers::Triggers;
 
-/// Budgets that cannot be listed hold nothing up for longer than this.
+/// Budgets and `DaemonSet`s that cannot be listed hold nothing up for longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The shared stores.
@@ -70,6 +70,7 @@ impl ClusterWatches {
                     }
                 }
                 News::Listed => triggers.wake_all(),
+                News::Interrupted => {}
                 News::Forbidden(sentence) => without("nodes", &sentence),
             };
             let hear_daemon_set = |news: News<'_, PartialObjectMeta<DaemonSet>>| match news {
@@ -79,6 +80,9 @@ impl ClusterWatches {
                 News::Listed => {
                     daemon_set_names.send_replace(Arc::new(named(&daemon_sets)));
                     triggers.wake_all();
+                }
+                News::Interrupted => {
+                    daemon_set_names.send_modify(|known| Arc::make_mut(known).interrupted = !known.incomplete)
                 }
                 News::Forbidden(sentence) => {
                     daemon_set_names.send_replace(Arc::new(unlisted()));
@@ -94,6 +98,7 @@ impl ClusterWatches {
                     known.listed();
                     triggers.wake_all();
                 }
+                News::Interrupted => {}
                 News::Forbidden(sentence) => without("poddisruptionbudgets", &sentence),
             };
             futures::join!(
@@ -105,12 +110,18 @@ impl ClusterWatches {
         (Self { nodes, budgets, daemon_sets: daemon_sets_known }, run)
     }
 
-    /// Waits until the nodes have been listed: a node that is not known does not exist. And for the budgets, where they
-    /// may be listed: without them more would be asked than they allow.
+    /// Waits until the nodes have been listed: a node that is not known does not exist. And for budgets and `DaemonSet`s,
+    /// where they may be listed: without the ones more would be asked than they allow, and without the others pods that
+    /// are to go would be left out at first.
     pub(crate) async fn ready(&self) {
         let budgets = tokio::time::timeout(PATIENCE, self.budgets.until_listed());
+        let mut daemon_sets = self.daemon_sets.clone();
+        let daemon_sets = async move {
+            let _ = daemon_sets.wait_for(|sets| !sets.incomplete).await;
+        };
+        let daemon_sets = tokio::time::timeout(PATIENCE, daemon_sets);
         // The writers live as long as the program, so the stores are never abandoned.
-        let _ = tokio::join!(self.nodes.wait_until_ready(), budgets);
+        let _ = tokio::join!(self.nodes.wait_until_ready(), budgets, daemon_sets);
     }
 
     /// The `DaemonSet`s that are known.

@@ -29,6 +29,8 @@ pub(crate) enum News<'a, K> {
     Changed(&'a K),
     /// All objects are known: for the first time, or again after an interruption in which anything may have happened.
     Listed,
+    /// The watch is interrupted: until all objects are known again, what is known may be out of date.
+    Interrupted,
     /// The API server refuses, with this sentence.
     Forbidden(String),
 }
@@ -117,12 +119,14 @@ pub(crate) async fn follow<K>(
                 hear(News::Listed);
             }
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => hear(News::Changed(object)),
-            Err(error) => {
-                if let Some(sentence) = refusal(error).filter(|sentence| told.as_ref() != Some(sentence)) {
+            Err(error) => match refusal(error) {
+                None => hear(News::Interrupted),
+                Some(sentence) if told.as_ref() != Some(&sentence) => {
                     told = Some(sentence.clone());
                     hear(News::Forbidden(sentence));
                 }
-            }
+                Some(_) => {}
+            },
         }
     }
 }

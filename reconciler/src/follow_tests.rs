@@ -100,7 +100,13 @@ async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
     let watch = follow("nodes", Some(check), watched(api, watcher::Config::default()), |news| {
         let report = readiness.report().unwrap_or_else(|report| report);
         let state = report.lines().next().unwrap().to_owned();
-        told.push((if let News::Forbidden(sentence) = news { sentence } else { "listed".to_owned() }, state));
+        let what = match news {
+            News::Changed(_) => "changed".to_owned(),
+            News::Listed => "listed".to_owned(),
+            News::Interrupted => "interrupted".to_owned(),
+            News::Forbidden(sentence) => sentence,
+        };
+        told.push((what, state));
     });
     let all = async {
         while asked.lock().unwrap().len() < 10 {
@@ -112,11 +118,14 @@ async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
         () = all => {}
     }
     let (ok, refused) = ("[+]nodes ok", "[-]nodes failed: the API server refuses to list them");
+    let interrupted = ("interrupted", "[-]nodes failed: the watch is interrupted");
     let expected = [
         ("listed", ok),
+        interrupted,
         ("no", refused),
         ("not you", refused),
         ("listed", ok),
+        interrupted,
         ("no", refused),
         ("listed", ok),
     ];
@@ -135,7 +144,9 @@ async fn who_may_list_and_not_watch_is_told_of_all_there_is_again_and_again_and_
     ]);
     let mut told = Vec::new();
     let watch = follow("nodes", None, watched(api, watcher::Config::default()), |news: News<'_, Node>| {
-        told.push(matches!(news, News::Listed));
+        if !matches!(news, News::Interrupted) {
+            told.push(matches!(news, News::Listed));
+        }
     });
     let all = async {
         while asked.lock().unwrap().len() < 6 {

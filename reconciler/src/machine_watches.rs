@@ -126,6 +126,7 @@ impl MachineWatches {
             let what = format!("virtualmachineinstances on {node}");
             follow(&what, None, stream, |news| match news {
                 News::Changed(_) | News::Listed => triggers.wake_node(&node),
+                News::Interrupted => {}
                 News::Forbidden(sentence) => {
                     warn!(node, "virtual machines migrate without source, target and age shown: {sentence}");
                 }

@@ -62,6 +62,7 @@ impl NodeLeases {
                     sender.send_replace(Known::Listed);
                     triggers.wake_all();
                 }
+                News::Interrupted => {}
                 News::Forbidden(sentence) => {
                     error!(namespace = LEASE_NAMESPACE, "leases cannot be listed: {sentence}");
                     if sender.send_replace(Known::Forbidden(sentence)) == Known::Listed {

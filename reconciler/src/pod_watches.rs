@@ -84,6 +84,7 @@ impl PodWatches {
             let hear = follow(&what, None, stream, |news| {
                 sender.send_replace(match news {
                     News::Changed(_) | News::Listed => Known::Listed,
+                    News::Interrupted => return,
                     News::Forbidden(sentence) => Known::Forbidden(sentence),
                 });
             });

@@ -54,6 +54,7 @@ async fn listen(client: Client, group: Group, sender: &watch::Sender<Option<bool
                 _ => {}
             }
         }
+        News::Interrupted => {}
         News::Forbidden(sentence) => {
             let is_news =
                 sender.send_if_modified(|served| served.is_none() && served.replace(false).is_none());

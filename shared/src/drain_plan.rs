@@ -20,6 +20,8 @@ use crate::status::BlockReason;
 pub enum Verdict {
     /// It is to be evicted.
     Evict,
+    /// It is waited for until it is known whether it has to stay.
+    Wait,
     /// It stays, and nobody waits for it.
     Skip(SkipReason),
     /// It stays because the drain spec says so or because moving it is of no use, and the drain is not done while it is there.
@@ -82,6 +84,9 @@ pub struct DaemonSets {
     pub names: HashSet<(String, String)>,
     /// Whether more may exist than are known. Then none counts as gone, for its pods would come back at once.
     pub incomplete: bool,
+    /// Whether the watch on them is interrupted, so that others may have been created since. Then the pods of those that
+    /// are not known are left alone until it goes on.
+    pub interrupted: bool,
 }
 
 impl DaemonSets {
@@ -90,7 +95,7 @@ impl DaemonSets {
         let name = |set: &ObjectMeta| {
             (set.namespace.clone().unwrap_or_default(), set.name.clone().unwrap_or_default())
         };
-        Self { names: all.into_iter().map(name).collect(), incomplete: false }
+        Self { names: all.into_iter().map(name).collect(), ..Self::default() }
     }
 
     fn may_exist(&self, namespace: &str, name: &str) -> bool {
@@ -212,6 +217,9 @@ impl Judge<'_> {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
+        if self.daemon_sets.interrupted {
+            return Some(Verdict::Wait);
+        }
         warnings.push(Warning::OrphanedFromDaemonSet);
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
     }
@@ -270,7 +278,7 @@ mod tests {
     #[expect(clippy::needless_pass_by_value, reason = "one-line cases")]
     fn check(extra: Value, spec: &DrainSpec, verdict: Verdict, warnings: &[Warning]) {
         let names = [("ns".to_owned(), "ds".to_owned())].into();
-        let daemon_sets = DaemonSets { names, incomplete: false };
+        let daemon_sets = DaemonSets { names, ..DaemonSets::default() };
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
         let plan = DrainPlan::new([pod(extra.clone())], spec, &daemon_sets, now).unwrap();
         assert_eq!((plan.pods[0].verdict, plan.pods[0].warnings.as_slice()), (verdict, warnings), "{extra}");
@@ -360,6 +368,21 @@ mod tests {
         let ds = pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", "new")}}));
         let plan = DrainPlan::new([ds], &DrainSpec::default(), &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(plan.pods[0].verdict, Verdict::Skip(SkipReason::DaemonSet));
+    }
+
+    #[test]
+    fn a_daemon_set_that_is_not_known_while_the_watch_is_interrupted_may_be_new() {
+        let names = [("ns".to_owned(), "ds".to_owned())].into();
+        let daemon_sets = DaemonSets { names, interrupted: true, ..DaemonSets::default() };
+        let verdict = |pod| {
+            let gentle = DrainSpec { force: false, ..DrainSpec::default() };
+            let plan = DrainPlan::new([pod], &gentle, &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(plan.pending().count(), usize::from(plan.pods[0].verdict == Verdict::Wait));
+            plan.pods[0].verdict
+        };
+        let of = |name: &str| pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", name)}}));
+        assert_eq!(verdict(of("ds")), Verdict::Skip(SkipReason::DaemonSet));
+        assert_eq!(verdict(of("new")), Verdict::Wait);
     }
 
     #[test]

@@ -72,10 +72,13 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     match judged.verdict {
         Verdict::Skip(_) => return PodState::Skipped,
         Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason, known.group)),
-        Verdict::Evict => {}
+        Verdict::Evict | Verdict::Wait => {}
     }
     if let Some(overdue) = pod::overdue(&judged.pod, now) {
         return terminating(judged, overdue, known.node_ready);
+    }
+    if judged.verdict == Verdict::Wait {
+        return PodState::Waiting;
     }
     let unasked = Attempt::default();
     let attempt = known.attempt.unwrap_or(&unasked);

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::condition::whole_seconds;
-use crate::drain_plan::{DrainPlan, Judged};
+use crate::drain_plan::{DrainPlan, Judged, Verdict};
 use crate::machine;
 use crate::observed::Observed;
 use crate::pod;
@@ -84,7 +84,9 @@ impl<'a> Survey<'a> {
         let pending: Vec<PodReference> = self.pending().collect();
         if begins {
             status.total_pods = count(self.pods.len());
-            status.eviction_pods = count(pending.len());
+            // What may have to stay is not counted on.
+            let waits = self.pods.iter().filter(|(judged, _)| judged.verdict == Verdict::Wait).count();
+            status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
         status.pod_counts = self.counts(status.eviction_pods);

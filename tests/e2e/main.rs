@@ -11,6 +11,7 @@ mod budgets;
 mod callers_rights;
 mod comes_back;
 mod completion;
+mod daemon_sets;
 mod dashboard;
 mod dashboard_surroundings;
 mod delete_after;

@@ -118,7 +118,11 @@ impl Readings {
             }
             _ => Volumes::default(),
         };
-        let daemon_sets = DaemonSets { incomplete: sets.is_none(), names: sets.unwrap_or_default() };
+        let daemon_sets = DaemonSets {
+            incomplete: sets.is_none(),
+            names: sets.unwrap_or_default(),
+            ..DaemonSets::default()
+        };
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::is_control_plane(node);
         // Of no interest to other nodes.

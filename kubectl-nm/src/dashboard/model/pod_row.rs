@@ -84,8 +84,8 @@ impl Stand {
             Verdict::Skip(reason) => {
                 return Self { message: stays(reason).to_owned(), ..Self::at(Place::Stays) };
             }
-            Verdict::Evict if !facts.is_ending() => return Self::at(Place::Waiting),
-            Verdict::Evict | Verdict::Block(_) => {}
+            Verdict::Evict | Verdict::Wait if !facts.is_ending() => return Self::at(Place::Waiting),
+            Verdict::Evict | Verdict::Wait | Verdict::Block(_) => {}
         }
         match facts.state(verdict, now) {
             PodState::Blocked(obstacle) => Self::blocked(obstacle),
