@@ -60,6 +60,7 @@ impl ClusterWatches {
         let (daemon_set_names, daemon_sets_known) = watch::channel(Arc::new(unlisted()));
         let budgets = Arc::new(KnownBudgets::new(budgets));
         let (triggers, evictor, known) = (triggers.clone(), evictor.clone(), budgets.clone());
+        let all_nodes = nodes.clone();
         let run = async move {
             let mut unready = Unready::default();
             let hear_node = |news: News<'_, Node>| match news {
@@ -69,7 +70,10 @@ impl ClusterWatches {
                         triggers.wake_pending();
                     }
                 }
-                News::Listed => triggers.wake_all(),
+                News::Listed => {
+                    unready.listed(&all_nodes);
+                    triggers.wake_all();
+                }
                 News::Interrupted => {}
                 News::Forbidden(sentence) => without("nodes", &sentence),
             };
@@ -144,6 +148,12 @@ fn named(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
 struct Unready(HashSet<String>);
 
 impl Unready {
+    /// Begins anew with these nodes.
+    fn listed(&mut self, nodes: &Store<Node>) {
+        let nodes = nodes.state();
+        self.0 = nodes.iter().filter(|node| !is_ready(node)).map(|node| node.name_any()).collect();
+    }
+
     /// Notes a node's state, and whether it is another than before.
     fn note(&mut self, node: &Node) -> bool {
         let name = node.name_any();
@@ -162,5 +172,77 @@ pub(crate) fn slim_node(node: &mut Node) {
         status.images = None;
         status.volumes_attached = None;
         status.volumes_in_use = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::num::NonZeroUsize;
+
+    use axum::body::Body;
+    use futures::{StreamExt, stream};
+    use kube::runtime::reflector::store::Writer;
+    use nm_shared::{Group, Grouped};
+    use serde_json::{Value, json};
+    use tokio::time::{Instant, sleep, timeout};
+
+    use super::*;
+    use crate::maintenances::Maintenances;
+    use crate::metrics::Metrics;
+    use crate::readiness::Readiness;
+
+    /// So long after it is first seen the node is Ready.
+    const RECOVERS: Duration = Duration::from_secs(1);
+
+    fn node(ready: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "resourceVersion": "8"},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    }
+
+    /// An API server with one node, which is not Ready at first, and nothing else.
+    fn server() -> Client {
+        let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            let is_of_nodes = request.uri().path() == "/api/v1/nodes";
+            let body = if request.uri().query().unwrap_or_default().contains("watch=true") {
+                let recovered = format!("{}\n", json!({"type": "MODIFIED", "object": node("True")}));
+                let recovers = stream::once(async move {
+                    sleep(RECOVERS).await;
+                    Ok::<_, Infallible>(recovered)
+                });
+                let events = if is_of_nodes { recovers.boxed() } else { stream::empty().boxed() };
+                Body::from_stream(events.chain(stream::pending()))
+            } else {
+                let items = if is_of_nodes { json!([node("False")]) } else { json!([]) };
+                Body::from(json!({"metadata": {"resourceVersion": "7"}, "items": items}).to_string())
+            };
+            Ok::<_, Infallible>(http::Response::new(body))
+        });
+        Client::new(server, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_was_not_ready_from_the_beginning_wakes_who_waits_when_it_recovers() {
+        let mut writer = Writer::new(Group::Medik8s);
+        let waits: Grouped = serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
+            "spec": {"nodeName": "other"}, "status": {"phase": "Pending"},
+        }))
+        .unwrap();
+        let all = Maintenances::new([(Group::Medik8s, writer.as_reader())]);
+        writer.apply_watcher_event(&watcher::Event::Apply(waits));
+        let (triggers, [mut woken, ..]) = Triggers::new(Arc::new(all));
+        let (client, metrics) = (server(), Arc::new(Metrics::new()));
+        let evictor = Evictor::new(client.clone(), triggers.clone(), metrics, NonZeroUsize::MIN);
+        let check = Readiness::default().check("nodes");
+        let (_watches, run) = ClusterWatches::start(&client, &triggers, &Arc::new(evictor), check);
+        let run = tokio::spawn(run);
+        let began = Instant::now();
+        for _ in ["nodes", "daemonsets", "poddisruptionbudgets"] {
+            woken.next().await;
+        }
+        assert!(began.elapsed() < RECOVERS, "each list wakes everybody");
+        assert!(timeout(2 * RECOVERS, woken.next()).await.is_ok());
+        run.abort();
     }
 }
