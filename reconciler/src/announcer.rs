@@ -43,7 +43,7 @@ impl Announcer {
         let event = Event {
             type_: if announcement.reason.is_warning() { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
-            note: Some(announcement.note.clone()),
+            note: Some(announcement.event_note()),
             action: reason.to_owned(),
             secondary: None,
         };

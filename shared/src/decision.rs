@@ -94,6 +94,22 @@ pub struct Announcement {
     pub note: String,
 }
 
+/// So many bytes of a note the API server takes; an event with a longer one is refused.
+const LONGEST_NOTE: usize = 1024;
+
+impl Announcement {
+    /// The note as far as an event can hold it; one that is cut ends in an ellipsis.
+    pub fn event_note(&self) -> String {
+        const ELLIPSIS: &str = "…";
+        if self.note.len() <= LONGEST_NOTE {
+            return self.note.clone();
+        }
+        let fits = |end: &usize| self.note.is_char_boundary(*end);
+        let end = (0..=LONGEST_NOTE - ELLIPSIS.len()).rev().find(fits).unwrap_or_default();
+        format!("{}{ELLIPSIS}", self.note[..end].trim_end())
+    }
+}
+
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
@@ -139,5 +155,25 @@ impl EventReason {
     /// Whether the event is a warning.
     pub fn is_warning(self) -> bool {
         matches!(self, Self::FailedMaintenance | Self::QuorumOverridden | Self::RecordonNode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_to_what_an_event_holds_and_between_two_characters() {
+        let told = |note: &str| {
+            let (subject, reason) = (Subject::Maintenance, EventReason::FailedMaintenance);
+            Announcement { subject, reason, note: note.to_owned() }.event_note()
+        };
+        let fits = "x".repeat(1024);
+        assert_eq!(told(&fits), fits);
+        assert_eq!(told(&"x".repeat(1025)), format!("{}…", "x".repeat(1021)));
+        let wide = told(&"\u{1f980}".repeat(300));
+        assert_eq!(wide, format!("{}…", "\u{1f980}".repeat(255)));
+        assert!(wide.len() <= 1024);
+        assert_eq!(told(&format!("{} and more", "x".repeat(1020))), format!("{}…", "x".repeat(1020)));
     }
 }

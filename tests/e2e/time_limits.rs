@@ -1,13 +1,17 @@
 //! Limits to a drain's patience, set and lifted while it is under way.
 
-use kube::ResourceExt;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use nm_shared::Group;
 use nm_shared::condition::{ConditionType, find};
 use nm_shared::node_patch::is_cordoned;
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::events::events_until;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::workload::{Workload, held};
+use nm_tests::workload::{Workload, held, parse};
 use serde_json::json;
 
 use crate::{change, drained, once, start, stop};
@@ -56,6 +60,41 @@ async fn a_drain_that_is_out_of_time_fails_with_its_node_cordoned_and_goes_on_wh
     let status = drained(&cluster, "e2e-timeout").await.status.unwrap();
     assert_eq!((counts(&status), status.last_error.as_str()), (counts(&running), ""));
     stop(&cluster, "e2e-timeout").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_with_long_reasons_is_announced_as_far_as_an_event_can_tell() {
+    let cluster = Cluster::start(2).await;
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "wordy").await;
+    let long = |letter: &str| format!("{letter}-{}", "n".repeat(200));
+    for letter in ["a", "b", "c"] {
+        let labels = json!({"metadata": {"labels": {"app": "wordy"}}});
+        workload.place(node, &long(letter), labels).await;
+    }
+    workload.until_running("wordy", 3).await;
+    let budget = json!({"metadata": {"name": long("budget")}, "spec": {
+        "minAvailable": 3, "selector": {"matchLabels": {"app": "wordy"}},
+    }});
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    budgets.create(&PostParams::default(), &parse(budget)).await.unwrap();
+    let _reconciler = Reconciler::start(&cluster);
+    let maintenance = start(&cluster, "e2e-wordy", node).await;
+    once(&cluster, "e2e-wordy", "blocked", |status| status.blocked_pods.len() == 3).await;
+    change(&cluster, "e2e-wordy", json!({"timeoutSeconds": 1})).await;
+    let failed = once(&cluster, "e2e-wordy", "failed", |status| status.phase == Some(Phase::Failed)).await;
+    assert!(failed.last_error.len() > 1024, "{}", failed.last_error);
+    events_until(&cluster, &maintenance, "FailedMaintenance").await;
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let told = events.list(&ListParams::default()).await.unwrap().into_iter().find_map(|event| {
+        let is_it = event.reason.as_deref() == Some("FailedMaintenance")
+            && event.regarding.as_ref().is_some_and(|object| object.uid == maintenance.uid());
+        event.note.filter(|_| is_it)
+    });
+    let told = told.unwrap();
+    let (begin, end) = told.split_at(told.len() - "…".len());
+    assert!(failed.last_error.starts_with(begin) && end == "…", "{told}");
+    stop(&cluster, "e2e-wordy").await;
 }
 
 // Case 31.

@@ -40,8 +40,30 @@ pub(crate) fn to_core(event: &Value) -> Value {
     renamed
 }
 
-/// An event lives with the object that it is about, and in `default` for objects outside namespaces.
+/// How many bytes some fields may have, in the order in which the API server looks at them.
+const LIMITS: [(&str, usize); 4] =
+    [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)];
+
+/// Everything that is wrong with an event as it is stored.
 pub(crate) fn check(event: &Value) -> Vec<FieldError> {
+    let mut errors = check_namespace(event);
+    errors.extend(check_lengths(event));
+    errors
+}
+
+/// Events with an `eventTime` are of the new kind, whichever API they come by. Others may be of any length.
+fn check_lengths(event: &Value) -> impl Iterator<Item = FieldError> {
+    let limits = if event["eventTime"].is_null() { &[][..] } else { &LIMITS };
+    limits.iter().filter_map(|(field, most)| {
+        let is_longer = event[field].as_str().is_some_and(|text| text.len() > *most);
+        let because = format!("can have at most {most} characters");
+        // The value is not repeated.
+        is_longer.then(|| FieldError::invalid(*field, &json!(""), &because))
+    })
+}
+
+/// An event lives with the object that it is about, and in `default` for objects outside namespaces.
+fn check_namespace(event: &Value) -> Vec<FieldError> {
     let about = &event["involvedObject"]["namespace"];
     let own = event["metadata"]["namespace"].as_str().unwrap_or_default();
     let fits = match about.as_str().unwrap_or_default() {
@@ -86,5 +108,27 @@ mod tests {
         assert!(check(&event("a", json!({"namespace": "a"}))).is_empty());
         assert_eq!(check(&event("a", json!({"name": "n"}))).len(), 1);
         assert_eq!(check(&event("a", json!({"namespace": "b"}))).len(), 1);
+    }
+
+    #[test]
+    fn a_note_of_more_than_1024_bytes_is_refused_in_the_servers_words() {
+        let event = |note: &str, time: Value| {
+            let about = json!({"kind": "Node", "name": "n"});
+            let metadata = json!({"namespace": "default"});
+            json!({"metadata": metadata, "involvedObject": about, "message": note, "eventTime": time})
+        };
+        let told = |event: &Value| {
+            let errors = check(event).into_iter();
+            errors.map(|error| format!("{}: {}", error.field, error.message)).collect::<Vec<_>>()
+        };
+        let now = || json!("2026-01-01T00:00:00.000000Z");
+        let refused = ["message: Invalid value: \"\": can have at most 1024 characters"];
+        assert_eq!(told(&event(&"x".repeat(1025), now())), refused);
+        assert_eq!(told(&event(&"\u{e9}".repeat(513), now())), refused, "bytes are counted");
+        assert!(told(&event(&"\u{e9}".repeat(512), now())).is_empty());
+        assert!(told(&event(&"x".repeat(5000), Value::Null)).is_empty(), "older events have no limit");
+        let mut wordy = event("", now());
+        wordy["reason"] = json!("R".repeat(129));
+        assert_eq!(told(&wordy), ["reason: Invalid value: \"\": can have at most 128 characters"]);
     }
 }

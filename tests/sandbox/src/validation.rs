@@ -54,7 +54,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
                 errors.extend(pod_update::check(old, object));
             }
         },
-        ("", "events") if old.is_none() => errors.extend(event_shapes::check(object)),
+        ("", "events") => errors.extend(event_shapes::check(object)),
         ("apps", "deployments" | "replicasets" | "daemonsets" | "statefulsets") => {
             errors.extend(workload(object, &resource.kind));
             if old.is_some_and(|old| old["spec"]["selector"] != object["spec"]["selector"]) {
