@@ -15,7 +15,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::serving_certificate::{Step, Validity, step};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::configuration::Configuration;
@@ -61,6 +61,8 @@ pub(super) struct Keeper {
     namespace: String,
     life: SignedDuration,
     served: Arc<Served>,
+    /// The time.
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// The Secret as it was seen last, if there was one.
     secret: Option<Secret>,
     /// Whether anybody has looked.
@@ -81,6 +83,7 @@ impl Keeper {
             namespace: namespace.to_owned(),
             life,
             served,
+            clock: Box::new(Timestamp::now),
             secret: None,
             is_seen: false,
             kept: Kept::default(),
@@ -95,7 +98,8 @@ impl Keeper {
         let mut configurations = states(&self.configurations, WEBHOOK_CONFIGURATION);
         let (mut unread, mut untold, mut undone) =
             (Complaint::default(), Complaint::default(), Complaint::default());
-        let mut rest = Duration::ZERO;
+        // Whatever the watches tell meanwhile, or fail to, what is due then is done then.
+        let mut due = Instant::now();
         loop {
             tokio::select! {
                 Some(state) = secrets.next() => match state {
@@ -119,9 +123,9 @@ impl Keeper {
                         continue;
                     }
                 },
-                () = sleep(rest) => {}
+                () = sleep_until(due) => {}
             }
-            rest = match self.advance().await {
+            let rest = match self.advance().await {
                 Ok(rest) => {
                     undone.over();
                     rest
@@ -135,6 +139,7 @@ impl Keeper {
                     PAUSE
                 }
             };
+            due = Instant::now() + rest;
         }
     }
 
@@ -157,7 +162,8 @@ impl Keeper {
     }
 
     fn hear(&mut self, found: Option<ValidatingWebhookConfiguration>) {
-        self.configuration = Some(Configuration::seen(found, self.configuration.as_ref(), Timestamp::now()));
+        let now = (self.clock)();
+        self.configuration = Some(Configuration::seen(found, self.configuration.as_ref(), now));
     }
 
     /// Takes all steps that are due, and returns for how long there is none.
@@ -166,7 +172,7 @@ impl Keeper {
             let Some(configuration) = self.configuration.as_ref().filter(|_| self.is_seen) else {
                 return Ok(LONGEST_REST);
             };
-            let now = Timestamp::now();
+            let now = (self.clock)();
             let next = step(&self.kept.facts(), configuration.told(), now);
             let new = match next {
                 Step::Begin => Kept { previous: None, current: Some(self.make(now)?), next: None },
@@ -257,4 +263,69 @@ where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     watched_object(api.clone(), name).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use http::{Method, Request, Response, StatusCode};
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::readiness::Readiness;
+
+    const LIFE: SignedDuration = SignedDuration::from_hours(4);
+
+    /// An API server that lists a Secret and a configuration once, of which there are none, and fails every later list and
+    /// watch; and the Secrets that it takes.
+    fn unwatchable() -> (Client, mpsc::UnboundedReceiver<Value>) {
+        let (sender, written) = mpsc::unbounded_channel();
+        let lists = Arc::new(AtomicUsize::new(0));
+        let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (sender, lists) = (sender.clone(), lists.clone());
+            async move {
+                let watches = request.uri().query().unwrap_or_default().contains("watch=true");
+                let mut code = StatusCode::OK;
+                let answer = if request.method() != Method::GET {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let mut secret: Value = serde_json::from_slice(&body).unwrap();
+                    secret["metadata"]["resourceVersion"] = json!("1");
+                    sender.send(secret.clone()).unwrap();
+                    secret
+                } else if !watches && lists.fetch_add(1, Ordering::Relaxed) < 2 {
+                    json!({"metadata": {"resourceVersion": "1"}, "items": []})
+                } else {
+                    code = StatusCode::SERVICE_UNAVAILABLE;
+                    json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "R", "code": 503})
+                };
+                let mut response = Response::new(Body::from(answer.to_string()));
+                *response.status_mut() = code;
+                Ok::<_, Infallible>(response)
+            }
+        });
+        (Client::new(server, "default"), written)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_that_fail_until_the_certificate_is_old_do_not_keep_it_from_being_renewed() {
+        let (client, mut written) = unwatchable();
+        let served = Served::nothing(Readiness::default().check("webhook"), Arc::new(Metrics::new()));
+        let mut keeper = Keeper::new(&client, "apps", LIFE, Arc::new(served));
+        let (began, first) = (Instant::now(), Timestamp::now());
+        keeper.clock = Box::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
+        tokio::spawn(keeper.run());
+        let made = written.recv().await.unwrap();
+        assert!(made["data"]["tls.crt"].is_string() && made["data"]["next-tls.crt"].is_null(), "{made}");
+        let renewed = timeout(Duration::from_secs(4 * 3600), written.recv()).await;
+        let renewed = renewed.expect("it is renewed before it has expired").unwrap();
+        assert!(renewed["data"]["next-tls.crt"].is_string(), "{renewed}");
+        let after = began.elapsed().as_secs_f64() / 3600.0;
+        assert!((1.9..2.1).contains(&after), "halfway, not after {after} h");
+    }
 }
