@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::stage::Stage;
 use crate::stop::stopped;
+use crate::tasks;
 use crate::write_params::patch_params;
 
 /// What failed is tried again so soon.
@@ -46,6 +47,10 @@ pub(crate) enum ElectionError {
     Runtime(#[source] io::Error),
     #[error("the leader's work broke off: {0}")]
     Work(#[source] JoinError),
+    #[error("the leader's work broke off: {0}")]
+    Task(#[source] tasks::End),
+    #[error("the watch on the leader's lease broke off")]
+    Watch,
 }
 
 /// One of the replicas that would lead.
@@ -63,7 +68,7 @@ enum End {
     /// Another may lead.
     Lost(&'static str),
     /// There is no more to be done.
-    Done(Result<(), JoinError>),
+    Done(Result<Result<(), tasks::End>, JoinError>),
 }
 
 impl Candidate {
@@ -89,20 +94,35 @@ impl Candidate {
     /// and writes only during the term; after `stop` it comes to its end by itself.
     ///
     /// # Errors
-    /// When there is no client or no runtime to be had, and when the work panics.
+    /// When there is no client or no runtime to be had, and when the work or the watch on the lease breaks off.
     pub(crate) async fn run<W>(
         &self,
         stop: watch::Receiver<bool>,
         work: impl Fn(Client) -> W,
     ) -> Result<(), ElectionError>
     where
-        W: Future<Output = ()> + Send + 'static,
+        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
+    {
+        // A leader renews more often than this, so a watch that tells nothing for so long is dead.
+        let watched = Api::<Lease>::namespaced(self.client(self.duration)?, &self.namespace);
+        let seen = LeaseWatch::start(watched, self.readiness.check("leader-election"));
+        tokio::select! {
+            done = self.take_part(seen.clone(), stop, work) => done,
+            () = seen.broke_off() => Err(ElectionError::Watch),
+        }
+    }
+
+    async fn take_part<W>(
+        &self,
+        mut seen: LeaseWatch,
+        stop: watch::Receiver<bool>,
+        work: impl Fn(Client) -> W,
+    ) -> Result<(), ElectionError>
+    where
+        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
     {
         let client = self.client(self.duration / 3)?;
         let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
-        // A leader renews more often than this, so a watch that tells nothing for so long is dead.
-        let watched = Api::<Lease>::namespaced(self.client(self.duration)?, &self.namespace);
-        let mut seen = LeaseWatch::start(watched, self.readiness.check("leader-election"));
         let mut last_failure = String::new();
         while !*stop.borrow() {
             tokio::select! {
@@ -119,8 +139,7 @@ impl Candidate {
                     last_failure.clear();
                     if let End::Done(ended) = self.lead(manager, &fence, &mut seen, &identity, &work).await? {
                         farewell(&leases, &identity).await;
-                        ended.map_err(ElectionError::Work)?;
-                        return Ok(());
+                        return ended.map_err(ElectionError::Work)?.map_err(ElectionError::Task);
                     }
                 }
                 Ok(None) => farewell(&leases, &identity).await,
@@ -179,7 +198,7 @@ impl Candidate {
         work: impl Fn(Client) -> W,
     ) -> Result<End, ElectionError>
     where
-        W: Future<Output = ()> + Send + 'static,
+        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
     {
         let stage = Stage::new().map_err(ElectionError::Runtime)?;
         let builder = stage.make(|| ClientBuilder::try_from(self.config.clone()));

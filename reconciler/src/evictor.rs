@@ -57,6 +57,8 @@ pub(crate) struct Evictor {
     turns: Mutex<Turns<Waiting>>,
     /// Told when something more may be sent.
     turn: Notify,
+    /// Told when a request panicked: its pod would be waited for without end.
+    broken: Notify,
     ledger: Mutex<Ledger>,
 }
 
@@ -71,6 +73,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.evictor.turns().done(&self.node, self.sent, Instant::now());
         self.evictor.turn.notify_one();
+        if std::thread::panicking() {
+            self.evictor.broken.notify_one();
+        }
     }
 }
 
@@ -89,6 +94,7 @@ impl Evictor {
             began: Instant::now(),
             turns: Mutex::new(Turns::new(limit)),
             turn: Notify::new(),
+            broken: Notify::new(),
             ledger: Mutex::default(),
         }
     }
@@ -190,6 +196,7 @@ impl Evictor {
         tokio::select! {
             biased;
             () = stopped(stop) => {}
+            () = self.broken.notified() => return,
             () = self.send_all() => {}
         }
         while self.turns().is_under_way() {
@@ -312,6 +319,20 @@ mod tests {
         evictor.submit(&maintenance("holder", 2), eviction("pod"));
         evictor.take_back_outdated(&maintenance("heir", 2), true);
         assert!(!is_queued(), "another has the node now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_panics_ends_the_evictor() {
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
+            assert!(request.uri().path().is_empty(), "whoever asks panics");
+            Ok::<_, Infallible>(http::Response::new(Body::empty()))
+        });
+        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
+        evictor.submit(&NodeMaintenance::new("m", NodeMaintenanceSpec::default()), eviction("u"));
+        let (_stop, told) = watch::channel(false);
+        timeout(Duration::from_secs(60), evictor.run(told)).await.expect("nobody else would ask for the pod");
     }
 
     #[tokio::test(start_paused = true)]

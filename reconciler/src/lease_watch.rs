@@ -49,10 +49,15 @@ impl LeaseWatch {
         }
     }
 
+    /// Resolves if the watch has broken off.
+    pub(crate) async fn broke_off(mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+
     /// Waits for news since the last look.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The task lives as long as this, so it was ended with its runtime, as this will be.
+            // The task lives as long as this, so it broke off, or was ended with its runtime, as this will be.
             std::future::pending::<()>().await;
         }
     }
@@ -78,5 +83,29 @@ async fn listen(leases: Api<Lease>, sender: &watch::Sender<Seen>, check: &Check)
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use kube::Client;
+
+    use super::*;
+    use crate::readiness::Readiness;
+
+    #[tokio::test]
+    async fn a_watch_that_panics_is_told_and_its_check_fails() {
+        let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+            assert!(request.uri().path().is_empty(), "whoever asks panics");
+            Ok::<_, Infallible>(http::Response::new(Body::empty()))
+        });
+        let readiness = Readiness::default();
+        let leases = Api::namespaced(Client::new(server, "default"), "default");
+        LeaseWatch::start(leases, readiness.check("leader-election")).broke_off().await;
+        let report = readiness.report().unwrap_err();
+        assert!(report.starts_with("[-]leader-election failed: "), "{report}");
     }
 }

@@ -42,6 +42,7 @@ mod server;
 mod stage;
 mod stop;
 mod surroundings;
+mod tasks;
 mod triggers;
 mod turns;
 mod webhook;

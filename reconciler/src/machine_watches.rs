@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
 use crate::follow::{News, follow, watched, without_managed_fields};
+use crate::tasks::Tasks;
 use crate::triggers::Triggers;
 
 /// Where discovery gave no answer it is asked again, but not sooner.
@@ -28,6 +29,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct MachineWatches {
     client: Client,
     triggers: Triggers,
+    tasks: Tasks,
     kubevirt: Arc<Mutex<KubeVirt>>,
     watches: Mutex<HashMap<String, MachineWatch>>,
 }
@@ -59,9 +61,9 @@ impl Drop for MachineWatch {
 
 impl MachineWatches {
     /// No watch yet. Each change of a virtual machine wakes the maintenances of its node.
-    pub(crate) fn new(client: Client, triggers: Triggers) -> Self {
+    pub(crate) fn new(client: Client, triggers: Triggers, tasks: Tasks) -> Self {
         let kubevirt = Arc::new(Mutex::new(KubeVirt::Unknown));
-        Self { client, triggers, kubevirt, watches: Mutex::default() }
+        Self { client, triggers, tasks, kubevirt, watches: Mutex::default() }
     }
 
     /// The virtual machines on `node`, which has these pods, as far as they are known; none where there can be none.
@@ -107,7 +109,7 @@ impl MachineWatches {
         reasons.extend(launchers.iter().map(|uid| (*uid).to_owned()));
         let (client, known) = (self.client.clone(), self.kubevirt.clone());
         let (triggers, node) = (self.triggers.clone(), node.to_owned());
-        tokio::spawn(async move {
+        self.tasks.spawn_brief("the discovery of virtual machines", async move {
             let found = discover(&client, reasons, told).await;
             *lock(&known) = found;
             triggers.wake_node(&node);
@@ -122,8 +124,8 @@ impl MachineWatches {
             .modify(without_managed_fields)
             .reflect(writer);
         let (triggers, node) = (self.triggers.clone(), node.to_owned());
-        let task = tokio::spawn(async move {
-            let what = format!("virtualmachineinstances on {node}");
+        let what = format!("virtualmachineinstances on {node}");
+        let task = self.tasks.spawn(format!("the watch on {what}"), async move {
             follow(&what, None, stream, |news| match news {
                 News::Changed(_) | News::Listed => triggers.wake_node(&node),
                 News::Interrupted => {}
@@ -133,7 +135,7 @@ impl MachineWatches {
             })
             .await;
         });
-        MachineWatch { machines, task: task.abort_handle() }
+        MachineWatch { machines, task }
     }
 
     fn watches(&self) -> MutexGuard<'_, HashMap<String, MachineWatch>> {

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::follow::{Known, News, follow, watched, without_managed_fields};
+use crate::tasks::Tasks;
 use crate::triggers::Triggers;
 
 /// Pods come and go in bursts, and one look sees them all: what happens within this time is told at once. The first of
@@ -23,6 +24,7 @@ const TOGETHER: Duration = Duration::from_millis(25);
 pub(crate) struct PodWatches {
     client: Client,
     triggers: Triggers,
+    tasks: Tasks,
     watches: Mutex<HashMap<String, PodWatch>>,
 }
 
@@ -51,8 +53,8 @@ impl Drop for PodWatch {
 
 impl PodWatches {
     /// No watch yet. Each change of a pod wakes the maintenances of its node.
-    pub(crate) fn new(client: Client, triggers: Triggers) -> Self {
-        Self { client, triggers, watches: Mutex::default() }
+    pub(crate) fn new(client: Client, triggers: Triggers, tasks: Tasks) -> Self {
+        Self { client, triggers, tasks, watches: Mutex::default() }
     }
 
     /// The pods on `node`, which is watched from the first call on.
@@ -79,8 +81,8 @@ impl PodWatches {
             .reflect(writer);
         let (sender, known) = watch::channel(Known::Unlisted);
         let (triggers, node, mut heard) = (self.triggers.clone(), node.to_owned(), known.clone());
-        let task = tokio::spawn(async move {
-            let what = format!("pods on {node}");
+        let what = format!("pods on {node}");
+        let task = self.tasks.spawn(format!("the watch on {what}"), async move {
             let hear = follow(&what, None, stream, |news| {
                 sender.send_replace(match news {
                     News::Changed(_) | News::Listed => Known::Listed,
@@ -95,9 +97,9 @@ impl PodWatches {
                     triggers.wake_node(&node);
                 }
             };
-            tokio::join!(hear, tell)
+            tokio::join!(hear, tell);
         });
-        PodWatch { pods, known, task: task.abort_handle() }
+        PodWatch { pods, known, task }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PodWatch>> {
@@ -146,7 +148,7 @@ mod tests {
         writer.apply_watcher_event(&watcher::Event::Apply(maintenance));
         let (triggers, [mut told, ..]) = Triggers::new(Arc::new(all));
         let began = Instant::now();
-        let watches = PodWatches::new(server(&[1_000, 5, 5, 5, 1_000]), triggers);
+        let watches = PodWatches::new(server(&[1_000, 5, 5, 5, 1_000]), triggers, Tasks::new().0);
         assert!(matches!(watches.on_node("n"), Pods::Unknown));
         for (after, known) in [(0, 0), (1_000, 4), (2_015, 5)] {
             told.next().await.unwrap();

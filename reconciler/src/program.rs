@@ -24,6 +24,7 @@ use crate::server::{BindError, Server};
 use crate::stage::Stage;
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings::{self, Surroundings};
+use crate::tasks;
 use crate::webhook::{self, WebhookError};
 
 /// Why the program cannot run.
@@ -45,6 +46,8 @@ enum StartError {
     Election(#[from] ElectionError),
     #[error("the work broke off: {0}")]
     Work(#[from] JoinError),
+    #[error("the work broke off: {0}")]
+    Task(#[source] tasks::End),
 }
 
 /// Runs the program.
@@ -98,8 +101,8 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         let (readiness, metrics) = (readiness.clone(), metrics.clone());
         async move {
             tokio::select! {
-                () = control(client, &flags, &readiness, metrics, stop.clone()) => {}
-                () = give_up(stop) => {}
+                done = control(client, &flags, &readiness, metrics, stop.clone()) => done,
+                () = give_up(stop) => Ok(()),
             }
         }
     };
@@ -110,7 +113,7 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         let builder = stage.make(|| ClientBuilder::try_from(config)).map_err(StartError::Client)?;
         let client = stage.make(|| builder.with_layer(&ApiRequests(metrics.clone())).build());
         metrics.leads(true);
-        stage.perform(work(client)).await?;
+        stage.perform(work(client)).await?.map_err(StartError::Task)?;
     }
     // Whoever is being answered has a moment still; a panic in there has been told.
     let _ = serving.await;

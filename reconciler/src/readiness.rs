@@ -2,16 +2,24 @@
 //!
 //! A part that others rely on adds a [`Check`] when it begins and says when it holds; a check that is dropped is no
 //! longer asked. So a replica that stands by is ready as soon as it would notice that nobody leads: it serves, and what
-//! a leader watches is none of its business. One that leads is ready once its watches know the cluster.
+//! a leader watches is none of its business. One that leads is ready once its watches know the cluster. A check is not
+//! forgotten where its part broke off: from then on it fails, until another part of the name begins.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use jiff::Timestamp;
 
 /// All checks. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Readiness(Arc<Mutex<Vec<Weak<Entry>>>>);
+pub(crate) struct Readiness(Arc<Mutex<Checks>>);
+
+#[derive(Debug, Default)]
+struct Checks {
+    all: Vec<Weak<Entry>>,
+    /// Those whose part broke off, which nobody else keeps.
+    broken: Vec<Arc<Entry>>,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -42,8 +50,18 @@ impl Readiness {
     /// Adds a check, which does not hold yet.
     pub(crate) fn check(&self, name: &'static str) -> Check {
         let entry = Arc::new(Entry { name, state: Mutex::new(State::Fails("not yet".to_owned())) });
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&entry));
-        Check(entry)
+        let mut checks = self.lock();
+        checks.broken.retain(|broken| broken.name != name);
+        checks.all.push(Arc::downgrade(&entry));
+        drop(checks);
+        Check { entry, readiness: self.clone() }
+    }
+
+    /// Adds a check that fails because of `why`, and goes on failing.
+    pub(crate) fn broke_off(&self, name: &'static str, why: &str) {
+        let check = self.check(name);
+        check.fail(why);
+        self.keep(&check.entry);
     }
 
     /// A line for each check, in the form of the API server's own `/readyz?verbose`.
@@ -73,16 +91,27 @@ impl Readiness {
 
     /// The checks that are kept. The others are forgotten.
     fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        *all = kept.iter().map(Arc::downgrade).collect();
+        let mut checks = self.lock();
+        let kept: Vec<_> = checks.all.iter().filter_map(Weak::upgrade).collect();
+        checks.all = kept.iter().map(Arc::downgrade).collect();
         kept
+    }
+
+    fn keep(&self, entry: &Arc<Entry>) {
+        self.lock().broken.push(entry.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Checks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One part's word on whether it is ready, for as long as this is kept.
 #[derive(Debug)]
-pub(crate) struct Check(Arc<Entry>);
+pub(crate) struct Check {
+    entry: Arc<Entry>,
+    readiness: Readiness,
+}
 
 impl Check {
     /// It is ready.
@@ -101,7 +130,16 @@ impl Check {
     }
 
     fn set(&self, state: State) {
-        *self.0.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.entry.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.fail("what keeps this check panicked");
+            self.readiness.keep(&self.entry);
+        }
     }
 }
 
@@ -133,6 +171,27 @@ mod tests {
         assert_eq!(readiness.report_at(at(10)), Err(failed.to_owned()));
         webhook.pass_until(at(20), "the certificate has expired");
         assert!(readiness.report_at(at(10)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_check_whose_part_panics_fails_until_another_part_of_the_name_begins() {
+        let readiness = Readiness::default();
+        let nodes = readiness.check("nodes");
+        nodes.pass();
+        let part = async move {
+            nodes.pass();
+            panic!("the part of {nodes:?}");
+        };
+        let part: tokio::task::JoinHandle<()> = tokio::spawn(part);
+        assert!(part.await.unwrap_err().is_panic());
+        let failed = "[-]nodes failed: what keeps this check panicked\nreadyz check failed\n";
+        assert_eq!(readiness.report(), Err(failed.to_owned()));
+        assert_eq!(readiness.report(), Err(failed.to_owned()), "also when asked again");
+        readiness.check("nodes").pass();
+        assert_eq!(readiness.report(), Ok("readyz check passed\n".to_owned()));
+        readiness.broke_off("leader-tasks", "the evictor panicked");
+        let failed = "[-]leader-tasks failed: the evictor panicked\nreadyz check failed\n";
+        assert_eq!(readiness.report(), Err(failed.to_owned()));
     }
 
     #[test]
