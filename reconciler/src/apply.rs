@@ -128,9 +128,8 @@ pub(crate) async fn apply(
             context.triggers.wake_pending();
         }
     }
-    if let Some(patch) = decision.node_conditions.as_ref().filter(|_| context.conditions.rest().is_none()) {
-        let told = tell_on_node(context, node, patch).await;
-        told.map_err(|source| ApplyError::Node { name: node.clone(), source })?;
+    if let Some(wanted) = decision.node_conditions {
+        context.conditions.want(node, wanted);
     }
     context.evictor.hold(node, &decision.held, observed.steady_now);
     for eviction in decision.evictions {
@@ -174,28 +173,6 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
     let api = context.maintenance_api(maintenance.group);
     bounded(api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch))).await
-}
-
-/// Nothing waits for these conditions: a missing right is told once and tried again later, and a node that is gone has
-/// none.
-async fn tell_on_node(context: &Context, node: &str, patch: &Value) -> kube::Result<()> {
-    let api = context.node_api();
-    match bounded(api.patch_status(node, &patch_params(), &Patch::Strategic(patch))).await {
-        Ok(mut patched) => {
-            context.conditions.granted();
-            slim_node(&mut patched);
-            context.own_nodes.remember(patched);
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            if context.conditions.refused() {
-                warn!(node, "conditions of nodes are not published: {}", status.message);
-            }
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// Logs and measures what the new status tells.

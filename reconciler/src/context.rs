@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::line::MaxUnavailable;
-use nm_shared::{Group, Grouped, PodReference, ownership};
+use nm_shared::{Group, Grouped, PodReference, node_conditions, ownership};
 
 use crate::announcer::Announcer;
 use crate::cluster_watches::ClusterWatches;
@@ -39,13 +39,13 @@ pub(crate) struct Context {
     pub(crate) platform: Platform,
     pub(crate) announcer: Announcer,
     pub(crate) own_maintenances: OwnWrites<Grouped>,
-    pub(crate) own_nodes: OwnWrites<Node>,
+    pub(crate) own_nodes: Arc<OwnWrites<Node>>,
     pub(crate) memories: Memories,
     /// How many nodes may be unavailable at once.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// Whether nodes tell by their conditions where their maintenance stands.
     pub(crate) node_conditions: bool,
-    /// Whether they may.
+    /// Has them do so.
     pub(crate) conditions: NodeConditions,
     /// The pod that this program runs in, if it knows.
     pub(crate) own_pod: Option<PodReference>,
@@ -64,6 +64,14 @@ impl Context {
         self.own_nodes.retain(|node| nodes.contains(&*node.name_any()));
         self.leases.retain(|node| nodes.contains(node));
         self.leave(|node| nodes.contains(node));
+        if self.node_conditions && self.maintenances.unsettled_for().is_none() {
+            let told = self.cluster.nodes.state_filter(|node| {
+                node_conditions::tells_of_maintenance(node) && !nodes.contains(&*node.name_any())
+            });
+            for node in told {
+                self.conditions.want(&node.name_any(), Vec::new());
+            }
+        }
     }
 
     /// Stops all that is under way for nodes but those that `in_maintenance` names.

@@ -87,17 +87,20 @@ async fn work(
         () = stopped(stop.clone()) => return Ok(()),
         end = ends.next() => return Err(end),
     }
+    let own_nodes = Arc::new(OwnWrites::default());
+    let (conditions, publishing) = NodeConditions::start(&client, cluster.nodes.clone(), own_nodes.clone());
+    tasks.spawn("the publisher of node conditions", publishing);
     let context = Arc::new(Context {
         pods: PodWatches::new(client.clone(), triggers.clone(), tasks.clone()),
         machines: MachineWatches::new(client.clone(), triggers.clone(), tasks.clone()),
         announcer: Announcer::new(client.clone()),
         platform: Platform::new(client.clone()),
         own_maintenances: OwnWrites::default(),
-        own_nodes: OwnWrites::default(),
+        own_nodes,
         memories: Memories::default(),
         max_unavailable: flags.max_unavailable,
         node_conditions: flags.node_conditions,
-        conditions: NodeConditions::default(),
+        conditions,
         own_pod: flags.own_pod.clone(),
         client: client.clone(),
         triggers,

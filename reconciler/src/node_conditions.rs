@@ -1,55 +1,312 @@
-//! Whether the conditions of nodes may be written. They are for those who wish to know, so where the right to write them is
-//! missing, nobody asks for it at every look.
+//! Writes the conditions by which nodes tell where their maintenance stands (`--node-conditions`), beside all other work.
+//!
+//! They are for those who wish to know, so nothing waits for them: not for an answer, and not for the right. A reconcile
+//! says what a node is to tell, and goes on; what is said last is written in the end, after whatever pauses the API
+//! server makes necessary. A node that is gone tells nothing.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::Patch;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client};
+use nm_shared::node_conditions::{self, WantedCondition};
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
 
-/// What was refused is tried again so soon.
+use crate::cluster_watches::slim_node;
+use crate::failures::Failures;
+use crate::own_writes::OwnWrites;
+use crate::write_params::patch_params;
+
+/// Where the right is missing, it is missing for all nodes: it is asked for again so soon.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What the API server said last to whoever wrote conditions: when it refused, if it did.
-#[derive(Debug, Default)]
-pub(crate) struct NodeConditions(Mutex<Option<Instant>>);
+/// A write that takes longer than this is given up and tried again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many writes are under way at once.
+const AT_ONCE: usize = 8;
+
+/// What a node is to tell; none of ours, if there is nothing.
+type Wanted = Vec<WantedCondition>;
+
+/// Takes in what nodes are to tell.
+pub(crate) struct NodeConditions(UnboundedSender<(String, Wanted)>);
 
 impl NodeConditions {
-    /// Notes a refusal, and says whether it is news.
-    pub(crate) fn refused(&self) -> bool {
-        self.set(Some(Instant::now())).is_none()
+    /// Knows nodes by this store and by what was written. The future writes, for ever.
+    pub(crate) fn start(
+        client: &Client,
+        nodes: Store<Node>,
+        own: Arc<OwnWrites<Node>>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (sender, receiver) = unbounded();
+        let publisher = Publisher {
+            api: Api::all(client.clone()),
+            nodes,
+            own,
+            turns: Semaphore::new(AT_ONCE),
+            refused: Mutex::default(),
+        };
+        (Self(sender), publisher.run(receiver))
     }
 
-    /// Notes that they were written.
-    pub(crate) fn granted(&self) {
+    /// Has a node tell this and no more, sooner or later.
+    pub(crate) fn want(&self, node: &str, wanted: Wanted) {
+        // The receiver is gone only when the term ends.
+        let _ = self.0.unbounded_send((node.to_owned(), wanted));
+    }
+}
+
+struct Publisher {
+    api: Api<Node>,
+    nodes: Store<Node>,
+    own: Arc<OwnWrites<Node>>,
+    turns: Semaphore,
+    /// When the right was found missing, if it was.
+    refused: Mutex<Option<Instant>>,
+}
+
+impl Publisher {
+    /// Each node has one task at most, so that of two writes the later one is the later one.
+    async fn run(self, mut wishes: UnboundedReceiver<(String, Wanted)>) {
+        let mut open: HashMap<String, watch::Sender<Wanted>> = HashMap::new();
+        let mut publishing = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some((node, wanted)) = wishes.next() => match open.entry(node) {
+                    Entry::Occupied(entry) => {
+                        entry.get().send_replace(wanted);
+                    }
+                    Entry::Vacant(entry) => {
+                        let (sender, wanted) = watch::channel(wanted);
+                        publishing.push(self.publish(entry.key().clone(), wanted));
+                        entry.insert(sender);
+                    }
+                },
+                Some(node) = publishing.next() => {
+                    open.remove(&node);
+                }
+                // Nobody wants anything any more, and nothing is under way.
+                else => return,
+            }
+        }
+    }
+
+    /// Writes until the node tells what is wanted, and returns its name.
+    async fn publish(&self, node: String, wanted: watch::Receiver<Wanted>) -> String {
+        let mut failures = Failures::default();
+        loop {
+            if let Some(rest) = self.rest() {
+                sleep(rest).await;
+            }
+            // It is never closed.
+            let turn = self.turns.acquire().await;
+            // Others may have found meanwhile that the right is missing.
+            if self.rest().is_some() {
+                continue;
+            }
+            let Some(patch) = self.patch(&node, &wanted.borrow()) else { return node };
+            let written = self.write(&node, &patch).await;
+            drop(turn);
+            match written {
+                Ok(()) => {
+                    if self.patch(&node, &wanted.borrow()).is_none() {
+                        return node;
+                    }
+                    // Something else is wanted since, or somebody writes otherwise.
+                    failures.note(true);
+                    sleep(failures.pause()).await;
+                }
+                Err(kube::Error::Api(status)) if status.code == 404 => return node,
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    if self.set(Some(Instant::now())).is_none() {
+                        warn!(node, "conditions of nodes are not published: {}", status.message);
+                    }
+                }
+                Err(error) => {
+                    if failures.note(false) {
+                        warn!(node, %error, "the conditions of a node are not published, which will be tried again");
+                    }
+                    sleep(failures.pause()).await;
+                }
+            }
+        }
+    }
+
+    /// What is to be written, as far as is known; none if the node tells it, or is gone.
+    fn patch(&self, node: &str, wanted: &[WantedCondition]) -> Option<Value> {
+        let node = self.own.freshest(self.nodes.get(&ObjectRef::new(node))?);
+        node_conditions::patch(wanted, &node, Timestamp::now())
+    }
+
+    async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
+        let (params, patch) = (patch_params(), Patch::Strategic(patch));
+        let answered = timeout(PATIENCE, self.api.patch_status(node, &params, &patch)).await;
+        let mut written = answered.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
         self.set(None);
+        slim_node(&mut written);
+        self.own.remember(written);
+        Ok(())
     }
 
-    /// For how long they are not written, after a refusal.
-    pub(crate) fn rest(&self) -> Option<Duration> {
-        let refused = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// For how long nothing is written, after a refusal.
+    fn rest(&self) -> Option<Duration> {
+        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         PAUSE.checked_sub(refused?.elapsed()).filter(|rest| !rest.is_zero())
     }
 
-    fn set(&self, state: Option<Instant>) -> Option<Instant> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), state)
+    fn set(&self, refused: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner), refused)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use http::{Request, Response, StatusCode};
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
     use super::*;
 
+    /// A write, and where to answer it.
+    type Asked = mpsc::UnboundedReceiver<(Value, tokio::sync::oneshot::Sender<Response<Body>>)>;
+
+    /// An API server with a node that tells these conditions, and the publisher beside it.
+    fn publisher(there: &Value) -> (NodeConditions, Asked, Writer<Node>) {
+        let (sender, asked) = mpsc::unbounded_channel();
+        let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let sender = sender.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                sender.send((serde_json::from_slice(&body).unwrap(), answer)).unwrap();
+                match answered.await {
+                    Ok(answer) => Ok::<_, Infallible>(answer),
+                    Err(_) => std::future::pending().await,
+                }
+            }
+        });
+        let (nodes, mut writer) = reflector::store();
+        writer.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
+        let client = Client::new(server, "default");
+        let (conditions, run) = NodeConditions::start(&client, nodes, Arc::default());
+        tokio::spawn(run);
+        (conditions, asked, writer)
+    }
+
+    fn node(version: &str, conditions: &Value) -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": version}, "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn wanted() -> Wanted {
+        let maintenance = nm_shared::NodeMaintenance::new("m", nm_shared::NodeMaintenanceSpec::default());
+        let condition = json!({"type": "Cordoned", "status": "True", "reason": "R", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = serde_json::from_value(json!({"phase": "Running", "conditions": [condition]})).unwrap();
+        node_conditions::wanted(&maintenance, &status, false)
+    }
+
+    fn ok(version: &str, conditions: &Value) -> Response<Body> {
+        Response::new(Body::from(serde_json::to_vec(&node(version, conditions)).unwrap()))
+    }
+
+    fn refused(code: u16) -> Response<Body> {
+        let status =
+            json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "R", "code": code});
+        let mut answer = Response::new(Body::from(status.to_string()));
+        *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+        answer
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_news_once_and_is_tried_again_later() {
-        let conditions = NodeConditions::default();
-        assert_eq!(conditions.rest(), None);
-        assert!(conditions.refused());
-        assert_eq!(conditions.rest(), Some(PAUSE));
-        tokio::time::advance(PAUSE).await;
-        assert_eq!(conditions.rest(), None);
-        assert!(!conditions.refused(), "nobody is told twice");
-        conditions.granted();
-        assert_eq!(conditions.rest(), None);
-        assert!(conditions.refused(), "a right that is withdrawn again");
+    async fn what_is_wanted_last_is_told_in_the_end_even_if_what_was_wanted_before_is_under_way() {
+        let (conditions, mut asked, _nodes) = publisher(&json!([]));
+        conditions.want("n", wanted());
+        let (patch, answer) = asked.recv().await.unwrap();
+        conditions.want("n", Vec::new());
+        let there = &patch["status"]["conditions"];
+        answer.send(ok("2", there)).unwrap();
+        let (patch, _) = asked.recv().await.unwrap();
+        let deleted = |condition: &Value| condition["$patch"] == "delete";
+        assert!(patch["status"]["conditions"].as_array().unwrap().iter().all(deleted), "{patch}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_fails_is_tried_again_after_longer_and_longer_pauses() {
+        let (conditions, mut asked, _nodes) = publisher(&json!([]));
+        conditions.want("n", wanted());
+        let mut pauses = Vec::new();
+        let mut last = Instant::now();
+        for code in [422, 429, 500, 503, 422, 422, 422] {
+            let (_, answer) = asked.recv().await.unwrap();
+            pauses.push(last.elapsed().as_millis());
+            last = Instant::now();
+            answer.send(refused(code)).unwrap();
+        }
+        let expected = [0, 100, 500, 2_000, 5_000, 10_000, 10_000];
+        assert!(
+            pauses.iter().zip(expected).all(|(pause, least)| (least..least + 5).contains(pause)),
+            "{pauses:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_never_answered_is_given_up_and_tried_again() {
+        let (conditions, mut asked, _nodes) = publisher(&json!([]));
+        conditions.want("n", wanted());
+        let began = Instant::now();
+        for _ in 0..2 {
+            asked.recv().await.unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publisher_that_nobody_uses_any_more_finishes_what_is_under_way_and_ends() {
+        let (sender, receiver) = unbounded();
+        let (nodes, _writer) = reflector::store();
+        let never = tower::service_fn(|_: Request<kube::client::Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let api = Api::all(Client::new(never, "default"));
+        let turns = Semaphore::new(AT_ONCE);
+        let publisher = Publisher { api, nodes, own: Arc::default(), turns, refused: Mutex::default() };
+        sender.unbounded_send(("gone".to_owned(), wanted())).unwrap();
+        drop(sender);
+        publisher.run(receiver).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_that_is_missing_is_asked_for_seldom_whatever_is_wanted_meanwhile() {
+        let (conditions, mut asked, _nodes) = publisher(&json!([]));
+        conditions.want("n", wanted());
+        let (_, answer) = asked.recv().await.unwrap();
+        let began = Instant::now();
+        answer.send(refused(403)).unwrap();
+        for _ in 0..20 {
+            conditions.want("n", wanted());
+            tokio::task::yield_now().await;
+        }
+        asked.recv().await.unwrap();
+        assert!(began.elapsed() >= PAUSE, "{:?}", began.elapsed());
     }
 }

@@ -65,17 +65,13 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     // Before anything is awaited: whoever is looked at meanwhile is to know. One that has its node no more takes no place.
     let uid = maintenance.uid().unwrap_or_default();
     context.memories.update(&uid, |memory| memory.at_work = decision.at_work);
-    let unpublished = decision.node_conditions.is_some();
-    let mut look_again = decision.look_again;
+    let look_again = decision.look_again;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
             let report = lacking(maintenance, right, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);
-    }
-    if let Some(rest) = context.conditions.rest().filter(|_| unpublished) {
-        look_again = Some(look_again.map_or(rest, |wait| wait.min(rest)));
     }
     // Waits were counted from then, and writing takes its time.
     Ok(look_again.map(|wait| wait.saturating_sub(decided.elapsed())))

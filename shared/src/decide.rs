@@ -34,9 +34,9 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &Observed, now: Timestamp
     let mut decision =
         if ends { give_back(maintenance, observed) } else { advance(maintenance, observed, now) };
     let has_node = ownership::holder(maintenance, &observed.rivals).is_none() && (!ends || decision.leave);
-    if let (Some(node), true) = (&observed.node, observed.node_conditions && has_node) {
+    if observed.node_conditions && has_node {
         let status = decision.status.clone().or_else(|| maintenance.status.clone()).unwrap_or_default();
-        decision.node_conditions = node_conditions::patch(maintenance, &status, ends, node, now);
+        decision.node_conditions = Some(node_conditions::wanted(maintenance, &status, ends));
     }
     decision
 }

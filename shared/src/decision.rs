@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::budget::{BudgetKey, BudgetVersion};
 use crate::budgets::Allowance;
+use crate::node_conditions::WantedCondition;
 use crate::node_lease::LeaseWrite;
 use crate::node_patch::NodePatch;
 use crate::status::NodeMaintenanceStatus;
@@ -29,8 +30,8 @@ pub struct Decision {
     pub recordons: Option<u32>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
-    /// A strategic merge patch for the node's status: the conditions that tell where the maintenance stands.
-    pub node_conditions: Option<Value>,
+    /// The conditions by which the node is to tell where the maintenance stands, if it is to. Nothing waits for them.
+    pub node_conditions: Option<Vec<WantedCondition>>,
     /// Pods to evict.
     pub evictions: Vec<Eviction>,
     /// Pods that are not asked to go, because a budget would refuse.

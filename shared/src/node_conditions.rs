@@ -23,35 +23,25 @@ pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
 /// How messages of ours begin.
 const MARK: &str = "NodeMaintenance ";
 
-/// A strategic merge patch for the node's status that makes it say how `maintenance`, whose status this is, stands; none
-/// if it does. `ends` is for a maintenance that gives its node back.
-pub fn patch(
-    maintenance: &NodeMaintenance,
-    status: &NodeMaintenanceStatus,
-    ends: bool,
-    node: &Node,
-    now: Timestamp,
-) -> Option<Value> {
-    let there = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let in_maintenance = !ends && condition::holds(&status.conditions, ConditionType::Cordoned);
-    let changes: Vec<Value> = if in_maintenance {
-        let wanted = wanted(maintenance, status).into_iter();
-        wanted.filter_map(|wanted| change(there, wanted, now)).collect()
-    } else {
-        let ours = there.iter().filter(|condition| is_ours(condition));
-        ours.map(|condition| json!({"type": condition.type_, "$patch": "delete"})).collect()
-    };
-    (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
-}
-
-struct Wanted {
+/// A condition that a node is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCondition {
     type_: &'static str,
     holds: bool,
     reason: &'static str,
     message: String,
 }
 
-fn wanted(maintenance: &NodeMaintenance, status: &NodeMaintenanceStatus) -> [Wanted; 3] {
+/// The conditions by which the node of `maintenance`, whose status this is, is to tell how that stands; none if it is to
+/// tell nothing. `ends` is for a maintenance that gives its node back.
+pub fn wanted(
+    maintenance: &NodeMaintenance,
+    status: &NodeMaintenanceStatus,
+    ends: bool,
+) -> Vec<WantedCondition> {
+    if ends || !condition::holds(&status.conditions, ConditionType::Cordoned) {
+        return Vec::new();
+    }
     let name = maintenance.metadata.name.as_deref().unwrap_or_default();
     let drained = condition::holds(&status.conditions, ConditionType::Drained);
     let draining = !drained && status.phase != Some(Phase::Failed);
@@ -59,20 +49,42 @@ fn wanted(maintenance: &NodeMaintenance, status: &NodeMaintenanceStatus) -> [Wan
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let message = format!("{MARK}{name}{why}");
     let done = if drained { "DrainCompleted" } else { "AdminRequested" };
-    [
-        Wanted { type_: DRAIN_IN_PROGRESS, holds: draining, reason: done, message: message.clone() },
-        Wanted { type_: DRAINED, holds: drained, reason: done, message: message.clone() },
-        Wanted { type_: MAINTENANCE_IN_PROGRESS, holds: true, reason: "AdminRequested", message },
+    let condition = |type_, holds, reason| WantedCondition { type_, holds, reason, message: message.clone() };
+    vec![
+        condition(DRAIN_IN_PROGRESS, draining, done),
+        condition(DRAINED, drained, done),
+        condition(MAINTENANCE_IN_PROGRESS, true, "AdminRequested"),
     ]
 }
 
-fn change(there: &[NodeCondition], wanted: Wanted, now: Timestamp) -> Option<Value> {
-    let Wanted { type_, holds, reason, message } = wanted;
-    let status = if holds { "True" } else { "False" };
-    let before = there.iter().find(|condition| condition.type_ == type_);
+/// A strategic merge patch for the status of `node` that makes it tell just that; none if it does.
+pub fn patch(wanted: &[WantedCondition], node: &Node, now: Timestamp) -> Option<Value> {
+    let there = conditions(node);
+    let changes: Vec<Value> = if wanted.is_empty() {
+        let ours = there.iter().filter(|condition| is_ours(condition));
+        ours.map(|condition| json!({"type": condition.type_, "$patch": "delete"})).collect()
+    } else {
+        wanted.iter().filter_map(|wanted| change(there, wanted, now)).collect()
+    };
+    (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
+}
+
+/// Whether the node has conditions that were written for a maintenance.
+pub fn tells_of_maintenance(node: &Node) -> bool {
+    conditions(node).iter().any(is_ours)
+}
+
+fn conditions(node: &Node) -> &[NodeCondition] {
+    node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+fn change(there: &[NodeCondition], wanted: &WantedCondition, now: Timestamp) -> Option<Value> {
+    let WantedCondition { type_, holds, reason, message } = wanted;
+    let status = if *holds { "True" } else { "False" };
+    let before = there.iter().find(|condition| condition.type_ == *type_);
     let same_status = before.filter(|before| before.status == status);
     if same_status.is_some_and(|before| {
-        before.reason.as_deref() == Some(reason) && before.message.as_deref() == Some(message.as_str())
+        before.reason.as_deref() == Some(*reason) && before.message.as_deref() == Some(message.as_str())
     }) {
         return None;
     }
@@ -115,7 +127,7 @@ mod tests {
     /// The conditions of the patch as `TYPE=STATUS/REASON`.
     fn said(maintenance: &NodeMaintenance, there: &Value) -> Vec<String> {
         let status = maintenance.status.as_ref().unwrap();
-        let patch = patch(maintenance, status, false, &node(there), now());
+        let patch = patch(&wanted(maintenance, status, false), &node(there), now());
         let conditions = patch.map(|patch| patch["status"]["conditions"].as_array().unwrap().clone());
         let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let line = |c: &Value| format!("{}={}/{}", word(&c["type"]), word(&c["status"]), word(&c["reason"]));
@@ -149,14 +161,15 @@ mod tests {
     #[test]
     fn what_is_said_already_is_not_said_again_and_keeps_its_clock() {
         let running = maintenance("Running", "True", "False");
-        let first =
-            patch(&running, running.status.as_ref().unwrap(), false, &node(&json!([])), now()).unwrap();
+        let wanted =
+            |maintenance: &NodeMaintenance| wanted(maintenance, maintenance.status.as_ref().unwrap(), false);
+        let first = patch(&wanted(&running), &node(&json!([])), now()).unwrap();
         let there = &first["status"]["conditions"];
         assert!(said(&running, there).is_empty());
         let later = now().checked_add(jiff::SignedDuration::from_secs(60)).unwrap();
         let mut renamed = running.clone();
         renamed.spec.reason = Some("disk".to_owned());
-        let second = patch(&renamed, renamed.status.as_ref().unwrap(), false, &node(there), later).unwrap();
+        let second = patch(&wanted(&renamed), &node(there), later).unwrap();
         assert_eq!(second["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
         assert_eq!(second["status"]["conditions"][0]["message"], "NodeMaintenance m: disk");
         renamed.spec.reason = Some("x".repeat(100_000));
@@ -174,11 +187,11 @@ mod tests {
             {"type": "Drained", "status": "True", "message": "by an admin"},
             {"type": "DrainInProgress", "status": "True", "message": "NodeMaintenance m"},
         ]);
-        let patch = |ends| patch(&running, status, ends, &node(&there), now()).unwrap();
-        assert_eq!(
-            patch(true)["status"]["conditions"],
-            json!([{"type": "DrainInProgress", "$patch": "delete"}])
-        );
+        assert!(tells_of_maintenance(&node(&there)));
+        let patch = patch(&wanted(&running, status, true), &node(&there), now()).unwrap();
+        let only_others = json!([there[0], there[1]]);
+        assert_eq!(patch["status"]["conditions"], json!([{"type": "DrainInProgress", "$patch": "delete"}]));
+        assert!(!tells_of_maintenance(&node(&only_others)));
         assert_eq!(said(&maintenance("Failed", "False", "False"), &there), ["DrainInProgress=-/-"]);
     }
 }

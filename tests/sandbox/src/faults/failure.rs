@@ -12,6 +12,8 @@ pub enum Failure {
     Unauthorized,
     /// 403: the right is there no more.
     Forbidden,
+    /// 422: a `ValidatingAdmissionPolicy` denies it.
+    DeniedByPolicy,
     /// 409: somebody else has written the object meanwhile.
     Conflict,
     /// 429 with a `Retry-After` header: the server throttles.
@@ -37,6 +39,11 @@ impl Failure {
             Self::Forbidden => {
                 let because = format!("User cannot {} it", entry.verb);
                 Refusal::forbidden(&entry.group, &entry.resource, &entry.name, &because)
+            }
+            Self::DeniedByPolicy => {
+                let because = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here";
+                let message = format!("{} {:?} is forbidden: {because}", entry.resource, entry.name);
+                Refusal::new(422, "Invalid", message)
             }
             Self::Conflict => Refusal::conflict(
                 &entry.group,
@@ -82,6 +89,7 @@ mod tests {
         for (failure, code, reason, retry_after) in [
             (Failure::Unauthorized, 401, "Unauthorized", None),
             (Failure::Forbidden, 403, "Forbidden", None),
+            (Failure::DeniedByPolicy, 422, "Invalid", None),
             (Failure::Conflict, 409, "Conflict", None),
             (Failure::TooManyRequests { retry_after: 3 }, 429, "TooManyRequests", Some(3)),
             (Failure::Initializing, 429, "TooManyRequests", Some(1)),
