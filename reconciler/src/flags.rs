@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::ffi::{OsStr, OsString};
-use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -13,7 +12,7 @@ use nm_shared::PodReference;
 use nm_shared::line::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
-use crate::server::Address;
+use crate::server::{Address, Place};
 use crate::surroundings::{Surroundings, USUAL_NAMESPACE};
 
 /// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
@@ -65,7 +64,7 @@ pub(crate) struct Flags {
     pub(crate) namespace: String,
 
     /// Where /livez, /readyz, /healthz and /metrics are served, over plain HTTP; an empty address serves them nowhere.
-    /// 0.0.0.0:8080 in a pod, nowhere outside
+    /// [::]:8080 in a pod, which IPv4 reaches too, or 0.0.0.0:8080 where IPv6 is off; nowhere outside
     #[arg(
         long,
         env = "NM_METRICS_ADDR",
@@ -75,8 +74,8 @@ pub(crate) struct Flags {
     )]
     pub(crate) metrics_addr: Address,
 
-    /// Where the validating webhook is served, over TLS; an empty address serves it nowhere. 0.0.0.0:9443 in a pod,
-    /// nowhere outside
+    /// Where the validating webhook is served, over TLS; an empty address serves it nowhere. [::]:9443 in a pod,
+    /// which IPv4 reaches too, or 0.0.0.0:9443 where IPv6 is off; nowhere outside
     #[arg(
         long,
         env = "NM_WEBHOOK_ADDR",
@@ -172,7 +171,7 @@ impl Flags {
 
     /// Fills in what is not given as it is in a pod: one of several, on whose every address nobody else listens.
     fn complete_in_pod(&mut self, namespace: String, given: impl Fn(&str) -> bool) {
-        let on_port = |port: u16| Address(Some((Ipv4Addr::UNSPECIFIED, port).into()));
+        let on_port = |port: u16| Address(Some(Place::Everywhere(port)));
         self.leader_elect |= !given("leader_elect");
         if !given("namespace") {
             self.namespace = namespace;

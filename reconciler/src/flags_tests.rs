@@ -77,7 +77,7 @@ fn in_effect(args: &[&str], surroundings: Surroundings) -> (bool, String, Option
 #[test]
 fn in_a_pod_it_is_one_of_several_and_serves_what_is_served_nowhere_outside() {
     let pod = || Surroundings::Pod { namespace: "apps".to_owned() };
-    let everywhere = |port: &str| Some(format!("0.0.0.0:{port}"));
+    let everywhere = |port: &str| Some(format!("[::]:{port}"));
     assert_eq!(in_effect(&[], pod()), (true, "apps".to_owned(), everywhere("8080"), everywhere("9443")));
     assert_eq!(in_effect(&[], Surroundings::Outside), (false, "node-maintenance".to_owned(), None, None));
 }

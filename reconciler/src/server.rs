@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -34,14 +34,58 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where to serve; nowhere if it is written as nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Address(pub(crate) Option<SocketAddr>);
+pub(crate) struct Address(pub(crate) Option<Place>);
+
+/// Where connections are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This address and no other.
+    At(SocketAddr),
+    /// Every address of the machine on this port: `[::]`, which IPv4 reaches too, or 0.0.0.0 where IPv6 is off.
+    Everywhere(u16),
+}
+
+impl Place {
+    /// What is tried, one after another.
+    fn addresses(self) -> Vec<SocketAddr> {
+        match self {
+            Self::At(address) => vec![address],
+            Self::Everywhere(port) => {
+                vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+            }
+        }
+    }
+
+    fn first(self) -> SocketAddr {
+        match self {
+            Self::At(address) => address,
+            Self::Everywhere(port) => (Ipv6Addr::UNSPECIFIED, port).into(),
+        }
+    }
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        Self::At(address)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.first().fmt(f)
+    }
+}
 
 impl Address {
     /// Whether both cannot be taken at once. Port 0 is another each time.
     pub(crate) fn collides(self, other: Self) -> bool {
         let (Some(one), Some(other)) = (self.0, other.0) else { return false };
-        let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
-        one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || everywhere)
+        let (one, other) = (one.first(), other.first());
+        let hears = |this: IpAddr, that: IpAddr| {
+            this == that || (this.is_unspecified() && (this.is_ipv6() || that.is_ipv4()))
+        };
+        let overlap = hears(one.ip(), other.ip()) || hears(other.ip(), one.ip());
+        one.port() == other.port() && one.port() != 0 && overlap
     }
 }
 
@@ -51,16 +95,16 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "" => Ok(Self(None)),
-            text => text.parse().map(|address| Self(Some(address))).map_err(|_| {
-                "must be an IP address and a port, such as 0.0.0.0:8080, or nothing, which serves nowhere"
-            }),
+            text => text.parse().map(|address| Self(Some(Place::At(address)))).map_err(
+                |_| "must be an IP address and a port, such as [::]:8080, or nothing, which serves nowhere",
+            ),
         }
     }
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.map_or(Ok(()), |address| address.fmt(f))
+        self.0.map_or(Ok(()), |place| place.fmt(f))
     }
 }
 
@@ -72,7 +116,7 @@ impl std::fmt::Display for Address {
 pub(crate) struct BindError {
     what: &'static str,
     flag: &'static str,
-    address: SocketAddr,
+    address: Place,
     source: io::Error,
 }
 
@@ -89,10 +133,11 @@ impl Server {
     pub(crate) async fn bind(
         what: &'static str,
         flag: &'static str,
-        address: SocketAddr,
+        address: impl Into<Place>,
     ) -> Result<Self, BindError> {
+        let address = address.into();
         let bound = async {
-            let listener = TcpListener::bind(address).await?;
+            let listener = listen(&address.addresses()).await?;
             let address = listener.local_addr()?;
             Ok(Self { what, listener, address })
         };
@@ -159,6 +204,20 @@ impl Server {
     }
 }
 
+/// Takes the first of these addresses that there is. One that is in use is no reason to take another.
+async fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut untaken = None;
+    for address in addresses {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                untaken.get_or_insert(error);
+            }
+            taken => return taken,
+        }
+    }
+    Err(untaken.unwrap_or_else(|| io::ErrorKind::InvalidInput.into()))
+}
+
 fn connection<S: Read + Write + Unpin>(
     stream: S,
     router: Router,
@@ -180,7 +239,8 @@ mod tests {
     use super::*;
 
     async fn anywhere() -> Server {
-        Server::bind("tests", "--tests-addr", "127.0.0.1:0".parse().unwrap()).await.unwrap()
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        Server::bind("tests", "--tests-addr", address).await.unwrap()
     }
 
     async fn ask(server: SocketAddr) -> TcpStream {
@@ -226,6 +286,44 @@ mod tests {
         assert!(TcpStream::connect(address).await.is_err(), "nobody is listened to any more");
     }
 
+    /// What a client at `ip` is answered by a server on this port.
+    async fn answer_at(ip: IpAddr, port: u16) -> String {
+        let mut client = ask((ip, port).into()).await;
+        let mut answered = String::new();
+        client.read_to_string(&mut answered).await.unwrap();
+        answered
+    }
+
+    #[tokio::test]
+    async fn everywhere_is_every_address_of_ipv6_and_of_ipv4() {
+        let server = Server::bind("tests", "--tests-addr", Place::Everywhere(0)).await.unwrap();
+        let address = server.address();
+        let (stop, stopped) = watch::channel(false);
+        let hello = || async { ([(http::header::CONNECTION, "close")], "hello") };
+        let serving = tokio::spawn(server.serve(Router::new().route("/", get(hello)), stopped));
+        let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
+        assert!(answer_at(Ipv4Addr::LOCALHOST.into(), address.port()).await.ends_with("hello"));
+        if has_ipv6 {
+            assert!(answer_at(Ipv6Addr::LOCALHOST.into(), address.port()).await.ends_with("hello"));
+        }
+        assert_eq!(address.is_ipv6(), has_ipv6);
+        stop.send_replace(true);
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_ipv6_the_next_address_is_taken_and_one_in_use_is_an_error() {
+        // Kept for documentation, so it is no machine's: it fails as `[::]` does where IPv6 is off.
+        let absent: SocketAddr = "[2001:db8::1]:0".parse().unwrap();
+        let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let taken = listen(&[absent, local]).await.unwrap().local_addr().unwrap();
+        assert_eq!(taken.ip(), local.ip());
+        assert!(listen(&[absent]).await.is_err(), "an address that was given is not replaced");
+        let used = TcpListener::bind(local).await.unwrap();
+        let error = listen(&[used.local_addr().unwrap(), local]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
     #[test]
     fn addresses_are_an_ip_and_a_port_or_nothing() {
         for text in ["", "0.0.0.0:8080", "127.0.0.1:0", "[::]:8080"] {
@@ -245,6 +343,9 @@ mod tests {
             ("127.0.0.1:8080", "127.0.0.1:9443", false),
             ("0.0.0.0:0", "0.0.0.0:0", false),
             ("", "0.0.0.0:8080", false),
+            ("[::]:8080", "127.0.0.1:8080", true),
+            ("[::]:8080", "0.0.0.0:8080", true),
+            ("0.0.0.0:8080", "[::1]:8080", false),
         ] {
             let (first, second): (Address, Address) = (one.parse().unwrap(), other.parse().unwrap());
             assert_eq!(
