@@ -41,13 +41,18 @@ pub(crate) struct Flags {
     #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,
 
-    /// Stand by while another replica leads. On by default in a pod, off outside
+    /// Stand by while another replica leads. On by default in a pod. Off by default outside, where the program does not
+    /// start while one leads, unless this is given as false
     #[arg(
         long, env = "NM_LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value_t = false, hide_default_value = true,
     )]
     pub(crate) leader_elect: bool,
+
+    /// Whether not to start while another leads: nobody has said that there is to be no election.
+    #[arg(skip)]
+    pub(crate) heeds_leader: bool,
 
     /// For how many seconds a replica leads after each renewal; one that is killed is replaced after so long
     #[arg(
@@ -145,6 +150,7 @@ impl Flags {
         if let Surroundings::Pod { namespace } = surroundings {
             flags.complete_in_pod(namespace, given);
         }
+        flags.heeds_leader = !flags.leader_elect && !given("leader_elect");
         if !flags.leader_elect && given("lease_duration") {
             let why = "--lease-duration says for how long a replica leads, but --leader-elect is off and none does: \
                        give --leader-elect as well, or leave --lease-duration out";

@@ -96,6 +96,21 @@ fn what_is_given_holds_wherever_it_runs() {
 }
 
 #[test]
+fn a_leader_is_heeded_where_nobody_has_said_whether_there_is_an_election() {
+    let heeds = |args: &[&str], surroundings| {
+        let args = ["nm-reconciler"].iter().chain(args).map(OsString::from);
+        Flags::read(args, [], surroundings).unwrap().heeds_leader
+    };
+    let pod = || Surroundings::Pod { namespace: "apps".to_owned() };
+    assert!(heeds(&[], Surroundings::Outside));
+    for given in ["--leader-elect", "--leader-elect=false"] {
+        assert!(!heeds(&[given], Surroundings::Outside), "{given}");
+        assert!(!heeds(&[given], pod()), "{given}");
+    }
+    assert!(!heeds(&[], pod()));
+}
+
+#[test]
 fn certificates_are_the_programs_own_or_somebody_elses() {
     let given = |flags: &[&str]| Flags::try_parse_from([&["nm-reconciler"], flags].concat());
     let own = given(&[]).unwrap();

@@ -40,6 +40,7 @@ mod reconcile;
 mod served_groups;
 mod server;
 mod stage;
+mod standalone;
 mod stop;
 mod surroundings;
 mod tasks;

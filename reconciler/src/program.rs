@@ -22,6 +22,7 @@ use crate::probes;
 use crate::readiness::Readiness;
 use crate::server::{BindError, Server};
 use crate::stage::Stage;
+use crate::standalone::{AnotherLeads, refuse_beside_leader};
 use crate::stop::{give_up, stop_signal, stopped};
 use crate::surroundings::{self, Surroundings};
 use crate::tasks;
@@ -42,6 +43,8 @@ enum StartError {
     Address(#[from] BindError),
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    #[error(transparent)]
+    AnotherLeads(#[from] AnotherLeads),
     #[error(transparent)]
     Election(#[from] ElectionError),
     #[error("the work broke off: {0}")]
@@ -95,6 +98,13 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
     // Every replica answers the API server, leading or not.
     let client = ClientBuilder::try_from(config.clone()).map_err(StartError::Client)?;
     let client = client.with_layer(&ApiRequests(metrics.clone())).build();
+    if flags.heeds_leader {
+        let _check = readiness.check("other-reconcilers");
+        tokio::select! {
+            looked = refuse_beside_leader(&client, &flags.namespace) => looked?,
+            () = stopped(stop.clone()) => return Ok(()),
+        }
+    }
     let reviewing = webhook::start(flags, &client, &readiness, &metrics, stop.clone()).await?;
     let work = |client| {
         let (flags, stop) = (flags.clone(), stop.clone());

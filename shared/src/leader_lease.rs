@@ -25,6 +25,29 @@ pub enum Tenure {
     },
 }
 
+/// Somebody who leads, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The leader's own name.
+    pub holder: String,
+    /// Until when, unless it renews.
+    pub until: Timestamp,
+}
+
+/// Who leads at this time by one of these leases, as far as they are leases of this program.
+pub fn leader(leases: &[Lease], now: Timestamp) -> Option<Leader> {
+    let ours = leases.iter().filter(|lease| lease.metadata.name.as_deref() == Some(NAME));
+    ours.into_iter().find_map(|lease| match tenure(Some(lease), now) {
+        Tenure::Held { by, until, .. } => {
+            let namespace = lease.metadata.namespace.clone().unwrap_or_default();
+            Some(Leader { namespace, holder: by, until })
+        }
+        Tenure::Vacant | Tenure::Lapsed => None,
+    })
+}
+
 /// What the lease says at this time.
 pub fn tenure(lease: Option<&Lease>, now: Timestamp) -> Tenure {
     let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return Tenure::Vacant };
@@ -77,6 +100,23 @@ mod tests {
             assert_eq!(tenure(Some(&lease(&spec)), at(after)), expected, "{spec} after {after} s");
         }
         assert_eq!(tenure(None, at(0)), Tenure::Vacant);
+    }
+
+    #[test]
+    fn whoever_holds_a_lease_of_this_name_leads_wherever_that_is() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let of = |namespace: &str, name: &str, renewed: i64| -> Lease {
+            let renewed = Timestamp::from_second(1_000_000 + renewed).unwrap().to_string();
+            let spec = json!({"holderIdentity": "a", "renewTime": renewed, "leaseDurationSeconds": 15});
+            serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec}))
+                .unwrap()
+        };
+        let found = |leases: &[Lease]| leader(leases, now).map(|leader| (leader.namespace, leader.holder));
+        assert_eq!(found(&[]), None);
+        let [ended, other, led] =
+            [of("one", NAME, -15), of("one", "another-program", 0), of("two", NAME, -14)];
+        assert_eq!(found(&[ended.clone(), other.clone()]), None);
+        assert_eq!(found(&[ended, other, led]), Some(("two".to_owned(), "a".to_owned())));
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod manifests_deployment;
 mod manifests_typed;
 mod manifests_wiring;
 mod no_cluster;
+mod no_election;
 mod node_conditions;
 mod node_deleted;
 mod object;

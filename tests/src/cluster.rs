@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -13,7 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use nm_sandbox::sandbox::{Options, Sandbox};
-use nm_shared::{NodeMaintenance, names};
+use nm_shared::{NodeMaintenance, leader_lease, names};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
@@ -178,6 +179,12 @@ impl Cluster {
     async fn tidy(&self) {
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
         let _ = webhooks.delete(names::WEBHOOK_CONFIGURATION, &DeleteParams::default()).await;
+        let leases: Api<Lease> = Api::all(self.client.clone());
+        let led = ListParams::default().fields(&format!("metadata.name={}", leader_lease::NAME));
+        for lease in leases.list(&led).await.unwrap() {
+            let own: Api<Lease> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap());
+            let _ = own.delete(leader_lease::NAME, &DeleteParams::default()).await;
+        }
         let maintenances = self.maintenances();
         for maintenance in maintenances.list(&ListParams::default()).await.unwrap() {
             let name = maintenance.name_any();
