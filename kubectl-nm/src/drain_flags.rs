@@ -16,7 +16,8 @@ use crate::{boolean, duration};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Drain")]
 pub(crate) struct DrainFlags {
-    /// Seconds that each pod may take to end; -1 is what the pod says itself, and the default
+    /// Seconds that each pod may take to end; -1 is what the pod says itself, and the default. 0 force-deletes pods: their
+    /// containers may still run after the maintenance is drained
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1..))]
     grace_period: Option<i64>,

@@ -80,13 +80,16 @@ pub fn update(before: &NodeMaintenance, after: &NodeMaintenance, live: &Live, no
 /// What the drain would lose, and that it would do nothing.
 fn losses(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Vec<String> {
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
+    let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
     let plan = match DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now) {
         Ok(plan) => plan,
-        Err(error) => return vec![error.to_string()],
+        Err(error) => {
+            warnings.push(error.to_string());
+            return warnings;
+        }
     };
     let unmanaged: Vec<&Judged> =
         plan.pending().filter(|judged| judged.warnings.contains(&Warning::Unmanaged)).collect();
-    let mut warnings = Vec::new();
     if spec.force && !unmanaged.is_empty() {
         warnings.push(format!("{}: {}", Warning::Unmanaged.as_str(), names(&unmanaged)));
     }
@@ -166,6 +169,19 @@ mod tests {
         assert_eq!(refusal(&other), None);
     }
 
+    #[test]
+    fn a_change_to_no_grace_is_warned_of() {
+        let (before, after) = (
+            maintenance(&Value::Null, &json!({})),
+            maintenance(&json!({"gracePeriodSeconds": 0}), &json!({})),
+        );
+        let warnings = |before: &NodeMaintenance, after: &NodeMaintenance| {
+            update(before, after, &live(&[]), Timestamp::UNIX_EPOCH).warnings
+        };
+        assert_eq!(warnings(&before, &after).len(), 1);
+        assert!(warnings(&after, &after).is_empty() && warnings(&after, &before).is_empty());
+    }
+
     // Case 9.
     #[test]
     fn the_node_of_a_maintenance_stays_the_same() {
@@ -208,6 +224,15 @@ mod tests {
             ["spec.drain.podSelector selects none of the pods that node n1 would be drained of"]
         );
         assert!(told(nothing, &[]).is_empty(), "there is nothing to select");
+        let forced = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after \
+                      the maintenance is drained";
+        assert_eq!(told(json!({"gracePeriodSeconds": 0}), &[]), [forced]);
+        assert_eq!(
+            told(json!({"gracePeriodSeconds": 0}), &["a"]).len(),
+            2,
+            "beside what else there is to tell"
+        );
+        assert!(told(json!({"gracePeriodSeconds": 1}), &[]).is_empty());
         let bad = json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
         assert!(told(bad, &["a"])[0].starts_with("spec.drain.podSelector: "));
     }

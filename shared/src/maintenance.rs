@@ -87,7 +87,8 @@ impl NodeMaintenanceSpec {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainSpec {
-    /// Seconds that each pod may take to end; -1 leaves it to the pod's own terminationGracePeriodSeconds.
+    /// Seconds that each pod may take to end; -1 leaves it to the pod's own terminationGracePeriodSeconds. 0 force-deletes
+    /// pods: their containers may still run after the maintenance is drained.
     #[schemars(range(min = -1))]
     pub grace_period_seconds: i64,
 
@@ -129,6 +130,17 @@ impl Default for DrainSpec {
             delete_after_seconds: 0,
             order: DrainOrder::None,
         }
+    }
+}
+
+impl DrainSpec {
+    /// What everybody should know who asks for this, whatever pods there are.
+    pub fn warning(&self) -> Option<&'static str> {
+        // The API server removes such a pod at once, and its kubelet learns of it afterwards.
+        (self.grace_period_seconds == 0).then_some(
+            "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
+             maintenance is drained",
+        )
     }
 }
 

@@ -40,6 +40,21 @@ async fn every_flag_of_a_drain_becomes_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_pods_no_grace_is_warned_in_the_same_words_by_all() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let warning = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
+                   maintenance is drained";
+    let planned = plugin(&cluster, &["plan", node, "--grace-period", "0"]).await;
+    assert!(planned.stdout.contains(&format!("\nwarning: {warning}\n")), "{planned:?}");
+    for (how, said) in [("client", " (dry run)"), ("none", "")] {
+        let started = plugin(&cluster, &["start", node, "--grace-period", "0", "--dry-run", how]).await;
+        let said = format!("node/{node} maintenance started{said}\n");
+        started.expect(0, &said, &format!("warning: {warning}\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_a_file_are_given_back() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;

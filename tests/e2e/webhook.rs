@@ -163,6 +163,12 @@ async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing()
         kubectl(&cluster, &["patch", "nm", "e2e-warned", "--type=merge", "-p", &patch]).await.unwrap().ok();
     let loses = format!("deleting Pods that declare no controller: {}/alone", workload.namespace());
     assert_eq!(all.stderr, format!("Warning: {loses}\n"));
+    let patch = json!({"spec": {"drain": {"gracePeriodSeconds": 0}}}).to_string();
+    let forced =
+        kubectl(&cluster, &["patch", "nm", "e2e-warned", "--type=merge", "-p", &patch]).await.unwrap().ok();
+    let run = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
+               maintenance is drained";
+    assert_eq!(forced.stderr, format!("Warning: {run}\nWarning: {loses}\n"));
     stop(&cluster, "e2e-warned").await;
 }
 

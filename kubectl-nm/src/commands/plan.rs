@@ -96,11 +96,11 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
         Some(draft) => {
             let (all, done) = (draft.to_ask().count(), Cell::new(0));
             let asking = || format!("{} of {all} evictions judged by the server", done.get());
-            let grace = spec.map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
+            let grace = spec.as_ref().map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
             progress::during(out, asking, answers(cluster, draft.to_ask(), grace, &done)).await?
         }
     };
-    let outlook = Outlook::of(&nodes, draft.as_ref(), readings, &asked, now);
+    let outlook = Outlook::of(&nodes, spec.as_ref(), draft.as_ref(), readings, &asked, now);
     match &args.output {
         Format::Form(form) => form.print(&document(&outlook), out)?,
         Format::Table | Format::Wide => {

@@ -121,6 +121,9 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             "node/{node}: you may not read nodes, so nobody checked that it exists"
         )));
     }
+    if let Some(warning) = args.request.drain.spec().and_then(|drain| drain.warning()) {
+        out.talk(&Line::new(format!("warning: {warning}")));
+    }
     if args.dry_run == DryRun::None {
         let nodes: Vec<String> = steps.iter().map(|(node, _)| node.clone()).collect();
         confirm("Put {} into maintenance and move their pods away", &nodes, args.yes, out)?;

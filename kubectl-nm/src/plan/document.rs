@@ -37,6 +37,7 @@ pub(crate) fn document(outlook: &Outlook) -> Value {
         "budgets": budgets,
         "room": outlook.room.as_ref().map(room),
         "maxUnavailable": {"limit": limit, "from": from},
+        "warnings": outlook.warnings,
         "notKnown": outlook.missing.iter().cloned().chain(unknown_limit).collect::<Vec<_>>(),
     })
 }

@@ -31,6 +31,8 @@ pub(crate) struct Outlook {
     pub(crate) room: Option<Estimate>,
     /// How many nodes may be unavailable at once.
     pub(crate) limit: Limit,
+    /// What everybody should know who asks for such a drain.
+    pub(crate) warnings: Vec<&'static str>,
     /// What is not known, and why.
     pub(crate) missing: Vec<String>,
 }
@@ -62,13 +64,10 @@ pub(crate) fn draft(
 ) -> Result<Option<Draft>, InvalidSelector> {
     let Some(pods) = &readings.pods else { return Ok(None) };
     let station = |name: &String| {
-        let mut all = readings.maintenances.iter().chain(&readings.older);
-        let existing = all.find(|other| other.spec.node_name == *name);
-        let own = existing.and_then(|existing| existing.spec.drain.as_ref());
         let known = readings.nodes.iter().flatten().find(|known| node::name(known) == name);
         Station {
             node: name.clone(),
-            drain: asked.or(own).cloned().unwrap_or_default(),
+            drain: drain_of(name, asked, readings),
             pods: pods.planned.get(name).cloned().unwrap_or_default(),
             ready: known.is_none_or(node::is_ready),
         }
@@ -76,10 +75,19 @@ pub(crate) fn draft(
     Draft::new(planned.iter().map(station).collect(), &readings.daemon_sets, now).map(Some)
 }
 
+/// How a node would be drained.
+fn drain_of(node: &str, asked: Option<&DrainSpec>, readings: &Readings) -> DrainSpec {
+    let mut all = readings.maintenances.iter().chain(&readings.older);
+    let existing = all.find(|other| other.spec.node_name == node);
+    let own = existing.and_then(|existing| existing.spec.drain.as_ref());
+    asked.or(own).cloned().unwrap_or_default()
+}
+
 impl Outlook {
     /// What the plan comes to with these answers to evictions, by uid.
     pub(crate) fn of(
         planned: &[String],
+        asked: Option<&DrainSpec>,
         draft: Option<&Draft>,
         readings: Readings,
         answers: &HashMap<String, EvictionOutcome>,
@@ -96,7 +104,11 @@ impl Outlook {
         missing.extend(unanswered.map(|(why, pods)| {
             format!("what the API server and its webhooks would say of {}: {why}", counted(*pods, "pod"))
         }));
+        let mut warnings: Vec<&str> =
+            planned.iter().filter_map(|name| drain_of(name, asked, &readings).warning()).collect();
+        warnings.dedup();
         Self {
+            warnings,
             nodes: prospects(planned, &readings, now),
             room,
             local_volumes,

@@ -65,7 +65,7 @@ fn outlook(
     let (planned, now) = (planned.iter().map(ToString::to_string).collect::<Vec<_>>(), NOW.parse().unwrap());
     let draft = draft(&planned, asked, &readings, now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    Outlook::of(&planned, draft.as_ref(), readings, &answers, now)
+    Outlook::of(&planned, asked, draft.as_ref(), readings, &answers, now)
 }
 
 fn said(outlook: &Outlook) -> String {
@@ -86,6 +86,31 @@ fn a_maintenance_that_exists_drains_as_it_says_itself_unless_something_else_is_a
     };
     assert!(fates(None));
     assert!(!fates(Some(&DrainSpec::default())));
+}
+
+#[test]
+fn pods_that_are_force_deleted_are_warned_of() {
+    let forced = DrainSpec { grace_period_seconds: 0, ..DrainSpec::default() };
+    let warning = forced.warning().unwrap();
+    let planned = |asked: Option<&DrainSpec>, own: Option<&DrainSpec>| {
+        let mut readings = readings(&["n1", "n2"], vec![]);
+        let mut existing = requested("n1");
+        existing.spec.drain = own.cloned();
+        readings.maintenances.push(existing);
+        outlook(&["n1", "n2"], asked, readings, &[])
+    };
+    for (asked, own, warned) in [
+        (Some(&forced), None, true),
+        (None, Some(&forced), true),
+        (Some(&DrainSpec::default()), Some(&forced), false),
+        (None, None, false),
+    ] {
+        let outlook = planned(asked, own);
+        let lines = said(&outlook).lines().filter(|line| *line == format!("warning: {warning}")).count();
+        assert_eq!(lines, usize::from(warned), "once, however many nodes: {}", said(&outlook));
+        let listed = if warned { json!([warning]) } else { json!([]) };
+        assert_eq!(document::document(&outlook)["warnings"], listed);
+    }
 }
 
 #[test]

@@ -133,6 +133,8 @@ fn summary(outlook: &Outlook) -> Vec<Line> {
         lines.extend(guards(forecast));
         lines.extend(losses(forecast, outlook));
     }
+    let warnings = outlook.warnings.iter();
+    lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
     lines.extend(outlook.room.iter().flat_map(room));
     lines.extend(limit(outlook));
     lines.extend(
