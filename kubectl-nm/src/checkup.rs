@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use nm_shared::Grouped;
-use nm_shared::leader_lease::{Tenure, tenure};
+use nm_shared::leader_lease::Tenure;
 use serde_json::{Value, json};
 
 use crate::certificate;
@@ -14,6 +14,7 @@ use crate::difference::first_deviation;
 use crate::duration::age;
 use crate::finding::{Finding, Known, fail, ok, unknown, warn};
 use crate::installed::Installed;
+use crate::leader_clock::Observed;
 use crate::leadership::{self, Leadership};
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
@@ -36,7 +37,7 @@ pub(crate) struct Facts {
     /// The definition of `NodeMaintenance`.
     pub(crate) definition: Known<Option<Value>>,
     /// The lease by which one leads.
-    pub(crate) lease: Known<Option<Lease>>,
+    pub(crate) lease: Known<Observed>,
     /// The leases on nodes, which show that somebody is at work.
     pub(crate) node_leases: Known<Vec<Lease>>,
     /// How the API server comes to ask the webhook.
@@ -137,12 +138,23 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
     const NOBODY: &str = "nobody leads: no maintenance is begun, and none is ended";
     let lease = match &facts.lease {
         Err(why) => return unknown(CHECK, why),
-        Ok(lease) => lease.as_ref(),
+        Ok(lease) => lease,
     };
-    match tenure(lease, now) {
+    match lease.tenure(now) {
         Tenure::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
-            ok(CHECK, format!("{by} leads and renewed its lease {ago} ago"))
+            ok(
+                CHECK,
+                match lease.skew(now) {
+                    None => format!("{by} leads and renewed its lease {ago} ago"),
+                    Some(skew) => {
+                        let skew = age(skew.as_secs());
+                        format!(
+                            "{by} leads and renews its lease; its clock and that of this machine differ by {skew}"
+                        )
+                    }
+                },
+            )
         }
         Tenure::Vacant | Tenure::Lapsed => {
             if let Some(other) = another_serves(facts) {
@@ -160,7 +172,8 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
                 }
                 // That it is not installed is said already.
                 Ok(found) if found.deployment.is_none() && leadership == Leadership::Unknown => {
-                    let what = if lease.is_none() { "there is no lease" } else { "nobody holds the lease" };
+                    let what =
+                        if lease.lease.is_none() { "there is no lease" } else { "nobody holds the lease" };
                     let so = "as where nothing runs, or one reconciler alone outside of a pod";
                     unknown(CHECK, &format!("{what}, {so}"))
                 }
@@ -189,11 +202,11 @@ fn are_served(facts: &Facts, now: Timestamp) -> bool {
 
 /// Who works on maintenances, by the lease and by what else shows it.
 fn leadership(facts: &Facts, now: Timestamp) -> Leadership {
-    let lease = facts.lease.as_ref().ok().and_then(Option::as_ref);
+    let lease = facts.lease.as_ref().cloned().unwrap_or_default();
     let is_installed = facts.installed.as_ref().is_ok_and(|found| found.deployment.is_some());
     let maintenances = facts.maintenances.iter().flatten().map(|found| &found.maintenance);
     let node_leases = facts.node_leases.as_deref().unwrap_or_default();
-    leadership::of(lease, is_installed, leadership::last_seen(maintenances, node_leases), now)
+    leadership::of(&lease, is_installed, leadership::last_seen(maintenances, node_leases), now)
 }
 
 fn webhook(facts: &Facts, now: Timestamp) -> Finding {

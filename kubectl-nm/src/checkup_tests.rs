@@ -17,9 +17,14 @@ fn deployment(available: u64) -> Value {
         "status": {"updatedReplicas": 2, "availableReplicas": available}})
 }
 
-fn lease(renewed: &str) -> Lease {
+fn lease(renewed: &str) -> Observed {
     let spec = json!({"holderIdentity": "pod-a", "renewTime": renewed, "leaseDurationSeconds": 15});
-    serde_json::from_value(json!({"metadata": {"name": "nm-reconciler"}, "spec": spec})).unwrap()
+    held(json!({"metadata": {"name": "nm-reconciler"}, "spec": spec}))
+}
+
+fn held(lease: Value) -> Observed {
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    Some(lease).into()
 }
 
 fn definition() -> Value {
@@ -42,7 +47,7 @@ fn healthy() -> Facts {
         installed: Ok(installed),
         pods: Ok(Vec::new()),
         definition: Ok(Some(definition())),
-        lease: Ok(Some(lease("2026-01-02T03:04:01.000000Z"))),
+        lease: Ok(lease("2026-01-02T03:04:01.000000Z")),
         node_leases: Ok(Vec::new()),
         configuration: Ok(Some(json!({"webhooks": []}))),
         answer: Ok(Answer::Given),
@@ -102,7 +107,7 @@ fn where_the_medik8s_operator_serves_nothing_fails() {
             deployment: None,
             other_operator: Some("nmo/node-maintenance-operator".into()),
         });
-        (facts.lease, facts.configuration) = (Ok(None), Ok(None));
+        (facts.lease, facts.configuration) = (Ok(Observed::default()), Ok(None));
         facts.answer = Ok(Answer::Anothers("admission webhook \"vnodemaintenance.kb.io\" denied".into()));
         facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
     });
@@ -147,12 +152,12 @@ fn a_reconciler_that_does_not_run_or_is_not_alone_is_told() {
     check("reconciler", Grade::Fail, "0 of 2", |facts| {
         facts.installed = installed(Some(deployment(0)), None);
     });
-    check("leader", Grade::Fail, "nobody leads", |facts| facts.lease = Ok(None));
+    check("leader", Grade::Fail, "nobody leads", |facts| facts.lease = Ok(Observed::default()));
     check("leader", Grade::Warn, "nobody can tell: there is no lease", |facts| {
-        (facts.installed, facts.lease) = (installed(None, None), Ok(None));
+        (facts.installed, facts.lease) = (installed(None, None), Ok(Observed::default()));
     });
     check("leader", Grade::Fail, "nobody leads", |facts| {
-        facts.lease = Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
+        facts.lease = Ok(lease("2026-01-02T03:03:00.000000Z"));
     });
 }
 
@@ -164,16 +169,16 @@ fn a_reconciler_without_leader_election_is_seen_by_its_work() {
         ending.maintenance.status = serde_json::from_value(status.clone()).unwrap();
         Ok(vec![ending])
     };
-    let lapsed = || Ok(Some(lease("2026-01-02T03:00:00.000000Z")));
+    let lapsed = || Ok(lease("2026-01-02T03:00:00.000000Z"));
     let said = "nobody can tell: nobody leads, but a reconciler without leader election was at work 3m ago";
     check("leader", Grade::Warn, said, |facts| (facts.lease, facts.maintenances) = (lapsed(), at_work()));
     check("maintenances", Grade::Ok, "1 there", |facts| {
         (facts.lease, facts.maintenances) = (lapsed(), at_work());
     });
     check("leader", Grade::Fail, "nobody leads: ", |facts| facts.lease = lapsed());
-    let holderless = || serde_json::from_value(json!({"metadata": {"name": "nm-reconciler"}})).unwrap();
+    let holderless = || held(json!({"metadata": {"name": "nm-reconciler"}}));
     check("leader", Grade::Warn, "nobody can tell: nobody holds the lease", |facts| {
-        (facts.lease, facts.installed) = (Ok(Some(holderless())), Ok(Installed::default()));
+        (facts.lease, facts.installed) = (Ok(holderless()), Ok(Installed::default()));
     });
 }
 
@@ -213,7 +218,7 @@ fn remedy(check: &str, change: impl FnOnce(&mut Facts)) -> String {
 
 #[test]
 fn nobody_is_sent_to_the_log_of_a_deployment_that_is_not_there() {
-    let lapsed = || Ok(Some(lease("2026-01-02T03:03:00.000000Z")));
+    let lapsed = || Ok(lease("2026-01-02T03:03:00.000000Z"));
     assert!(remedy("leader", |facts| facts.lease = lapsed()).contains("logs deployment/nm-reconciler"));
     let gone = remedy("leader", |facts| {
         facts.lease = lapsed();
@@ -266,7 +271,7 @@ fn what_is_to_be_pasted_leads_to_the_same_cluster() {
     let mut facts = healthy();
     facts.flags = String::from(" --context=c");
     facts.definition = Ok(None);
-    (facts.lease, facts.answer) = (Ok(None), Ok(Answer::NotAsked));
+    (facts.lease, facts.answer) = (Ok(Observed::default()), Ok(Answer::NotAsked));
     facts.installed = Ok(Installed { deployment: Some(deployment(0)), ..facts.installed.unwrap() });
     let left = |name: &str, taints: Value| {
         let metadata = json!({"name": name, "annotations": {UNDO_ANNOTATION: "{}"}});
@@ -319,7 +324,7 @@ fn ending(finalizers: &[&str], since: &str) -> Grouped {
 fn a_maintenance_that_nobody_ends_is_told_at_once_and_a_slow_one_in_time() {
     check("maintenances", Grade::Fail, "nobody leads: n1", |facts| {
         facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
-        facts.lease = Ok(None);
+        facts.lease = Ok(Observed::default());
     });
     check("maintenances", Grade::Ok, "1 there", |facts| {
         facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
@@ -354,4 +359,21 @@ fn what_cannot_be_learnt_is_never_fine() {
         .map(|finding| finding.check)
         .collect();
     assert_eq!(fine, ["cluster"]);
+}
+
+#[test]
+fn clocks_that_differ_are_told_and_nobody_is_blamed() {
+    let observed = |renewed: &str| {
+        let mut found = lease(renewed);
+        found.renewed = Some(true);
+        Ok(found)
+    };
+    for renewed in ["2026-01-02T03:03:31.000000Z", "2026-01-02T03:04:39.000000Z"] {
+        let said = "pod-a leads and renews its lease; its clock and that of this machine differ by 34s";
+        check("leader", Grade::Ok, said, |facts| facts.lease = observed(renewed));
+        check("maintenances", Grade::Ok, "1 there", |facts| {
+            facts.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
+            facts.lease = observed(renewed);
+        });
+    }
 }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
-use nm_shared::leader_lease::{NAME, Tenure, tenure};
+use nm_shared::leader_lease::{NAME, Tenure};
 use nm_shared::names::LEASE_NAMESPACE;
 use nm_shared::{NodeMaintenance, node_lease};
 use serde_json::json;
@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::installed::Installed;
+use crate::leader_clock::{self, Observed};
 use crate::{manifests, objects};
 
 /// How long after its last renewal a leader gives its lease back at the latest: it renews every third of 15 s.
@@ -45,13 +46,12 @@ pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], no
     let namespace = installed.map_or_else(|| manifests::NAMESPACE.to_owned(), |found| found.namespace);
     let wanted = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": NAME, "namespace": namespace}});
-    let found = objects::get(cluster, &wanted).await.ok().flatten();
-    let lease = found.and_then(|found| serde_json::from_value(found).ok());
+    let lease = leader_clock::observe(cluster, &wanted, now).await.unwrap_or_default();
     let seen = last_seen(maintenances, &[]);
-    match of(lease.as_ref(), is_installed, seen, now) {
+    match of(&lease, is_installed, seen, now) {
         Leadership::Lapsed(_) => {
             let leases = node_leases(cluster).await.unwrap_or_default();
-            of(lease.as_ref(), is_installed, last_seen(maintenances, &leases), now)
+            of(&lease, is_installed, last_seen(maintenances, &leases), now)
         }
         leadership => leadership,
     }
@@ -87,16 +87,16 @@ pub(crate) fn last_seen<'a>(
 /// Who works, by the lease and by when a reconciler was last at work. `is_installed` is whether there is a Deployment, whose
 /// reconcilers work only while they lead.
 pub(crate) fn of(
-    lease: Option<&Lease>,
+    observed: &Observed,
     is_installed: bool,
     last_seen: Option<Timestamp>,
     now: Timestamp,
 ) -> Leadership {
-    let held = tenure(lease, now);
+    let held = observed.tenure(now);
     if let Tenure::Held { .. } = held {
         return Leadership::Held;
     }
-    let ended = lease.and_then(Ended::of);
+    let ended = observed.lease.as_ref().and_then(Ended::of);
     let working = last_seen.filter(|seen| match &ended {
         // Statuses tell time in whole seconds.
         Some(ended) => seen.as_second() > ended.certainly.as_second(),

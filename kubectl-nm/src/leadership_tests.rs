@@ -1,6 +1,10 @@
 //! Who works, by what is seen.
 
+use std::sync::Mutex;
+use std::time::Duration;
+
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::*;
 use crate::cluster::tests::{cluster, failure};
@@ -8,6 +12,11 @@ use crate::maintenance::fixture::with_status;
 
 fn at(time: &str) -> Timestamp {
     format!("2026-01-02T{time}Z").parse().unwrap()
+}
+
+/// Who works, by a lease whose times leave no doubt.
+fn of(lease: Option<&Lease>, is_installed: bool, seen: Option<Timestamp>, now: Timestamp) -> Leadership {
+    super::of(&lease.cloned().into(), is_installed, seen, now)
 }
 
 /// A lease that was last written at that time.
@@ -92,4 +101,42 @@ fn work_is_seen_by_statuses_conditions_and_the_leases_on_nodes() {
 async fn who_may_not_see_the_lease_is_none_the_wiser() {
     let (cluster, _) = cluster(|_, _| failure(403, "Forbidden", "x"));
     assert_eq!(find(&cluster, &[], Timestamp::UNIX_EPOCH).await, Leadership::Unknown);
+}
+
+/// Who leads by a lease that was renewed at that time and then, where it is, again with each look.
+async fn found(renewed: &str, again: bool) -> (Leadership, Duration) {
+    let begun: Timestamp = renewed.parse().unwrap();
+    let looks = Mutex::new(0);
+    let (cluster, _) = cluster(move |_, path| {
+        if path != "/apis/coordination.k8s.io/v1/namespaces/node-maintenance/leases/nm-reconciler" {
+            return failure(404, "NotFound", "x");
+        }
+        let mut looks = looks.lock().unwrap();
+        let renewed = begun + SignedDuration::from_secs(if again { *looks } else { 0 });
+        *looks += 1;
+        let spec = json!({"holderIdentity": "a", "renewTime": renewed, "leaseDurationSeconds": 15});
+        let metadata = json!({"name": NAME, "namespace": "node-maintenance"});
+        (
+            200,
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}),
+        )
+    });
+    let begun = Instant::now();
+    (find(&cluster, &[], "2026-01-02T03:04:05Z".parse().unwrap()).await, begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_wrong_ends_nobodys_leadership() {
+    for renewed in ["2026-01-02T03:03:00.000000Z", "2026-01-02T03:09:00.000000Z"] {
+        assert_eq!(found(renewed, true).await.0, Leadership::Held, "{renewed}");
+        let (leadership, took) = found(renewed, false).await;
+        assert!(matches!(leadership, Leadership::Lapsed(_)), "{renewed}: {leadership:?}");
+        assert!(took <= Duration::from_secs(8), "{took:?}");
+    }
+    let (leadership, took) = found("2026-01-02T03:04:00.000000Z", false).await;
+    assert_eq!(
+        (leadership, took),
+        (Leadership::Held, Duration::ZERO),
+        "what leaves no doubt is not waited for"
+    );
 }

@@ -35,6 +35,7 @@ mod image_name;
 mod installed;
 mod interrupt;
 mod job;
+mod leader_clock;
 mod leadership;
 mod leftovers;
 mod live;

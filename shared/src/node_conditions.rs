@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(second["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
         assert_eq!(second["status"]["conditions"][0]["message"], "NodeMaintenance m: disk");
         renamed.spec.reason = Some("x".repeat(100_000));
-        let long = patch(&renamed, renamed.status.as_ref().unwrap(), false, &node(there), later).unwrap();
+        let long = patch(&wanted(&renamed), &node(there), later).unwrap();
         let message = long["status"]["conditions"][0]["message"].as_str().unwrap();
         assert!(message.chars().count() < 1100, "{}", message.len());
     }

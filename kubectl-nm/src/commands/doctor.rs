@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use nm_shared::leader_lease;
 use nm_shared::names::WEBHOOK_CONFIGURATION;
@@ -22,7 +21,7 @@ use crate::needs::needs;
 use crate::objects::{self, Right};
 use crate::output::Output;
 use crate::text::{Line, Style};
-use crate::{every_group, leadership, manifests, progress, webhook};
+use crate::{every_group, leader_clock, leadership, manifests, progress, webhook};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +100,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
     let (pods, definition, lease, node_leases, configuration, answer, nodes, maintenances, missing) = futures::join!(
         objects::list(cluster, ("v1", "Pod"), Some(place), &ours),
         objects::get(cluster, &definition),
-        objects::get(cluster, &lease),
+        leader_clock::observe(cluster, &lease, Timestamp::now()),
         leadership::node_leases(cluster),
         objects::get(cluster, &configuration),
         webhook::ask(cluster),
@@ -109,17 +108,13 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         every_group::maintenances(cluster),
         missing_rights(cluster),
     );
-    let lease = known(lease).and_then(|found| {
-        let parse = |found| serde_json::from_value::<Lease>(found).map_err(|error| error.to_string());
-        found.map(parse).transpose()
-    });
     Ok(Facts {
         server,
         flags: cluster.flags().to_owned(),
         installed: known(installed),
         pods: known(pods),
         definition: known(definition),
-        lease,
+        lease: known(lease),
         node_leases: known(node_leases),
         configuration: known(configuration),
         answer: known(answer),
