@@ -8,8 +8,10 @@ use serde::Serialize;
 pub(crate) enum Grade {
     /// As it should be.
     Ok,
-    /// It works, but not for long or not for all; or nobody can tell.
+    /// It works, but not for long or not for all.
     Warn,
+    /// Nobody can tell.
+    Unknown,
     /// It does not work.
     Fail,
 }
@@ -44,5 +46,5 @@ pub(crate) fn fail(check: &'static str, message: impl Into<String>, remedy: impl
 }
 
 pub(crate) fn unknown(check: &'static str, why: &str) -> Finding {
-    Finding { check, result: Grade::Warn, message: format!("nobody can tell: {why}"), remedy: None }
+    Finding { check, result: Grade::Unknown, message: format!("nobody can tell: {why}"), remedy: None }
 }

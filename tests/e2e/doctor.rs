@@ -57,7 +57,7 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     for line in [
         "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
         "fail  reconciler    nm-reconciler is not installed\n",
-        "warn  leader        nobody can tell: there is no lease",
+        "?     leader        nobody can tell: there is no lease",
         "ok    permissions   you have every permission that the commands need\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
@@ -147,14 +147,16 @@ async fn a_maintenance_of_an_older_group_is_no_leftover_and_what_it_leaves_has_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_permissions_what_cannot_be_told_is_a_warning_and_the_missing_ones_are_named() {
+async fn without_permissions_what_cannot_be_checked_is_not_healthy_and_the_missing_ones_are_named() {
     let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
     let workload = Workload::new(&cluster, "nobody").await;
     let nobody = cluster.kubeconfig_of(&default_account(&workload)).await;
-    let found = plugin_of(&nobody, &["doctor", "-o", "json"]).await.ok();
+    let found = plugin_of(&nobody, &["doctor", "-o", "json"]).await;
+    assert_eq!(found.code, Some(1), "{found:?}");
+    assert_eq!(serde_json::from_str::<Value>(&found.stdout).unwrap()["healthy"], false);
     for check in ["definition", "reconciler", "leader", "webhook", "nodes", "maintenances", "versions"] {
         let (result, message) = said(&found, check);
-        assert!(result == "warn" && message.starts_with("nobody can tell: "), "{check}: {message}");
+        assert!(result == "unknown" && message.starts_with("nobody can tell: "), "{check}: {message}");
     }
     let lacking =
         "you may not run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";

@@ -31,7 +31,7 @@ Examples:
   # What does not work, for a script
   kubectl nm doctor -o json
 
-Exit codes: 0 nothing fails, 1 something does, or the cluster cannot be asked.";
+Exit codes: 0 nothing fails, 1 something does or could not be checked, or the cluster cannot be asked.";
 
 /// Check the installation and say what to do about it
 #[derive(Args, Debug)]
@@ -57,22 +57,31 @@ pub(crate) async fn run(
     let looking = || format!("looking at {}", cluster.server());
     let facts = progress::during(out, looking, Box::pin(facts(namespace, cluster))).await?;
     let findings = findings(&facts, Timestamp::now());
-    let fails = findings.iter().any(|finding| finding.result == Grade::Fail);
+    let unknown = findings.iter().filter(|finding| finding.result == Grade::Unknown).count();
+    // What could not be checked may be anything.
+    let healthy = unknown == 0 && !findings.iter().any(|finding| finding.result == Grade::Fail);
     match &args.output {
-        Some(form) => form.print(&json!({"healthy": !fails, "findings": findings}), out)?,
+        Some(form) => form.print(&json!({"healthy": healthy, "findings": findings}), out)?,
         None => {
             for line in findings.iter().flat_map(lines) {
                 out.data(&line)?;
             }
+            if unknown > 0 {
+                let all = findings.len();
+                out.talk(&Line::new(format!(
+                    "{unknown} of {all} checks could not be made: what these would find, nobody knows"
+                )));
+            }
         }
     }
-    Ok(if fails { Exit::Error } else { Exit::Done })
+    Ok(if healthy { Exit::Done } else { Exit::Error })
 }
 
 fn lines(finding: &Finding) -> Vec<Line> {
     let (style, word) = match finding.result {
         Grade::Ok => (Style::Good, "ok"),
         Grade::Warn => (Style::Busy, "warn"),
+        Grade::Unknown => (Style::Busy, "?"),
         Grade::Fail => (Style::Bad, "fail"),
     };
     let gap = " ".repeat(6 - word.len());
