@@ -6,6 +6,7 @@ use kube::core::Status;
 
 use crate::client_error::SILENT;
 use crate::error::Error;
+use crate::webhook;
 
 impl Error {
     /// What to do about it.
@@ -82,6 +83,16 @@ impl Error {
 
 /// What to do about a refusal of the API server.
 fn of_server(asked: &str, status: &Status) -> Option<String> {
+    if let Some((name, is_ours)) = webhook::that_failed(&status.message) {
+        return Some(if is_ours {
+            format!("the webhook {name} of nm-reconciler does not answer: `kubectl nm doctor` tells why")
+        } else {
+            format!(
+                "the webhook {name} does not answer; whose it is says \
+                 `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide`"
+            )
+        });
+    }
     Some(match status.code {
         // No right of the user's would change what a webhook thinks, and its own words say what that is.
         _ if status.message.contains("admission webhook") => return None,
@@ -145,6 +156,21 @@ mod tests {
         ] {
             assert!(error.hint().is_some_and(|hint| hint.contains(hinted)), "{error}: {:?}", error.hint());
         }
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_answer_is_named_and_not_the_api_server() {
+        let failed = |name: &str| {
+            let words = format!(
+                "Internal error occurred: failed calling webhook \"{name}\": failed to call webhook: x"
+            );
+            refused(500, &words).hint().unwrap()
+        };
+        let ours = failed("validate.nodemaintenance.medik8s.io");
+        assert!(ours.contains("validate.nodemaintenance.medik8s.io"), "{ours}");
+        assert!(ours.contains("`kubectl nm doctor`") && !ours.contains("readyz"), "{ours}");
+        let theirs = failed("policy.example.com");
+        assert!(theirs.contains("policy.example.com") && !theirs.contains("doctor"), "{theirs}");
     }
 
     #[test]

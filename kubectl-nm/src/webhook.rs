@@ -39,11 +39,22 @@ pub(crate) async fn ask(cluster: &Cluster) -> Result<Answer, Error> {
     }
 }
 
+/// What the API server says of a webhook that it could not ask (its admission,
+/// staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors): the webhook's name in quotes, and why.
+fn failed_call(said: &str) -> Option<&str> {
+    said.split_once("failed calling webhook ").map(|(_, why)| why)
+}
+
+/// The webhook that the API server could not ask, as its refusal says, and whether that is ours.
+pub(crate) fn that_failed(said: &str) -> Option<(&str, bool)> {
+    let quoted = failed_call(said)?.split_inclusive('"').nth(1)?;
+    Some((quoted.trim_end_matches('"'), quoted.ends_with(OURS)))
+}
+
 /// What the API server's refusal says of the webhook; nothing if it is about something else.
 fn answer(status: &Status) -> Option<Answer> {
     let said = status.message.as_str();
-    // The words of the API server's admission (staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
-    if let Some((_, why)) = said.split_once("failed calling webhook ") {
+    if let Some(why) = failed_call(said) {
         return Some(Answer::Failed(why.to_owned()));
     }
     let (_, denied) = said.split_once("admission webhook \"")?;
