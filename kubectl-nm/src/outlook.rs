@@ -97,6 +97,14 @@ impl Outlook {
         }
     }
 
+    /// Whether the maintenance of a node that is waited for is being stopped; nothing where nobody knows.
+    pub(crate) fn is_stopping(&self, node: &str) -> Option<bool> {
+        let target = self.open().find(|target| target.node == node)?;
+        let object = self.picture.get(&target.uid);
+        // Who named targets has asked for that, and mostly hears of it before it is seen.
+        Some(object.is_none_or(|object| object.metadata.deletion_timestamp.is_some()))
+    }
+
     /// The named nodes that are in no maintenance.
     pub(crate) fn without(&self) -> impl Iterator<Item = &String> {
         self.nodes.iter().filter(|name| !self.picture.objects().any(|object| node(object) == *name))

@@ -36,24 +36,44 @@ fn count<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
     }
 }
 
-/// That what was waited for goes on without us, and how to wait again; nothing without a goal. `flags` lead to the same
-/// cluster, each with a blank before it.
-pub(crate) fn what_goes_on(goal: Option<Goal>, open: &[String], flags: &str) -> Vec<Line> {
-    let nodes = open.join(" ");
-    let (what, until) = match goal {
-        Some(Goal::Drained) => ("maintenance goes on", "drained"),
-        Some(Goal::Stopped) => ("nodes are given back all the same", "stopped"),
-        None => return Vec::new(),
-    };
+/// That what was waited for goes on without us, and how to wait again; nothing without a goal. `is_stopping` says whether
+/// the maintenance of a node is being stopped, if that is known. `flags` lead to the same cluster, each with a blank
+/// before it.
+pub(crate) fn what_goes_on(
+    goal: Option<Goal>,
+    open: &[String],
+    is_stopping: impl Fn(&str) -> Option<bool>,
+    flags: &str,
+) -> Vec<Line> {
+    match goal {
+        None => Vec::new(),
+        Some(Goal::Drained) => going_on(open, "maintenance goes on: ", |nodes| {
+            format!(
+                "`kubectl nm watch {nodes} --until drained{flags}` waits again, `kubectl nm stop {nodes}{flags}` gives up"
+            )
+        }),
+        Some(Goal::Stopped) => {
+            let of = |wanted: Option<bool>| -> Vec<String> {
+                open.iter().filter(|node| is_stopping(node) == wanted).cloned().collect()
+            };
+            let again =
+                |nodes: &str| format!("`kubectl nm watch {nodes} --until stopped{flags}` waits again");
+            let stop = |nodes: &str| format!("`kubectl nm stop {nodes}{flags}` does, {}", again(nodes));
+            let mut lines = going_on(&of(Some(false)), "nobody has stopped the maintenance of: ", stop);
+            lines.extend(going_on(&of(Some(true)), "nodes are given back all the same: ", again));
+            lines.extend(going_on(&of(None), "nobody knows whether they are being stopped: ", again));
+            lines
+        }
+    }
+}
+
+/// What is so of these nodes, and what to do about it; nothing if there are none.
+fn going_on(nodes: &[String], what: &str, hint: impl Fn(&str) -> String) -> Vec<Line> {
     if nodes.is_empty() {
         return Vec::new();
     }
-    let hint = Line::new(format!("hint: `kubectl nm watch {nodes} --until {until}{flags}` waits again"));
-    let hint = match goal {
-        Some(Goal::Drained) => hint.and(format!(", `kubectl nm stop {nodes}{flags}` gives up")),
-        _ => hint,
-    };
-    vec![Line::new(format!("{what}: {}", open.join(", "))), hint]
+    let hint = hint(&nodes.join(" "));
+    vec![Line::new(format!("{what}{}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
 }
 
 /// How things stand for somebody who closes the dashboard, and how to come back; `nodes` are those that were named, and
@@ -147,7 +167,7 @@ mod tests {
              `kubectl nm stop NODE --context=staging` ends one"
         );
         assert_eq!(
-            text(&what_goes_on(Some(Goal::Drained), &["n1".to_owned()], flags))[1],
+            text(&what_goes_on(Some(Goal::Drained), &["n1".to_owned()], |_| None, flags))[1],
             "hint: `kubectl nm watch n1 --until drained --context=staging` waits again, \
              `kubectl nm stop n1 --context=staging` gives up"
         );

@@ -268,7 +268,9 @@ impl<'a> Vigil<'a> {
     }
 
     fn say_what_goes_on(&mut self) {
-        for line in parting::what_goes_on(self.outlook.goal(), &self.outlook.open_nodes(), self.flags) {
+        let is_stopping = |node: &str| self.outlook.is_stopping(node);
+        let open = self.outlook.open_nodes();
+        for line in parting::what_goes_on(self.outlook.goal(), &open, is_stopping, self.flags) {
             self.out.talk(&line);
         }
     }

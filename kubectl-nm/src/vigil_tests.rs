@@ -239,3 +239,23 @@ fn a_watch_for_nothing_ends_as_its_goal_says() {
     let (exit, _) = watch(None, &["n1"], list(vec![]));
     assert_eq!(exit.unwrap(), None);
 }
+
+#[test]
+fn who_waits_for_a_stop_that_nobody_asked_for_is_told_so() {
+    let mut moments = list(vec![requested("n1"), stopping(requested("n2"))]);
+    moments.push(Moment::Interrupted);
+    let (exit, captured) = watch(Some(Goal::Stopped), &[], moments);
+    assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
+    let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
+    assert_eq!(
+        talk[3..],
+        [
+            "nobody has stopped the maintenance of: n1",
+            "hint: `kubectl nm stop n1` does, `kubectl nm watch n1 --until stopped` waits again",
+            "nodes are given back all the same: n2",
+            "hint: `kubectl nm watch n2 --until stopped` waits again",
+        ]
+    );
+    let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![Moment::Interrupted]);
+    assert!(!captured.talk().contains("given back"), "nobody knows: {}", captured.talk());
+}
