@@ -111,16 +111,13 @@ impl<'a> Vigil<'a> {
             Moment::News(News::Event(event)) => self.see(*event),
             Moment::News(News::Lost(error)) => {
                 self.lost.get_or_insert_with(Timestamp::now);
-                self.out.talk(
-                    &Line::default()
-                        .with(Style::Bad, "connection lost")
-                        .and(format!(": {error}; trying again")),
-                );
+                let lost = Line::default().with(Style::Bad, "connection lost");
+                self.remark(lost.and(format!(": {error}; trying again")));
                 Ok(ControlFlow::Continue(()))
             }
             Moment::News(News::Restored) => {
                 self.lost = None;
-                self.out.talk(&Line::default().with(Style::Good, "connected again"));
+                self.remark(Line::default().with(Style::Good, "connected again"));
                 Ok(ControlFlow::Continue(()))
             }
             Moment::Reminder => {
@@ -139,6 +136,15 @@ impl<'a> Vigil<'a> {
                 Ok(ControlFlow::Break(Exit::Interrupted))
             }
         }
+    }
+
+    /// Says something beside what was asked for; with the time, where everything has it.
+    fn remark(&mut self, line: Line) {
+        let line = match self.voice {
+            Voice::Journal(now) => stamped(now()).and(" ").join(line),
+            Voice::Progress => line,
+        };
+        self.out.talk(&line);
     }
 
     fn see(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {

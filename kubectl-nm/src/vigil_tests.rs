@@ -259,3 +259,14 @@ fn who_waits_for_a_stop_that_nobody_asked_for_is_told_so() {
     let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![Moment::Interrupted]);
     assert!(!captured.talk().contains("given back"), "nobody knows: {}", captured.talk());
 }
+
+#[test]
+fn a_journal_has_the_time_of_a_lost_connection_and_of_a_new_one() {
+    let lost = Error::Refused { server: "https://c".into() };
+    let mut moments = list(vec![requested("n1")]);
+    moments.extend([Moment::News(News::Lost(lost)), Moment::News(News::Restored)]);
+    let (_, captured) = watch(None, &[], moments);
+    let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
+    assert!(talk[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{talk:?}");
+    assert_eq!(talk[1], "2026-01-02T12:00:00Z connected again");
+}
