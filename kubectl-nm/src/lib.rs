@@ -42,6 +42,7 @@ mod live;
 mod logs;
 mod maintenance;
 mod manifests;
+mod namespace_content;
 mod namespace_name;
 mod needs;
 mod news;

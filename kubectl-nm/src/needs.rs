@@ -40,8 +40,8 @@ const INSTALL: &[Need] = &[
     ("bind", RBAC, "roles"),
 ];
 
-/// What `uninstall` needs beside them: to end maintenances, to see when namespaces are gone, and to remove what
-/// nm-reconciler has made where its namespace stays.
+/// What `uninstall` needs beside them: to end maintenances, to see what others have in the namespace and when that is gone,
+/// and to remove what nm-reconciler has made where its namespace stays.
 const UNINSTALL: &[Need] = &[
     LIST,
     DELETE,
@@ -50,6 +50,7 @@ const UNINSTALL: &[Need] = &[
     ("watch", "", "namespaces"),
     ("delete", "coordination.k8s.io", "leases"),
     ("delete", "", "secrets"),
+    ("list", "*", "*"),
 ];
 
 /// What each command needs, and with a flag where that needs more.

@@ -2,9 +2,11 @@
 //!
 //! An object is what the API server sends, a [`Value`], so that nothing is lost that this program does not know.
 
+use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, LogParams, Patch,
@@ -12,10 +14,10 @@ use kube::api::{
 };
 use kube::core::Status;
 use kube::runtime::wait::await_condition;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client_error::VERSION;
-use crate::cluster::{Cluster, Deletion};
+use crate::cluster::{AT_ONCE, Cluster, Deletion};
 use crate::error::Error;
 
 /// Who we are in `managedFields`.
@@ -90,6 +92,62 @@ pub(crate) async fn list(
         item
     };
     list.items.iter().map(|item| value(item).map(with_kind)).collect()
+}
+
+/// The kinds of objects that may be in a namespace, and go with it: those that can be listed and deleted.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses, or when one of its groups is not served at present.
+pub(crate) async fn kinds_in_namespaces(cluster: &Cluster) -> Result<Vec<ApiResource>, Error> {
+    let client = cluster.client();
+    let core = cluster.ask("get /api/v1", async || client.list_core_api_resources("v1").await).await?;
+    let groups = cluster.ask("get /apis", async || client.list_api_groups().await).await?.groups;
+    let versions = groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version));
+    let others: Vec<Vec<ApiResource>> = stream::iter(versions)
+        .map(async |version| {
+            let what = format!("get /apis/{version}");
+            let list = cluster.ask(&what, async || client.list_api_group_resources(&version).await).await?;
+            Ok::<_, Error>(resources_in_namespaces(&version, list))
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok([resources_in_namespaces("v1", core), others.concat()].concat())
+}
+
+fn resources_in_namespaces(api_version: &str, list: APIResourceList) -> Vec<ApiResource> {
+    let is_one = |resource: &APIResource| {
+        let can = |wanted: &str| resource.verbs.iter().any(|verb| verb == wanted);
+        resource.namespaced && !resource.name.contains('/') && can("list") && can("delete")
+    };
+    let resources = list.resources.into_iter().filter(is_one);
+    resources.map(|found| ApiResource { plural: found.name, ..resource(api_version, &found.kind) }).collect()
+}
+
+/// The metadata of all objects of a kind in a namespace, with what they are.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn list_metadata(
+    cluster: &Cluster,
+    resource: &ApiResource,
+    namespace: &str,
+) -> Result<Vec<Value>, Error> {
+    let api = api(cluster, Some(namespace), resource);
+    let what = format!("list {}", name_of(resource));
+    let list = cluster.ask(&what, async || api.list_metadata(&ListParams::default()).await).await;
+    let items = match list {
+        Ok(list) => list.items,
+        // The last definition of the kind has just gone, and its objects with it.
+        Err(error) if error.is_unserved() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(items
+        .iter()
+        .map(|item| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": item.metadata}))
+        .collect())
 }
 
 /// How an object is applied.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -216,6 +216,27 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     assert_eq!(definitions.list(&ListParams::default()).await.unwrap().items.len(), 0);
     plugin(&cluster, &["uninstall"]).await.expect(0, "", "nm-reconciler is not installed.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_keeps_a_namespace_in_which_others_have_something() {
+    let (cluster, _reconciler) = installed().await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
+    let theirs = serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "x"}}));
+    secrets.create(&PostParams::default(), &theirs.unwrap()).await.unwrap();
+    let unasked = plugin(&cluster, &["uninstall"]).await;
+    assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
+    for line in [
+        "  deployment.apps/nm-reconciler in namespace node-maintenance\n",
+        "  secret/nm-reconciler-webhook in ",
+    ] {
+        assert!(unasked.stderr.contains(line), "{line} in {unasked:?}");
+    }
+    let removed = plugin(&cluster, &["uninstall", "-y", "--timeout", "60s"]).await.ok();
+    let stays = "namespace/node-maintenance stays: others have something in it: secret/db\n";
+    assert!(removed.stderr.contains(stays), "{removed:?}");
+    let left = secrets.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["db"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

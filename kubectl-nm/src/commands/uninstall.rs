@@ -23,7 +23,7 @@ use crate::node_name::distinct;
 use crate::output::Output;
 use crate::setup_error::SetupError;
 use crate::text::Line;
-use crate::{duration, every_group, format, objects, progress};
+use crate::{duration, every_group, format, namespace_content, objects, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +34,9 @@ Examples:
   kubectl nm uninstall --stop-all --yes
 
 Exit codes: 0 removed or not there, 1 refused, 2 usage, or nobody confirmed, 124 not gone in time.";
+
+/// How many objects of others are named.
+const NAMED: usize = 10;
 
 /// How often it is looked whether the maintenances are gone.
 const LOOK: Duration = Duration::from_millis(500);
@@ -78,8 +81,13 @@ pub(crate) async fn run(
     for object in &found.maintenances {
         out.talk(&Line::new(format!("node/{} is in maintenance and will be given back", node(object))));
     }
-    let question = format!("Remove nm-reconciler from namespace {} and its objects", found.namespace);
-    confirm_this(&question, args.yes, out)?;
+    if !args.yes {
+        out.talk(&Line::new("These objects will be deleted:"));
+        for object in &found.objects {
+            out.talk(&Line::new(format!("  {}", full_name(object))));
+        }
+    }
+    confirm_this(&question(&found), args.yes, out)?;
     if args.stop_all {
         stop_all(args.timeout, cluster, out).await?;
     } else {
@@ -97,12 +105,69 @@ pub(crate) async fn run(
                 return Err(SetupError::BegunMeanwhile(nodes(&late)).into());
             }
         }
+        // Somebody may have put something there meanwhile.
+        if is_own_namespace(object)
+            && let Some(why) = others_in(&found.namespace, cluster).await
+        {
+            out.talk(&stays(object, &why));
+            for object in made_at_work(&found.namespace) {
+                remove(&object, args.timeout, cluster, out).await?;
+            }
+            continue;
+        }
         remove(object, args.timeout, cluster, out).await?;
     }
     for note in &found.notes {
         out.talk(note);
     }
     Ok(Exit::Done)
+}
+
+/// What a person is asked once everything that goes is listed.
+fn question(found: &Found) -> String {
+    let mut question = format!(
+        "Remove nm-reconciler from namespace {} with these {} objects",
+        found.namespace,
+        found.objects.len()
+    );
+    if let Some(definition) = found.objects.iter().find(|object| object["kind"] == "CustomResourceDefinition")
+    {
+        question += &format!(", and with {} every NodeMaintenance of the cluster", format::name(definition));
+    }
+    question
+}
+
+/// The object with its namespace, if it is in one.
+fn full_name(object: &Value) -> String {
+    let name = format::name(object);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{name} in namespace {namespace}"),
+        None => name,
+    }
+}
+
+fn is_own_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace" && !manifests::is_lease_namespace(object)
+}
+
+/// Why a namespace of ours is not removed: others have something in it, or may have. Nothing if it may go.
+async fn others_in(namespace: &str, cluster: &Cluster) -> Option<String> {
+    match namespace_content::of_others(cluster, namespace).await {
+        Ok(objects) if objects.is_empty() => None,
+        Ok(objects) => {
+            let named = objects.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+            let more = match objects.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            Some(format!("others have something in it: {named}{more}"))
+        }
+        Err(error) => Some(format!("nobody can tell what others have in it: {error}")),
+    }
+}
+
+fn stays(object: &Value, why: &str) -> Line {
+    Line::new(format!("{} stays: {why}", format::name(object)))
 }
 
 /// What there is to remove, in that order.
@@ -130,18 +195,23 @@ async fn look(namespace: Option<&str>, cluster: &Cluster) -> Result<Found, Error
         .try_collect()
         .await?;
     let maintenances = every_group::maintenances(cluster).await?;
-    let (objects, notes) = choose(existing, &installed);
+    let others = match existing.iter().find(|object| is_own_namespace(object) && manifests::is_ours(object)) {
+        Some(_) => others_in(&installed.namespace, cluster).await,
+        None => None,
+    };
+    let (objects, notes) = choose(existing, &installed, others.as_deref());
     Ok(Found { namespace: installed.namespace, objects, maintenances, notes })
 }
 
-/// What of it goes, the last installed first, and what stays and why.
-fn choose(existing: Vec<Value>, installed: &Installed) -> (Vec<Value>, Vec<Line>) {
+/// What of it goes, the last installed first, and what stays and why. `others` says why our namespace is not to go, if it
+/// is not.
+fn choose(existing: Vec<Value>, installed: &Installed, others: Option<&str>) -> (Vec<Value>, Vec<Line>) {
     let mut notes = Vec::new();
     let (own, mut chosen): (Vec<Value>, Vec<Value>) =
         existing.into_iter().rev().partition(manifests::is_about_own_namespace);
     chosen.retain(|object| {
-        let why = stays(object, installed);
-        notes.extend(why.map(|why| Line::new(format!("{} stays: {why}", format::name(object)))));
+        let why = is_kept(object, installed);
+        notes.extend(why.map(|why| stays(object, why)));
         why.is_none()
     });
     if chosen.is_empty() && own.is_empty() {
@@ -150,10 +220,13 @@ fn choose(existing: Vec<Value>, installed: &Installed) -> (Vec<Value>, Vec<Line>
     let before_definition =
         chosen.iter().position(|object| object["kind"] == "CustomResourceDefinition").unwrap_or(chosen.len());
     let (own, kept): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
-    notes.extend(
-        kept.iter().map(|object| Line::new(format!("{} stays: it is not ours", format::name(object)))),
-    );
+    notes.extend(kept.iter().map(|object| stays(object, "it is not ours")));
     let mut last = own;
+    last.retain(|object| {
+        let why = others.filter(|_| is_own_namespace(object));
+        notes.extend(why.map(|why| stays(object, why)));
+        why.is_none()
+    });
     if !last.iter().any(|object| object["kind"] == "Namespace") {
         last.splice(0..0, made_at_work(&installed.namespace));
     }
@@ -163,7 +236,7 @@ fn choose(existing: Vec<Value>, installed: &Installed) -> (Vec<Value>, Vec<Line>
 
 /// Why an object that is called as ours is does not go; nothing if it does. The definition and the leases' namespace are
 /// known by their names, which all operators share; everything else of ours bears our label.
-fn stays(object: &Value, installed: &Installed) -> Option<&'static str> {
+fn is_kept(object: &Value, installed: &Installed) -> Option<&'static str> {
     if object["kind"] == "CustomResourceDefinition" {
         return installed.other_operator.as_ref().map(|_| "the medik8s operator uses it");
     }

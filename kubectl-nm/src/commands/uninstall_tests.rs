@@ -20,7 +20,7 @@ fn installed(other_operator: Option<&str>) -> Installed {
 
 #[test]
 fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
-    let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None));
+    let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None), None);
     let chosen = names(&chosen);
     let crd = "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io";
     assert_eq!(chosen[chosen.len() - 2..], ["namespace/node-maintenance", crd]);
@@ -28,7 +28,7 @@ fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
     assert!(at("deployment.apps/nm-reconciler") < at("clusterrole.rbac.authorization.k8s.io/nm-reconciler"));
     assert!(!chosen.contains(&"namespace/medik8s-leases".to_owned()), "{chosen:?}");
     assert_eq!(notes.len(), 1);
-    assert_eq!(choose(Vec::new(), &installed(None)), (Vec::new(), Vec::new()));
+    assert_eq!(choose(Vec::new(), &installed(None), None), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn what_belongs_to_others_stays() {
             object["metadata"]["labels"] = Value::Null;
         }
     }
-    let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")));
+    let (chosen, notes) = choose(objects, &installed(Some("nmo/node-maintenance-operator")), None);
     let chosen = names(&chosen);
     assert!(!chosen.iter().any(|name| name.starts_with("namespace/") || name.starts_with("customresource")));
     assert_eq!(notes.len(), 3, "{notes:?}");
@@ -53,20 +53,20 @@ fn only_a_namespace_of_others_is_left_alone() {
     // The leases' namespace is none of ours, and nothing is left of it alone to be removed.
     let leases: Vec<Value> =
         manifests::objects(&Settings::default()).into_iter().filter(manifests::is_lease_namespace).collect();
-    assert_eq!(choose(leases, &installed(None)), (Vec::new(), Vec::new()));
+    assert_eq!(choose(leases, &installed(None), None), (Vec::new(), Vec::new()));
 }
 
 #[test]
 fn what_only_has_the_name_of_ours_stays() {
     let theirs = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "nm-reconciler"}});
-    let (chosen, notes) = choose(vec![theirs.clone()], &installed(None));
+    let (chosen, notes) = choose(vec![theirs.clone()], &installed(None), None);
     assert_eq!(chosen, Vec::<Value>::new());
     assert!(notes.is_empty(), "there is nothing to tell of: {notes:?}");
     let mut ours = manifests::objects(&Settings::default());
     let role = ours.iter_mut().find(|object| format::name(object) == format::name(&theirs)).unwrap();
     *role = theirs.clone();
-    let (chosen, notes) = choose(ours, &installed(None));
+    let (chosen, notes) = choose(ours, &installed(None), None);
     assert!(!names(&chosen).contains(&format::name(&theirs)));
     let note = format!("{} stays: it is not ours", format::name(&theirs));
     assert!(notes.iter().any(|line| line.to_string() == note), "{notes:?}");
@@ -126,4 +126,105 @@ async fn a_maintenance_that_begins_after_that_keeps_the_definition_and_says_how_
     assert!(!hint.contains("nothing was changed") && hint.contains("`kubectl nm install`"), "{hint}");
     assert!(deleted.iter().any(|request| request.ends_with("/deployments/nm-reconciler")), "{deleted:?}");
     assert!(!deleted.iter().any(|request| request.contains("customresourcedefinitions")), "{deleted:?}");
+}
+
+/// Runs the command on a cluster where the namespace of the program has these Secrets, and `answer` to any other request.
+/// What was said, and what was deleted.
+async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
+    let answer = move |method: &str, path: &str| match (method, path) {
+        ("DELETE", _) => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
+        }
+        (_, "/api/v1") => resources(&[("secrets", "Secret"), ("events", "Event")]),
+        (_, "/apis") => {
+            let version = json!({"groupVersion": "apps/v1", "version": "v1"});
+            let group = json!({"name": "apps", "versions": [version], "preferredVersion": version});
+            (200, json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}))
+        }
+        (_, "/apis/apps/v1") => resources(&[("deployments", "Deployment"), ("replicasets", "ReplicaSet")]),
+        (_, "/api/v1/namespaces/node-maintenance") => (200, object("Namespace")),
+        (_, "/api/v1/namespaces/node-maintenance/secrets") => secrets.clone(),
+        (_, "/api/v1/namespaces/node-maintenance/events") => items(&[json!({"metadata": {"name": "e"}})]),
+        (_, "/apis/apps/v1/deployments") => items(&[object("Deployment")]),
+        (_, "/apis/apps/v1/namespaces/node-maintenance/deployments/nm-reconciler") => {
+            (200, object("Deployment"))
+        }
+        (_, "/apis/apps/v1/namespaces/node-maintenance/deployments") => {
+            let mut deployment = object("Deployment");
+            deployment["metadata"]["uid"] = "d".into();
+            items(&[deployment])
+        }
+        (_, "/apis/apps/v1/namespaces/node-maintenance/replicasets") => {
+            let owner =
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "nm-reconciler", "uid": "d"});
+            items(&[json!({"metadata": {"name": "r", "uid": "r", "ownerReferences": [owner]}})])
+        }
+        (_, path) if path.ends_with("/nodemaintenances") => items(&[]),
+        _ => failure(404, "NotFound", "x"),
+    };
+    let (cluster, requests) = cluster(answer);
+    let args = UninstallArgs { stop_all: false, yes: true, timeout: Duration::from_secs(1) };
+    let (mut out, captured) = output();
+    run(args, None, &cluster, &mut out).await.unwrap();
+    let log = requests.lock().unwrap();
+    let deleted = log.iter().filter_map(|request| request.strip_prefix("DELETE ")).map(str::to_owned);
+    (captured.talk(), deleted.collect())
+}
+
+fn resources(kinds: &[(&str, &str)]) -> (u16, Value) {
+    let resource = |(name, kind): &(&str, &str)| {
+        json!({"name": name, "singularName": "", "namespaced": true, "kind": kind,
+        "verbs": ["create", "delete", "get", "list"]})
+    };
+    let resources: Vec<Value> = kinds.iter().map(resource).collect();
+    (
+        200,
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": resources}),
+    )
+}
+
+#[tokio::test]
+async fn a_namespace_in_which_others_have_something_stays() {
+    const NAMESPACE: &str = "/api/v1/namespaces/node-maintenance";
+    let secret = |name: &str| json!({"metadata": {"name": name}});
+    let ours = secret(WEBHOOK);
+    let (said, deleted) = uninstalled_beside(items(&[ours.clone(), secret("db"), secret("tls")])).await;
+    let stays = "namespace/node-maintenance stays: others have something in it: secret/db, secret/tls\n";
+    assert!(said.contains(stays), "{said}");
+    assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
+    for made_at_work in
+        ["/secrets/nm-reconciler-webhook", "/leases/nm-reconciler", "/deployments/nm-reconciler"]
+    {
+        assert!(deleted.iter().any(|path| path.ends_with(made_at_work)), "{made_at_work} in {deleted:?}");
+    }
+    let (said, deleted) = uninstalled_beside(items(&[ours])).await;
+    assert!(!said.contains("stays"), "{said}");
+    assert!(deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
+    let (said, deleted) = uninstalled_beside(failure(403, "Forbidden", "secrets")).await;
+    assert!(
+        said.contains("namespace/node-maintenance stays: nobody can tell what others have in it: "),
+        "{said}"
+    );
+    assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
+}
+
+#[test]
+fn who_is_asked_reads_that_every_maintenance_goes_with_its_definition() {
+    let asked = |objects: Vec<Value>| {
+        let (objects, notes) = choose(objects, &installed(None), None);
+        question(&Found { namespace: "ns".into(), objects, maintenances: Vec::new(), notes })
+    };
+    let all = manifests::objects(&Settings::default());
+    assert_eq!(
+        asked(all.clone()),
+        "Remove nm-reconciler from namespace ns with these 16 objects, and with \
+         customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io every \
+         NodeMaintenance of the cluster"
+    );
+    let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
+    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 15 objects");
+    assert_eq!(
+        full_name(&object("Deployment")),
+        "deployment.apps/nm-reconciler in namespace node-maintenance"
+    );
 }
