@@ -107,18 +107,23 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// A JSON or YAML document with everything escaped that a terminal would obey, which leaves its meaning as it was.
 ///
-/// Serializers escape the ASCII control characters themselves; these are those they leave, which can only stand inside
-/// quoted strings, where both formats read `\uXXXX`.
+/// Serializers escape the ASCII control characters themselves; these are those they leave, which in JSON can only stand
+/// inside quoted strings. YAML has strings without quotes, where `\uXXXX` means nothing: those have to be quoted before.
 pub(crate) fn harmless_document(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
-        if c != '\n' && (c.is_control() || misleads(c)) {
+        if is_escaped(c) {
             safe.extend(escaped(c));
         } else {
             safe.push(c);
         }
     }
     safe
+}
+
+/// Whether a document may not have the character as it is.
+pub(crate) fn is_escaped(c: char) -> bool {
+    c != '\n' && (c.is_control() || misleads(c))
 }
 
 /// The character as `\u` and four hexadecimal digits, which do for the basic plane.
@@ -130,7 +135,7 @@ pub(crate) fn escaped(c: char) -> impl Iterator<Item = char> {
 
 /// Whether the character steers a terminal (C1 controls) or reorders what is around it (bidirectional formatting).
 fn misleads(c: char) -> bool {
-    matches!(c, '\u{80}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+    matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
 #[cfg(test)]
@@ -146,6 +151,7 @@ mod tests {
             ("one\ntwo\tthree\r\n", "one two three"),
             ("c1 \u{9b}31m", "c1 \\u{9b}31m"),
             ("\u{202e}drowssap", "\\u{202e}drowssap"),
+            ("arabic letter mark \u{61c}", "arabic letter mark \\u{61c}"),
         ] {
             assert_eq!(Line::new(given).to_string(), shown);
             assert_eq!(Line::default().with(Style::Bad, given).to_string(), shown);

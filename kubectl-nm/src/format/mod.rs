@@ -8,6 +8,7 @@ mod columns;
 mod form;
 mod jsonpath;
 mod print;
+mod yaml;
 
 pub(crate) use form::{Form, Format, offered, parse, parse_data, parse_objects};
 pub(crate) use print::{list, name};

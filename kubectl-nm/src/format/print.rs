@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::form::Form;
+use super::yaml;
 use crate::error::Error;
 use crate::output::Output;
 use crate::text::Line;
@@ -21,10 +22,7 @@ impl Form {
     pub(crate) fn print(&self, object: &Value, out: &mut Output) -> Result<(), Error> {
         match self {
             Self::Json => out.document(&(pretty(&shown(object))? + "\n"))?,
-            Self::Yaml => {
-                let text = serde_saphyr::to_string(&shown(object));
-                out.document(&text.map_err(|error| Error::Unshowable(error.to_string()))?)?;
-            }
+            Self::Yaml => out.document(&yaml::to_string(&shown(object))?)?,
             Self::Name => {
                 for item in items(object) {
                     out.data(&Line::new(name(item)))?;
@@ -116,6 +114,20 @@ mod tests {
             assert!(!text.contains("managedFields"));
             let value: Value = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(value["items"][0]["spec"], object["spec"], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_without_anything_else_to_quote_keeps_its_meaning_too() {
+        for reason in ["\u{202e}disk", "disk \u{61c}", "a\u{200f}\nb\n", "\u{2028}", "a\u{9b}b"] {
+            let mut object = maintenance(reason);
+            object["metadata"]["annotations"] = json!({"example.com/x": reason, "plain": "text"});
+            let text = printed("yaml", &object);
+            assert!(text.is_ascii(), "{text:?}");
+            let value: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(value["spec"]["reason"], reason, "{text}");
+            assert_eq!(value["metadata"]["annotations"], object["metadata"]["annotations"], "{text}");
+            assert!(text.contains("plain: text\n"), "nothing else is written otherwise: {text}");
         }
     }
 
