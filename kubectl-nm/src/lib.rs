@@ -39,6 +39,7 @@ mod leader_clock;
 mod leadership;
 mod leftovers;
 mod live;
+mod locale;
 mod logs;
 mod maintenance;
 mod manifests;

@@ -202,3 +202,16 @@ async fn a_terminal_that_can_only_print_gets_lines() {
     assert_eq!(terminal.exit_code().await, 130);
     assert_eq!(terminal.left_behind().await, Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_locale_has_no_other_characters_the_dashboard_is_drawn_with_ascii() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    start(&cluster, node, node).await;
+    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[("LC_ALL", "C")]);
+    live(&terminal).await;
+    let screen = terminal.until_shown(node).await;
+    assert!(screen.is_ascii(), "{screen}");
+    terminal.press("q");
+    assert_eq!(terminal.exit_code().await, 0);
+}

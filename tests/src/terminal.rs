@@ -56,6 +56,7 @@ impl Terminal {
         let mut command = CommandBuilder::new(program);
         command.args(args);
         command.env("TERM", "xterm-256color");
+        command.env("LC_ALL", "C.UTF-8");
         command.env_remove("NO_COLOR");
         for (name, value) in env {
             command.env(name, value);

@@ -24,7 +24,7 @@ use crate::report::Report;
 use crate::text::{Line, Style};
 use crate::vigil::{Vigil, Voice};
 use crate::wait::Goal;
-use crate::{duration, node_name, progress};
+use crate::{duration, locale, node_name, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,7 +97,10 @@ struct DashboardFlags {
     #[arg(long, value_name = "THEME", default_value = "dark")]
     theme: ThemeName,
 
-    /// Draw the dashboard with ASCII characters alone
+    // A doc comment would have to put backticks around the variable.
+    #[arg(
+        help = "Draw the dashboard with ASCII characters alone, as where the locale has no others (LC_ALL=C)"
+    )]
     #[arg(long)]
     ascii: bool,
 
@@ -134,7 +137,8 @@ impl WatchArgs {
 impl DashboardFlags {
     fn look(&self, out: &Output) -> Look {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
-        Look { readonly: self.readonly, theme, ascii: self.ascii, mouse: self.mouse }
+        let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
+        Look { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }
 
