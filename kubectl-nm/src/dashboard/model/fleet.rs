@@ -58,15 +58,20 @@ impl Fleet {
             Change::Applied(object) => {
                 self.objects.insert(uid(object), Arc::clone(object));
                 if self.is_in_scope(&object.spec.node_name) {
-                    self.rows.put(FleetRow::of(object));
-                    self.rows.remove(FleetRow::idle(&object.spec.node_name).key());
+                    let (row, idle) = (FleetRow::of(object), FleetRow::idle(&object.spec.node_name));
+                    let key = row.key().to_owned();
+                    self.rows.put(row);
+                    self.rows.succeed(idle.key(), &key);
+                    self.rows.remove(idle.key());
                 }
             }
             Change::Gone(object) => {
                 self.objects.remove(&uid(object));
                 self.paces.remove(&uid(object));
+                let node = &object.spec.node_name;
+                self.show_if_idle(node);
+                self.rows.succeed(FleetRow::of(object).key(), FleetRow::idle(node).key());
                 self.rows.remove(FleetRow::of(object).key());
-                self.show_if_idle(&object.spec.node_name);
             }
         }
         let rows = &self.rows;

@@ -1,8 +1,9 @@
 //! Rows that stay sorted and filtered while they change, and the one that is selected.
 //!
 //! A change of one row costs a binary search and not a new sort, so that a node of ten thousand pods that all end at
-//! once is no more work than its messages. The selection is a row, not a place: it moves with its row. Before anybody
-//! has moved it, it stays at the top, where the worst is.
+//! once is no more work than its messages. The selection is a row, not a place: it moves with its row, also before
+//! anybody has moved it, because what is on the screen is what keys are meant for. Until then, who asks for another order
+//! or other rows sees the first of them selected.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -71,8 +72,10 @@ pub(crate) struct Listing<R> {
     reversed: bool,
     filter: Filter,
     blocked_only: bool,
-    /// The selected row, once somebody moved.
+    /// The selected row; none is the first, whichever that is.
     selected: Option<String>,
+    /// Whether somebody has moved the selection.
+    moved: bool,
     /// Where the selection is in `shown`.
     at: usize,
     /// The first row on the screen.
@@ -91,6 +94,7 @@ impl<R> Default for Listing<R> {
             filter: Filter::default(),
             blocked_only: false,
             selected: None,
+            moved: false,
             at: 0,
             top: 0,
         }
@@ -209,12 +213,14 @@ impl<R: Row> Listing<R> {
     /// Sorts by something else.
     pub(crate) fn sort_by(&mut self, sort: Sort) {
         self.sort = sort;
+        self.unpin();
         self.arrange();
     }
 
     /// Turns the order round.
     pub(crate) fn reverse(&mut self) {
         self.reversed = !self.reversed;
+        self.unpin();
         self.shown.reverse();
         self.settle();
     }
@@ -222,19 +228,36 @@ impl<R: Row> Listing<R> {
     /// Shows what passes this filter.
     pub(crate) fn filter_by(&mut self, filter: Filter) {
         self.filter = filter;
+        self.unpin();
         self.arrange();
     }
 
     /// Shows only blocked rows, or all again.
     pub(crate) fn toggle_blocked_only(&mut self) {
         self.blocked_only = !self.blocked_only;
+        self.unpin();
         self.arrange();
     }
 
     /// Selects the shown row at that index, or the last.
     pub(crate) fn select(&mut self, index: usize) {
-        self.at = index.min(self.shown.len().saturating_sub(1));
-        self.selected = self.selected().map(|row| row.key().to_owned());
+        self.moved = true;
+        self.hold(index);
+    }
+
+    /// Has the selection stay with the row that it is on, as is due once somebody has seen it there.
+    pub(crate) fn pin(&mut self) {
+        if self.selected.is_none() {
+            self.hold(self.at);
+        }
+    }
+
+    /// Has the selection go on with the row of that key instead of the one of the other, if that is selected.
+    pub(crate) fn succeed(&mut self, key: &str, by: &str) {
+        if self.selected.as_deref() == Some(key) {
+            self.selected = Some(by.to_owned());
+            self.settle();
+        }
     }
 
     /// Moves the selection by so many rows.
@@ -244,7 +267,19 @@ impl<R: Row> Listing<R> {
 
     /// Selects the first row, whichever that is.
     pub(crate) fn go_to_top(&mut self) {
-        (self.at, self.selected) = (0, None);
+        (self.at, self.selected, self.moved) = (0, None, false);
+    }
+
+    fn hold(&mut self, index: usize) {
+        self.at = index.min(self.shown.len().saturating_sub(1));
+        self.selected = self.selected().map(|row| row.key().to_owned());
+    }
+
+    /// Lets the selection go to the first row, unless somebody has moved it.
+    fn unpin(&mut self) {
+        if !self.moved {
+            self.selected = None;
+        }
     }
 
     fn passes(&self, row: &R) -> bool {
@@ -295,7 +330,7 @@ impl<R: Row> Listing<R> {
         };
         match self.places.get(selected).and_then(|place| self.index_of(*place).ok()) {
             Some(index) => self.at = index,
-            None => self.select(self.at),
+            None => self.hold(self.at),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! What each key does in the two views.
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::sync::Arc;
 
-use super::scenes::{deaf, fleet, node, options, press, tell, type_in};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serde_json::json;
+
+use super::painted::text;
+use super::scenes::{deaf, fleet, node, options, pod, press, tell, type_in};
 use crate::dashboard::effect::Effect;
-use crate::dashboard::message::Message;
+use crate::dashboard::message::{Change, Message};
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::listing::Sort;
 use crate::dashboard::model::{Model, Side};
@@ -55,7 +59,7 @@ fn keys_that_move_go_through_the_rows() {
 #[test]
 fn a_page_is_what_the_screen_shows() {
     let mut model = fleet(Options { size: (80, 14), ..options() });
-    let rows = super::painted::text(&model).lines().filter(|line| line.contains("worker-")).count() - 1;
+    let rows = text(&model).lines().filter(|line| line.contains("worker-")).count() - 1;
     press(&mut model, KeyCode::PageDown);
     assert_eq!(model.fleet.rows.at(), rows);
 }
@@ -248,4 +252,49 @@ fn a_key_let_go_and_keys_of_no_meaning_do_nothing() {
     assert_eq!(type_in(&mut model, "zZ1%"), []);
     assert_eq!(press(&mut model, KeyCode::F(1)), []);
     assert_eq!(tell(&mut model, Message::Input(Event::FocusGained)), []);
+}
+
+#[test]
+fn the_row_under_the_cursor_stays_selected_when_a_worse_one_comes_up() {
+    let mut model = fleet(options());
+    assert_eq!(selected(&model), "worker-07");
+    let mut worse = model.fleet.maintenance_of("worker-12").unwrap().as_ref().clone();
+    worse.status.as_mut().unwrap().pod_counts.blocked = 99;
+    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(worse))));
+    assert_eq!(model.fleet.rows.nth(0).unwrap().node, "worker-12");
+    assert_eq!(selected(&model), "worker-07", "nobody has moved the cursor");
+    type_in(&mut model, "x");
+    assert!(text(&model).contains("  worker-07  BLOCKED"), "{}", text(&model));
+    press(&mut model, KeyCode::Esc);
+    type_in(&mut model, "g");
+    assert_eq!(selected(&model), "worker-12");
+    type_in(&mut model, "ss");
+    assert_eq!(selected(&model), "worker-21", "who asks for another order sees its first row");
+
+    let mut model = node(options());
+    assert_eq!(selected(&model), "cart-0");
+    let name = String::from("worker-07");
+    let earlier = pod("shop", "cart--", "StatefulSet/cart", &json!({}));
+    let mut object = model.fleet.maintenance_of(&name).unwrap().as_ref().clone();
+    let blocked = &mut object.status.as_mut().unwrap().blocked_pods;
+    let mut first = blocked[0].clone();
+    first.name = earlier.id.name.clone();
+    blocked.insert(0, first);
+    tell(&mut model, Message::Pods { node: name, change: Change::Applied(earlier) });
+    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
+    assert_eq!(model.open.as_ref().unwrap().pods.rows.nth(0).unwrap().id.name, "cart--");
+    assert_eq!(selected(&model), "cart-0");
+}
+
+#[test]
+fn the_cursor_stays_on_a_node_whose_maintenance_goes_or_comes() {
+    let nodes = ["worker-07", "worker-08", "worker-09"].map(String::from).to_vec();
+    let mut model = fleet(Options { nodes, ..options() });
+    type_in(&mut model, "j");
+    let node = selected(&model).to_owned();
+    let object = model.fleet.maintenance_of(&node).cloned().unwrap();
+    tell(&mut model, Message::Maintenances(Change::Gone(object.clone())));
+    assert_eq!(selected(&model), node);
+    tell(&mut model, Message::Maintenances(Change::Applied(object)));
+    assert_eq!(selected(&model), node);
 }

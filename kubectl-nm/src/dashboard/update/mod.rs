@@ -86,8 +86,14 @@ fn settle(model: &mut Model) {
     }
     let screen = Screen::whole(model);
     match &mut model.open {
-        Some(open) => open.pods.rows.fit(screen.rows()),
-        None => model.fleet.rows.fit(screen.rows()),
+        Some(open) => {
+            open.pods.rows.pin();
+            open.pods.rows.fit(screen.rows());
+        }
+        None => {
+            model.fleet.rows.pin();
+            model.fleet.rows.fit(screen.rows());
+        }
     }
     let lines = match (model.side, &model.open) {
         (Some(Side::Document), _) => model.document.lines.len(),

@@ -5,7 +5,7 @@ const HELP: &[(&str, &str)] = &[
     ("", "Moving"),
     ("arrows, j k", "up and down"),
     ("PgUp PgDn", "a screen up and down"),
-    ("g G", "first and last; at the first, the worst stays in view"),
+    ("g G", "first and last"),
     ("Enter", "open the selected node"),
     ("Esc", "close what was opened last, take the filter away"),
     ("mouse", "the wheel scrolls, a click selects, another one opens"),
