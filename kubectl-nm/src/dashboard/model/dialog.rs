@@ -17,7 +17,9 @@ impl Field {
 
     /// Adds typed or pasted text; line breaks become spaces, other controls are dropped.
     pub(crate) fn add(&mut self, text: &str) {
-        let text = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c });
+        // Terminals send pasted line breaks as they send Enter.
+        let text = text.replace("\r\n", "\n");
+        let text = text.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c });
         self.0.extend(text.filter(|c| !c.is_control()));
     }
 

@@ -26,10 +26,10 @@ pub(crate) struct StartPlan {
 }
 
 impl StartPlan {
-    /// Reads names and patterns, separated by spaces or commas.
+    /// Reads names and patterns, separated by blanks of any kind or commas.
     pub(crate) fn of(text: &str, fleet: &Fleet, nodes_are_known: bool) -> Self {
         let mut plan = Self { unchecked: !nodes_are_known, ..Self::default() };
-        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+        for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
             if is_pattern(word) {
                 plan.add_all(word, fleet);
             } else {

@@ -201,3 +201,14 @@ fn read_only_offers_neither() {
         assert!(text(&model).contains("quit; maintenances go on"), "{}", text(&model));
     }
 }
+
+#[test]
+fn pasted_line_breaks_keep_names_apart() {
+    // A terminal sends a pasted line break as it sends Enter.
+    for pasted in ["worker-05\rworker-06\r", "worker-05\r\nworker-06", "worker-05\u{a0}worker-06"] {
+        let mut model = fleet(options());
+        type_in(&mut model, "n");
+        tell(&mut model, Message::Input(Event::Paste(pasted.into())));
+        assert!(text(&model).contains("start 2 nodes"), "{pasted:?}: {}", text(&model));
+    }
+}
