@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
+use super::mouse::click_selected as enter;
 use super::painted::text;
 use super::scenes::{deaf, fleet, node, options, pod, press, tell, type_in};
 use crate::dashboard::effect::Effect;
@@ -297,4 +298,17 @@ fn the_cursor_stays_on_a_node_whose_maintenance_goes_or_comes() {
     assert_eq!(selected(&model), node);
     tell(&mut model, Message::Maintenances(Change::Applied(object)));
     assert_eq!(selected(&model), node);
+}
+
+#[test]
+fn a_filter_is_no_longer_typed_in_a_node_that_is_opened_by_a_click() {
+    let mut model = fleet(options());
+    type_in(&mut model, "/worker");
+    assert_eq!(enter(&mut model), [Effect::Open("worker-07".into())]);
+    assert!(model.typing.is_none());
+    type_in(&mut model, "f");
+    assert!(model.blocked_only(), "keys mean what they mean in the view");
+    press(&mut model, KeyCode::Esc);
+    press(&mut model, KeyCode::Esc);
+    assert_eq!(model.filter().text(), "worker", "what was typed is kept for the rows that it was typed for");
 }

@@ -24,6 +24,12 @@ fn click(model: &mut Model, on: &str) -> Vec<Effect> {
     mouse(model, MouseEventKind::Down(MouseButton::Left), at)
 }
 
+/// Clicks on the row that is selected.
+pub(super) fn click_selected(model: &mut Model) -> Vec<Effect> {
+    let node = model.fleet.rows.selected().unwrap().node.clone();
+    click(model, &node)
+}
+
 #[test]
 fn a_click_selects_what_is_clicked_and_another_one_opens_it() {
     for (width, height) in [(120, 30), (45, 20)] {

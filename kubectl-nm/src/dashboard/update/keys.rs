@@ -64,6 +64,8 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
     let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return Vec::new() };
     let node = row.node.clone();
     model.open = Some(OpenNode::new(&node));
+    // What was typed is of the fleet's filter, which stays as it is.
+    model.typing = None;
     close_side(model);
     vec![Effect::Open(node)]
 }
