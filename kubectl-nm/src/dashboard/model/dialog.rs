@@ -1,45 +1,6 @@
 //! The dialogs that start and stop maintenances, as far as they are filled in.
 
-/// A line that is being typed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Field(String);
-
-impl Field {
-    /// With this in it.
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// What it says.
-    pub(crate) fn text(&self) -> &str {
-        &self.0
-    }
-
-    /// Adds typed or pasted text; line breaks become spaces, other controls are dropped.
-    pub(crate) fn add(&mut self, text: &str) {
-        // Terminals send pasted line breaks as they send Enter.
-        let text = text.replace("\r\n", "\n");
-        let text = text.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c });
-        self.0.extend(text.filter(|c| !c.is_control()));
-    }
-
-    /// Takes the last character back.
-    pub(crate) fn back(&mut self) {
-        self.0.pop();
-    }
-
-    /// Takes the last word back.
-    pub(crate) fn back_word(&mut self) {
-        let kept = self.0.trim_end();
-        let kept = kept.rfind(' ').map_or(0, |at| at + 1);
-        self.0.truncate(kept);
-    }
-
-    /// Takes everything back.
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
+use super::field::Field;
 
 /// What stands before everything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,22 +95,6 @@ pub(crate) fn is_confirmed(typed: &Field, count: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fields_take_text_and_give_it_back() {
-        let mut field = Field::default();
-        field.add("new kernel\n6.12\x1b[31m");
-        assert_eq!(field.text(), "new kernel 6.12[31m");
-        field.back_word();
-        assert_eq!(field.text(), "new kernel ");
-        field.back();
-        field.back_word();
-        assert_eq!(field.text(), "new ");
-        field.clear();
-        field.back();
-        field.back_word();
-        assert_eq!(field.text(), "");
-    }
 
     #[test]
     fn several_nodes_need_their_number_typed() {

@@ -4,6 +4,7 @@
 
 pub(crate) mod dialog;
 pub(crate) mod document;
+pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
@@ -20,8 +21,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use self::dialog::{Dialog, Field};
+use self::dialog::Dialog;
 use self::document::Document;
+use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;

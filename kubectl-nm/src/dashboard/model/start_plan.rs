@@ -2,7 +2,8 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use super::dialog::{Field, is_confirmed};
+use super::dialog::is_confirmed;
+use super::field::Field;
 use super::filter::{fits, is_pattern};
 use super::fleet::Fleet;
 use crate::{node_name, request};

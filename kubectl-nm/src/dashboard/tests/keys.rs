@@ -28,7 +28,19 @@ fn small() -> Options {
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
-    tell(model, Message::Input(Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL))))
+    tell(model, Message::Input(Event::Key(control(c))))
+}
+
+fn control(c: char) -> KeyEvent {
+    KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL)
+}
+
+fn alt(c: char) -> KeyEvent {
+    KeyEvent::new(KeyCode::Char(c), KeyModifiers::ALT)
+}
+
+fn plain(code: KeyCode) -> KeyEvent {
+    KeyEvent::new(code, KeyModifiers::NONE)
 }
 
 #[test]
@@ -311,4 +323,54 @@ fn a_filter_is_no_longer_typed_in_a_node_that_is_opened_by_a_click() {
     press(&mut model, KeyCode::Esc);
     press(&mut model, KeyCode::Esc);
     assert_eq!(model.filter().text(), "worker", "what was typed is kept for the rows that it was typed for");
+}
+
+#[test]
+fn lines_are_edited_by_the_usual_keys() {
+    for (typed, keys, becomes) in [
+        ("abc", vec![control('h')], "ab|"),
+        ("abc", vec![plain(KeyCode::Left), control('h')], "a|c"),
+        ("abc", vec![plain(KeyCode::Left), control('d')], "ab|"),
+        ("abc", vec![plain(KeyCode::Home), plain(KeyCode::Delete)], "|bc"),
+        ("one two", vec![alt('b'), alt('b'), plain(KeyCode::Char('x'))], "x|one two"),
+        ("one two", vec![control('a'), alt('f')], "one| two"),
+        ("one two", vec![alt('b'), control('k')], "one |"),
+        ("one two", vec![alt('b'), control('u')], "|two"),
+        ("one two", vec![alt('b'), control('w')], "|two"),
+        ("one two", vec![KeyEvent::new(KeyCode::Backspace, KeyModifiers::ALT)], "one |"),
+        ("one two", vec![control('a'), alt('d')], "| two"),
+        ("日本", vec![plain(KeyCode::Left), control('b'), control('f'), control('h')], "|本"),
+        ("abc", vec![control('a'), control('e'), plain(KeyCode::Right)], "abc|"),
+        ("abc", vec![alt('x'), control('x')], "abc|"),
+    ] {
+        let mut model = fleet(options());
+        type_in(&mut model, "/");
+        type_in(&mut model, typed);
+        for key in &keys {
+            tell(&mut model, Message::Input(Event::Key(*key)));
+        }
+        let filter = model.filter().text().to_owned();
+        let shown = text(&model).lines().last().unwrap().replace('\u{258f}', "|");
+        assert!(shown.contains(&format!("filter: {becomes} ")), "{typed:?} {keys:?}: {shown}");
+        assert_eq!(filter, becomes.replace('|', ""));
+    }
+}
+
+#[test]
+fn a_line_longer_than_its_place_shows_where_it_is_typed() {
+    let long: String = (0..40).map(|i| format!("node-{i:02} ")).collect();
+    let mut model = fleet(options());
+    type_in(&mut model, &format!("/{long}here"));
+    assert!(text(&model).contains("node-39 here\u{258f}"), "{}", text(&model));
+    press(&mut model, KeyCode::Home);
+    assert!(text(&model).contains("filter: \u{258f}node-00"), "{}", text(&model));
+    for (field, before) in [("n", ""), ("n\t", "Reason: ")] {
+        let mut model = fleet(options());
+        type_in(&mut model, "n");
+        if field.len() > 1 {
+            press(&mut model, KeyCode::Tab);
+        }
+        type_in(&mut model, &format!("{long}here"));
+        assert!(text(&model).contains("node-39 here\u{258f}"), "{before}{}", text(&model));
+    }
 }

@@ -9,9 +9,8 @@ use super::typing::edit;
 use crate::dashboard::effect::Effect;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{
-    Dialog, Field, StartDialog, StartField, StopDialog, Target, is_confirmed,
-};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, Target, is_confirmed};
+use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::NodeState;
 use crate::dashboard::model::start_plan::StartPlan;
 

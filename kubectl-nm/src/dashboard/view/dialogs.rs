@@ -6,10 +6,11 @@ use super::excerpt::{Entry, Worth, excerpt};
 use super::header::age_word;
 use super::help;
 use super::pen::{Pen, line};
-use super::theme::Tone;
+use super::theme::{Glyphs, Tone};
 use crate::dashboard::message::Feed;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, Field, StartDialog, StartField, StopDialog, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
+use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::start_plan::StartPlan;
 
@@ -31,7 +32,7 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
                 1 => String::from("start 1 node"),
                 count => format!("start {count} nodes"),
             };
-            let lines = start_lines(model, dialog, &plan, pen.glyphs.caret);
+            let lines = start_lines(model, dialog, &plan, &Typed::of(pen, area));
             boxed(pen, area, &title, &lines);
         }
         Dialog::Stop(dialog) => {
@@ -41,7 +42,7 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
             } else {
                 format!("stop {count} maintenances")
             };
-            let lines = stop_lines(model, dialog, pen.glyphs.caret);
+            let lines = stop_lines(model, dialog, &Typed::of(pen, area));
             boxed(pen, area, &title, &lines);
         }
     }
@@ -56,8 +57,32 @@ pub(super) fn draw_line(dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
     pen.write(line(area, 0), area.x, text, Tone::Strong);
 }
 
+/// How a line that is being typed is shown.
+struct Typed {
+    glyphs: &'static Glyphs,
+    /// How many columns a line has.
+    width: usize,
+}
+
+impl Typed {
+    fn of(pen: &Pen<'_>, area: Rect) -> Self {
+        Self { glyphs: pen.glyphs, width: usize::from(width_in(area).saturating_sub(4)) }
+    }
+
+    /// The line with a name before it.
+    fn line(&self, name: &str, field: &Field) -> String {
+        let width = self.width.saturating_sub(name.len() + 1);
+        format!("{name} {}", field.shown(self.glyphs.caret, self.glyphs.more, width))
+    }
+}
+
+/// How wide a dialog is.
+fn width_in(area: Rect) -> u16 {
+    area.width.saturating_sub(2).min(WIDEST)
+}
+
 fn boxed(pen: &mut Pen<'_>, area: Rect, title: &str, lines: &[Entry]) {
-    let width = area.width.saturating_sub(2).min(WIDEST);
+    let width = width_in(area);
     let lines = excerpt(lines, width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer =
@@ -72,10 +97,10 @@ fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
     StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).because(dialog.reason.text())
 }
 
-fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, caret: &str) -> Vec<Entry> {
+fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Typed) -> Vec<Entry> {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
-        let text = format!("{name} {}{}", field.text(), if is_typed { caret } else { "" });
+        let text = if is_typed { typed.line(name, field) } else { format!("{name} {}", field.text()) };
         Entry::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, Worth::Kept)
     };
     let told = |text: &str, tone| Entry::new(text, tone, Worth::Told);
@@ -113,7 +138,7 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, caret: &st
     lines
 }
 
-fn stop_lines(model: &Model, dialog: &StopDialog, caret: &str) -> Vec<Entry> {
+fn stop_lines(model: &Model, dialog: &StopDialog, typed: &Typed) -> Vec<Entry> {
     let count = dialog.targets.len();
     let they = if count == 1 { "the node is" } else { "the nodes are" };
     let told = |text: &str| Entry::new(text, Tone::Plain, Worth::Told);
@@ -135,8 +160,8 @@ fn stop_lines(model: &Model, dialog: &StopDialog, caret: &str) -> Vec<Entry> {
     lines.extend(age_of_nodes(model));
     lines.push(Entry::blank());
     if count > 1 {
-        let typed = format!("Type {count} to stop {count} maintenances: {}{caret}", dialog.count.text());
-        lines.push(Entry::new(typed, Tone::Strong, Worth::Kept));
+        let count = typed.line(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
+        lines.push(Entry::new(count, Tone::Strong, Worth::Kept));
     }
     let ready = is_confirmed(&dialog.count, count);
     let keys = format!("{}[Esc] leave it", if ready { "[Enter] stop  " } else { "" });

@@ -40,8 +40,8 @@ pub(super) fn draw_why(model: &Model, pen: &mut Pen<'_>, area: Rect) {
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     if let Some((field, _)) = &model.typing {
         let x = pen.write(area, area.x + 1, "filter: ", Tone::Strong);
-        let x = pen.write(area, x, field.text(), Tone::Plain);
-        let x = pen.write(area, x, pen.glyphs.caret, Tone::Strong);
+        let room = usize::from((area.x + area.width).saturating_sub(x));
+        let x = pen.write(area, x, &field.shown(pen.glyphs.caret, pen.glyphs.more, room), Tone::Plain);
         pen.write(area, x + 2, "ns:x state:blocked node:worker-1* text  [Enter]keep [Esc]undo", Tone::Quiet);
         return;
     }
