@@ -99,6 +99,8 @@ pub(crate) struct Model {
     pub(crate) paused: Option<Timestamp>,
     /// A word in passing.
     pub(crate) notice: Option<Notice>,
+    /// What was asked of the API server and is not answered yet, in words, the oldest first.
+    pub(crate) under_way: Vec<String>,
 }
 
 impl Model {
@@ -124,6 +126,7 @@ impl Model {
             document: Document::default(),
             paused: None,
             notice: None,
+            under_way: Vec::new(),
         }
     }
 
@@ -273,6 +276,19 @@ impl Model {
         match &mut self.open {
             Some(open) => open.pods.rows.filter_by(filter),
             None => self.fleet.rows.filter_by(filter),
+        }
+    }
+
+    /// Notes what is asked of the API server, which is shown until that has answered.
+    pub(crate) fn begin(&mut self, words: String) {
+        self.notice = None;
+        self.under_way.push(words);
+    }
+
+    /// Notes that the API server has answered. Which answer it is does not matter: mostly one is awaited.
+    pub(crate) fn answered(&mut self) {
+        if !self.under_way.is_empty() {
+            self.under_way.remove(0);
         }
     }
 

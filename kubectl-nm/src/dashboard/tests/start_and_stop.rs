@@ -212,3 +212,23 @@ fn pasted_line_breaks_keep_names_apart() {
         assert!(text(&model).contains("start 2 nodes"), "{pasted:?}: {}", text(&model));
     }
 }
+
+#[test]
+fn what_is_under_way_is_shown_until_it_is_answered() {
+    let mut model = fleet(options());
+    type_in(&mut model, "nworker-05");
+    press(&mut model, KeyCode::Enter);
+    assert!(text(&model).contains("starting worker-05 ..."), "{}", text(&model));
+    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
+    assert!(text(&model).contains("starting worker-05 ..."), "for as long as it takes");
+    type_in(&mut model, "jx");
+    press(&mut model, KeyCode::Enter);
+    assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
+    tell(&mut model, Message::Done(Ok("started: worker-05".into())));
+    assert!(text(&model).contains("started: worker-05"), "{}", text(&model));
+    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(120)));
+    assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
+    tell(&mut model, Message::Done(Err("worker-12: refused".into())));
+    press(&mut model, KeyCode::Down);
+    assert!(text(&model).contains("[q]quit"), "{}", text(&model));
+}

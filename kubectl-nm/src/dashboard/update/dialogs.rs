@@ -110,6 +110,10 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
             let objects = plan.objects(dialog.reason.text());
             model.fleet.marked.clear();
+            model.begin(match plan.nodes.as_slice() {
+                [node] => format!("starting {node} ..."),
+                nodes => format!("starting {} nodes ...", nodes.len()),
+            });
             return vec![Effect::Start(objects)];
         }
         // What is missing is where to go on.
@@ -128,6 +132,10 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect>
         KeyCode::Esc => return Vec::new(),
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.fleet.marked.clear();
+            model.begin(match dialog.targets.as_slice() {
+                [target] => format!("stopping {} ...", target.node),
+                targets => format!("stopping {} maintenances ...", targets.len()),
+            });
             let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
             return vec![Effect::Stop(targets.collect())];
         }

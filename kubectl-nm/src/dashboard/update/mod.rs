@@ -34,11 +34,15 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             }
             Vec::new()
         }
-        Message::Done(Ok(words)) => {
-            model.say(words);
+        Message::Done(outcome) => {
+            model.answered();
+            match outcome {
+                Ok(words) => model.say(words),
+                Err(words) => model.complain(words),
+            }
             Vec::new()
         }
-        Message::Done(Err(words)) | Message::Overheard(words) => {
+        Message::Overheard(words) => {
             model.complain(words);
             Vec::new()
         }

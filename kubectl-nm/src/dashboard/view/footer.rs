@@ -36,7 +36,7 @@ pub(super) fn draw_why(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     pen.write(second, x, &remedy.command, Tone::Strong);
 }
 
-/// The keys, what is typed, or a word in passing.
+/// The keys, what is typed, a word in passing, or what is under way.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     if let Some((field, _)) = &model.typing {
         let x = pen.write(area, area.x + 1, "filter: ", Tone::Strong);
@@ -47,6 +47,10 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     }
     if let Some(notice) = &model.notice {
         pen.write(area, area.x + 1, &notice.text, if notice.is_bad { Tone::Bad } else { Tone::Good });
+        return;
+    }
+    if let Some(words) = model.under_way.last() {
+        pen.write(area, area.x + 1, words, Tone::Busy);
         return;
     }
     let mut x = area.x + 1;
