@@ -5,6 +5,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
+use nm_shared::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, Phase, PodCounts};
 
 use crate::text::{Line, Style};
@@ -107,8 +108,17 @@ pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
             moved if moved.is_empty() => String::from(": drained, there was no pod to move"),
             moved => moved,
         }),
-        Standing::Stopping => line.and(": the node is being given back"),
+        Standing::Stopping => line.and(format!(": {}", ending(maintenance))),
     }
+}
+
+/// What holds an object that is being deleted: nm-reconciler, until it has given the node back, or then somebody else.
+pub(crate) fn ending(maintenance: &NodeMaintenance) -> String {
+    let finalizers = maintenance.finalizers();
+    if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        return String::from("the node is being given back");
+    }
+    format!("the node is given back; held by {}", finalizers.join(", "))
 }
 
 /// `6 pods to go (3 evicting, 1 blocked)`.
@@ -269,5 +279,9 @@ mod tests {
         }
         let stopping = fixture::stopping(fixture::requested("n1"));
         assert_eq!(headline(&stopping).to_string(), "Stopping: the node is being given back");
+        let mut held = stopping;
+        held.metadata.finalizers = Some(vec!["a.example.com/x".into(), "b.example.com/y".into()]);
+        let said = "Stopping: the node is given back; held by a.example.com/x, b.example.com/y";
+        assert_eq!(headline(&held).to_string(), said);
     }
 }

@@ -8,7 +8,7 @@ use nm_shared::{NodeMaintenance, PodCounts};
 
 use super::filter::Fields;
 use super::listing::{Row, Sort};
-use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, pods_to_go, status};
+use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, ending, pods_to_go, status};
 use crate::remedy;
 
 /// Where a node stands, the worst first.
@@ -195,7 +195,7 @@ fn why(maintenance: &NodeMaintenance, state: NodeState) -> String {
                 more => format!("{short} (+{more})"),
             }
         }
-        (NodeState::Stopping, _) => String::from("the node is being given back"),
+        (NodeState::Stopping, _) => ending(maintenance),
         (NodeState::Done | NodeState::Idle, _) => String::new(),
         (NodeState::Queued, _) if !status.last_error.is_empty() => place_first(&status.last_error),
         _ if !status.last_error.is_empty() => status.last_error.clone(),

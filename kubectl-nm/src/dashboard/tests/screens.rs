@@ -1,5 +1,7 @@
 //! Whole screens: what a person sees in every view, size, theme and plight.
 
+use std::sync::Arc;
+
 use crossterm::event::KeyCode;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
@@ -228,7 +230,7 @@ fn nothing_from_the_api_steers_the_terminal() {
     status.blocked_pods[0].name = name.into();
     status.blocked_pods[0].reason = nm_shared::BlockReason::Finalizers;
     status.blocked_pods[0].message = message.into();
-    let object = std::sync::Arc::new(object);
+    let object = Arc::new(object);
     for mut model in [fleet(sized(200, 50)), node(sized(200, 50))] {
         tell(&mut model, Message::Maintenances(Change::Applied(object.clone())));
         let hostile = super::scenes::pod("shop", name, "", &serde_json::json!({}));
@@ -241,4 +243,17 @@ fn nothing_from_the_api_steers_the_terminal() {
             assert!(text.contains(shown), "{text}");
         }
     }
+}
+
+#[test]
+fn a_finalizer_of_somebody_else_is_named() {
+    let mut model = fleet(options());
+    let mut object = model.fleet.maintenance_of("worker-01").unwrap().as_ref().clone();
+    object.metadata.finalizers = Some(vec!["backup.example.com/hold".into()]);
+    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
+    type_in(&mut model, "/worker-01");
+    press(&mut model, KeyCode::Enter);
+    let shown = text(&model);
+    assert!(!shown.contains("being given back"), "{shown}");
+    assert!(shown.contains("held by backup.example.com/hold"), "{shown}");
 }
