@@ -34,6 +34,8 @@ use self::pod_row::PodRow;
 use self::pods::Pods;
 use super::message::Feed;
 use super::options::Options;
+use crate::explanation;
+use crate::maintenance::{Standing, status};
 use crate::remedy::{self, Case, Remedy};
 use crate::text::harmless;
 
@@ -210,7 +212,10 @@ impl Model {
     /// What is in the way of the selected row, or of the first if nothing is in the way of that, and what to do about it.
     pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
         self.remedy_of_selected().or_else(|| match &self.open {
-            Some(open) => self.remedy_of_pod(open, open.pods.rows.nth(0)?),
+            Some(open) => {
+                let first = open.pods.rows.nth(0).and_then(|row| self.remedy_of_pod(open, row));
+                first.or_else(|| self.remedy_of_node(self.maintenance()?))
+            }
             None => self.remedy_of_node(self.fleet.maintenance(self.fleet.rows.nth(0)?.key())?),
         })
     }
@@ -236,7 +241,9 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let pod = maintenance.status.as_ref()?.blocked_pods.first()?;
+        let Some(pod) = status(maintenance).blocked_pods.first() else {
+            return self.remedy_of_cause(maintenance);
+        };
         let case = Case {
             kubectl: &self.options.kubectl,
             node: &maintenance.spec.node_name,
@@ -247,6 +254,16 @@ impl Model {
             message: &pod.message,
         };
         Some((format!("{}: {}", case.node, why(&case)), remedy::remedy(&case)))
+    }
+
+    /// What keeps all of a node from getting on, as `explain` tells it, but for what goes away by itself at once.
+    fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
+        let waits = Standing::of(maintenance) == Standing::Pending;
+        let causes = explanation::causes(maintenance, &self.options.kubectl, self.now);
+        let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
+        let what = cause.what.into_iter().next()?;
+        let why = format!("{}: {}", maintenance.spec.node_name, what.trim_end_matches('.'));
+        Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
     }
 
     /// What a person would want to paste elsewhere: the command that helps the selected row, or what is known of it.

@@ -222,11 +222,8 @@ fn the_pane_shows_the_selected_maintenance_in_the_fleet_and_events_are_elsewhere
 fn the_command_that_helps_is_copied_or_else_the_row() {
     for (mut model, keys, copied) in [
         (fleet(options()), "c", "kubectl -n shop edit pdb cart"),
-        (
-            fleet(options()),
-            "jjc",
-            "worker-33 FAILED 20% 5/25 the drain is not done after 1800 s, 20 pods are left",
-        ),
+        (fleet(options()), "jjc", "kubectl describe nm worker-33"),
+        (fleet(options()), "jjjjc", "worker-08 DRAINING 50% 13/26"),
         (node(options()), "c", "kubectl -n shop edit pdb cart"),
         (node(options()), "jjjc", "ENDING pay/ledger-1"),
         (

@@ -246,6 +246,24 @@ fn nothing_from_the_api_steers_the_terminal() {
 }
 
 #[test]
+fn a_node_that_failed_waits_or_does_not_go_is_explained_below() {
+    for (node, advice, command) in [
+        ("worker-33", "See what its events say", "kubectl describe nm worker-33"),
+        ("worker-21", "See what its events say", "kubectl describe nm worker-21"),
+    ] {
+        let mut model = fleet(options());
+        type_in(&mut model, &format!("/{node}"));
+        press(&mut model, KeyCode::Enter);
+        let shown = text(&model);
+        assert!(shown.contains("why> ") && shown.contains(advice), "{shown}");
+        assert!(shown.contains("do>  ") && shown.contains(command), "{shown}");
+        press(&mut model, KeyCode::Enter);
+        let shown = text(&model);
+        assert!(shown.contains("do>  ") && shown.contains(command), "{shown}");
+    }
+}
+
+#[test]
 fn a_finalizer_of_somebody_else_is_named() {
     let mut model = fleet(options());
     let mut object = model.fleet.maintenance_of("worker-01").unwrap().as_ref().clone();
@@ -256,4 +274,5 @@ fn a_finalizer_of_somebody_else_is_named() {
     let shown = text(&model);
     assert!(!shown.contains("being given back"), "{shown}");
     assert!(shown.contains("held by backup.example.com/hold"), "{shown}");
+    assert!(shown.contains("patch nm worker-01 --type=merge"), "{shown}");
 }
