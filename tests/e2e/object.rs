@@ -89,10 +89,10 @@ fn because(name: &str, node: &str, length: usize) -> NodeMaintenance {
 /// Has the API server hold reasons to a limit, or to none, and waits until it does.
 async fn limit_reasons(cluster: &Cluster, limit: Option<usize>) {
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/reason/maxLength";
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/reason/maxLength";
     let change = match limit {
-        Some(limit) => json!([{"op": "add", "path": path, "value": limit}]),
-        None => json!([{"op": "remove", "path": path}]),
+        Some(limit) => json!([{"op": "add", "path": field, "value": limit}]),
+        None => json!([{"op": "remove", "path": field}]),
     };
     let patch = Patch::<()>::Json(serde_json::from_value(change).unwrap());
     definitions.patch(&nm_shared::crd::crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
