@@ -136,7 +136,14 @@ impl Publisher {
                 }
                 Err(error) => {
                     if failures.note(false) {
-                        warn!(node, %error, "the conditions of a node are not published, which will be tried again");
+                        let why = match &error {
+                            kube::Error::Api(status) => status.message.clone(),
+                            other => other.to_string(),
+                        };
+                        warn!(
+                            node,
+                            why, "the conditions of a node are not published, which will be tried again"
+                        );
                     }
                     sleep(failures.pause()).await;
                 }

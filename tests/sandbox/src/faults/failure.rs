@@ -43,7 +43,9 @@ impl Failure {
             Self::DeniedByPolicy => {
                 let because = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here";
                 let message = format!("{} {:?} is forbidden: {because}", entry.resource, entry.name);
-                Refusal::new(422, "Invalid", message)
+                let causes = json!([{"message": because}]);
+                let details = json!({"name": entry.name, "kind": entry.resource, "causes": causes});
+                Refusal::new(422, "Invalid", message).with_details(details)
             }
             Self::Conflict => Refusal::conflict(
                 &entry.group,
