@@ -4,7 +4,7 @@
 //! image, but with which command and arguments and in which environment it runs, and what its annotations say, is nobody's
 //! business. Bookkeeping is left out of everything.
 
-use nm_shared::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION};
+use nm_shared::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION, WEBHOOK};
 use serde_json::{Map, Value, json};
 
 /// Of anyone's metadata.
@@ -58,6 +58,9 @@ const STATE: &[&str] = &["reason", "exitCode", "signal", "startedAt", "finishedA
 /// Of a node's status. Addresses and the list of images are left out.
 const NODE_STATUS: &[&str] = &["conditions", "capacity", "allocatable", "nodeInfo"];
 
+/// What stands for what is left out of a text that is whole otherwise.
+const HIDDEN: &str = "(left out)";
+
 /// A pod that is not ours.
 pub(crate) fn pod(pod: &Value) -> Value {
     let (spec, status) = (&pod["spec"], &pod["status"]);
@@ -97,10 +100,22 @@ pub(crate) fn plain(object: &Value) -> Value {
     kept
 }
 
-/// A definition or a webhook configuration: all of it but bookkeeping.
+/// A definition: all of it but bookkeeping.
 pub(crate) fn whole(object: &Value) -> Value {
     let mut kept = object.clone();
     kept["metadata"] = frame(object)["metadata"].clone();
+    kept
+}
+
+/// A webhook configuration, but not at which path our webhook is asked: who knows that may ask, too.
+pub(crate) fn webhooks(configuration: &Value) -> Value {
+    let mut kept = whole(configuration);
+    for webhook in kept["webhooks"].as_array_mut().into_iter().flatten() {
+        let service = &mut webhook["clientConfig"]["service"];
+        if service["name"] == WEBHOOK && service["path"].is_string() {
+            service["path"] = json!(HIDDEN);
+        }
+    }
     kept
 }
 
@@ -195,6 +210,16 @@ mod tests {
                     {"name": "token", "secret": {"secretName": "SECRET"}}, {"name": "tmp", "emptyDir": {}}]},
             "status": {"phase": "Running", "podIP": "SECRET", "containerStatuses": [{"name": "main", "ready": true,
                 "lastState": {"terminated": {"exitCode": 1, "message": "SECRET"}}}]}})
+    }
+
+    #[test]
+    fn the_path_of_our_webhook_stays_inside() {
+        let webhook = |service: &str| json!({"name": "a", "clientConfig": {"service": {"name": service, "path": "/p"}}});
+        let kept = webhooks(
+            &json!({"webhooks": [webhook(WEBHOOK), webhook("other"), {"clientConfig": {"url": "u"}}]}),
+        );
+        let path = |index: usize| &kept["webhooks"][index]["clientConfig"]["service"]["path"];
+        assert_eq!((path(0), path(1), path(2)), (&json!(HIDDEN), &json!("/p"), &Value::Null));
     }
 
     #[test]

@@ -55,11 +55,18 @@ pub(crate) fn that_failed(said: &str) -> Option<(&str, bool)> {
 fn answer(status: &Status) -> Option<Answer> {
     let said = status.message.as_str();
     if let Some(why) = failed_call(said) {
-        return Some(Answer::Failed(why.to_owned()));
+        return Some(Answer::Failed(without_path(why)));
     }
     let (_, denied) = said.split_once("admission webhook \"")?;
     let ours = denied.split_inclusive('"').next().is_some_and(|name| name.ends_with(OURS));
     Some(if ours { Answer::Given } else { Answer::Anothers(said.to_owned()) })
+}
+
+/// The same without the path at which the webhook is asked: what is said of it ends in bug reports.
+fn without_path(why: &str) -> String {
+    const PREFIX: &str = "/validate/";
+    let Some((before, after)) = why.split_once(PREFIX) else { return why.to_owned() };
+    format!("{before}{PREFIX}...{}", after.trim_start_matches(|c: char| c.is_ascii_alphanumeric()))
 }
 
 #[cfg(test)]
@@ -85,6 +92,13 @@ mod tests {
         ] {
             assert_eq!(answer(&refusal(said)), expected, "{said}");
         }
+    }
+
+    #[test]
+    fn the_path_at_which_the_webhook_is_asked_is_not_told() {
+        let why = |path: &str| format!("Post \"https://nm.svc:443{path}?timeout=10s\": connection refused");
+        assert_eq!(without_path(&why("/validate/0123abcd")), why("/validate/..."));
+        assert_eq!(without_path(&why("/validate")), why("/validate"));
     }
 
     #[tokio::test]

@@ -100,6 +100,14 @@ pub(crate) struct Flags {
     )]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
 
+    /// At which path the API server posts reviews, with --webhook-cert-dir: that of the webhook configuration, which
+    /// nobody should be able to guess. Without --webhook-cert-dir it is chosen, kept and written there
+    #[arg(
+        long, env = "NM_WEBHOOK_PATH", value_name = "PATH", default_value = "/validate", hide_default_value = true,
+        hide_env_values = true, requires = "webhook_cert_dir", value_parser = parse_path,
+    )]
+    pub(crate) webhook_path: String,
+
     /// For how many seconds the webhook's own certificates are valid; halfway the next one is made. 90 days
     #[arg(
         long, env = "NM_WEBHOOK_CERT_LIFETIME", value_name = "SECONDS", default_value = "7776000",
@@ -206,6 +214,14 @@ fn parse_pod(text: &str) -> Result<PodReference, String> {
         }
         _ => Err("must be NAMESPACE/NAME".to_owned()),
     }
+}
+
+fn parse_path(text: &str) -> Result<String, String> {
+    let path = text.parse::<http::uri::PathAndQuery>().map_err(|error| error.to_string())?;
+    if !text.starts_with('/') || path.query().is_some() {
+        return Err("must be a path such as /validate/6f1c".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// How log lines are written.

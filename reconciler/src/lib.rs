@@ -10,6 +10,7 @@ mod api_requests;
 mod apply;
 mod call_off;
 mod cluster_watches;
+mod connections;
 mod context;
 mod control;
 mod election;

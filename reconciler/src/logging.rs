@@ -28,6 +28,8 @@ pub(crate) fn tell_configuration(flags: &Flags, replica: &str) {
         metrics_addr = or_none(flags.metrics_addr.0.map(|address| address.to_string())),
         webhook_addr = or_none(flags.webhook_addr.0.map(|address| address.to_string())),
         webhook_cert_dir = or_none(flags.webhook_cert_dir.as_ref().map(|path| path.display().to_string())),
+        // Who knows it may ask.
+        webhook_path = if flags.webhook_cert_dir.is_some() { "as given" } else { "its own" },
         webhook_cert_lifetime = flags.webhook_cert_lifetime,
         log_format = flags.log_format.as_str(),
         log_level = %flags.log_level,

@@ -2,7 +2,8 @@
 //!
 //! It is the same for whatever is served. [`Server::bind`] takes the address at the program's start, where one that is
 //! in use is an error that a person sees; [`Server::serve`] answers plain connections, [`Server::serve_over`] those that
-//! something is made of first, such as TLS. A connection that keeps silent holds up nobody, not even the stop.
+//! something is made of first, such as TLS. A connection that keeps silent holds up nobody, not even the stop, and of too
+//! many some are closed ([`connections`](crate::connections)).
 
 use std::future::Future;
 use std::io;
@@ -10,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,10 +22,17 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use crate::connections::Connections;
 use crate::stop::stopped;
 
 /// A client has this long for its handshake, and for the headers of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many connections are open at once, all of which together take some 30 MiB in the middle of their handshakes.
+const MOST_CONNECTIONS: usize = 256;
+
+/// What is read of a request before it is known what to do with it, and so the longest headers.
+const READ_AHEAD: usize = 16 << 10;
 
 /// Requests that are being answered when the program is told to stop have this long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -167,13 +175,13 @@ impl Server {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
-        let connections = GracefulShutdown::new();
+        let (graceful, connections) = (GracefulShutdown::new(), Connections::at_most(MOST_CONNECTIONS));
         let mut stop = std::pin::pin!(stopped(stop));
         let mut fails = false;
         loop {
-            let stream = tokio::select! {
+            let (stream, from) = tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok((stream, from)) => (stream, from.ip().to_canonical()),
                     Err(error) => {
                         if !std::mem::replace(&mut fails, true) {
                             warn!(%error, "cannot accept connections for the {}", self.what);
@@ -185,8 +193,14 @@ impl Server {
                 () = &mut stop => break,
             };
             fails = false;
-            let (prepared, router, watcher) = (prepare(stream), router.clone(), connections.watcher());
-            tokio::spawn(async move {
+            let Some(mut open) = connections.open(from) else {
+                debug!("a connection was not taken up, because there are too many");
+                continue;
+            };
+            // Each request tells over which connection it came.
+            let router = router.clone().layer(Extension(open.visitor()));
+            let (prepared, watcher) = (prepare(stream), graceful.watcher());
+            let answer = async move {
                 let answered = match timeout(PATIENCE, prepared).await {
                     Ok(Ok(stream)) => watcher.watch(connection(TokioIo::new(stream), router)).await,
                     Ok(Err(error)) => return debug!(%error, "a connection was not taken up"),
@@ -195,10 +209,16 @@ impl Server {
                 if let Err(error) = answered {
                     debug!(%error, "a connection broke off");
                 }
+            };
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = answer => {}
+                    () = open.closed() => debug!("a connection was closed for another one"),
+                }
             });
         }
         drop(self.listener);
-        if timeout(LAST_WORDS, connections.shutdown()).await.is_err() {
+        if timeout(LAST_WORDS, graceful.shutdown()).await.is_err() {
             debug!("connections for the {} are left unanswered", self.what);
         }
     }
@@ -225,6 +245,7 @@ fn connection<S: Read + Write + Unpin>(
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        .max_buf_size(READ_AHEAD)
         .serve_connection(stream, TowerToHyperService::new(router))
 }
 
@@ -322,6 +343,25 @@ mod tests {
         let used = TcpListener::bind(local).await.unwrap();
         let error = listen(&[used.local_addr().unwrap(), local]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[tokio::test]
+    async fn who_asks_is_answered_however_many_keep_silent() {
+        let server = anywhere().await;
+        let (address, router) = (server.address(), Router::new().route("/", get(async || "heard")));
+        let (_stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(server.serve(router, stopped));
+        let mut silent = Vec::new();
+        for _ in 0..=MOST_CONNECTIONS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = ask(address).await;
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        let closed = silent[0].read(&mut answer).await;
+        assert!(matches!(closed, Ok(0) | Err(_)), "the first of them made way");
+        serving.abort();
     }
 
     #[test]

@@ -13,6 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 /// The API servers hear of a change within this time.
 const LONGEST_MARGIN: SignedDuration = SignedDuration::from_secs(30);
 
+/// Every replica answers at a new path within this time, those included that a rollout is about to replace: it is what a
+/// Deployment has for a rollout before that counts as failed.
+const LONGEST_ROLLOUT: SignedDuration = SignedDuration::from_mins(10);
+
 /// Clocks may be apart by so much.
 const LARGEST_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -107,6 +111,18 @@ pub enum Step {
     Rest(Timestamp),
 }
 
+/// When the API server may be told of a path that the replicas have known since then, while `current` is served. Nobody is
+/// asked anywhere before the first authority is told.
+pub fn path_due(told: &Told, known: Timestamp, current: &Validity) -> Timestamp {
+    match told {
+        Told::Nobody => Timestamp::MIN,
+        Told::Bundle { pem, .. } if pem.is_empty() => Timestamp::MIN,
+        Told::Bundle { .. } => {
+            known.saturating_add(LONGEST_ROLLOUT.min(current.life() / 20)).unwrap_or(Timestamp::MAX)
+        }
+    }
+}
+
 /// Which step is next.
 pub fn step(kept: &Generations, told: &Told, now: Timestamp) -> Step {
     let Some(current) = kept.current.as_ref().filter(|current| current.validity.until > now) else {
@@ -195,6 +211,20 @@ mod tests {
             next: None,
         };
         assert_eq!(step(&kept, &told("AB", 0), at(1195)), Step::Rest(at(LIFE)), "before the renewal");
+    }
+
+    #[test]
+    fn a_path_is_told_at_once_to_those_who_ask_nobody_yet_and_otherwise_when_every_replica_knows_it() {
+        let validity = authority("A", 0).validity;
+        let long = Validity::beginning(at(0), SignedDuration::from_hours(24));
+        for (told, current, expected) in [
+            (Told::Nobody, &validity, Timestamp::MIN),
+            (told("", 0), &validity, Timestamp::MIN),
+            (told("A", 0), &validity, at(7 + 63)),
+            (told("A", 0), &long, at(7 + 600)),
+        ] {
+            assert_eq!(path_due(&told, at(7), current), expected, "{told:?}");
+        }
     }
 
     // As a replica alone would live through it, looking once a second.

@@ -75,6 +75,7 @@ mod virtual_machines;
 mod webhook;
 mod webhook_certificates;
 mod webhook_quorum;
+mod webhook_strangers;
 mod whole_texts;
 mod workflows;
 

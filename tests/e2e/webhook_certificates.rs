@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
@@ -26,7 +26,7 @@ use crate::only_sandbox;
 use crate::readiness::probes;
 
 /// Certificates that are renewed every few seconds.
-const SHORT: &[&str] = &["--webhook-cert-lifetime", "12"];
+pub(crate) const SHORT: &[&str] = &["--webhook-cert-lifetime", "12"];
 
 fn secrets(cluster: &Cluster) -> Api<Secret> {
     Api::namespaced(cluster.client.clone(), &namespace())
@@ -195,10 +195,11 @@ async fn certificates_of_files_are_served_and_read_again_and_nobody_is_told_of_t
             std::fs::write(files.path().join(name), field(Some(secret), name).unwrap().0).unwrap();
         }
     };
-    let directory = ["--webhook-cert-dir", files.path().to_str().unwrap()];
-    let following = start(&cluster, &directory);
-    following.until_logged("that there are none", |line| line.contains("tls.crt: No such file")).await;
     let secret = secrets(&cluster).get(WEBHOOK).await.unwrap();
+    let path = String::from_utf8(field(Some(&secret), "webhook-path").unwrap().0).unwrap();
+    let flags = ["--webhook-cert-dir", files.path().to_str().unwrap(), "--webhook-path", &path];
+    let following = start(&cluster, &flags);
+    following.until_logged("that there are none", |line| line.contains("tls.crt: No such file")).await;
     write(&secret);
     let serves = |line: &str| line.contains("serves a new certificate");
     let first = following.until_logged("its certificate", serves).await;
@@ -219,4 +220,29 @@ async fn certificates_of_files_are_served_and_read_again_and_nobody_is_told_of_t
     };
     assert!(told_by(renewing.pid()) > 0, "somebody fills in caBundle");
     assert_eq!(told_by(following.pid()), 0, "caBundle is left alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_is_replaced_in_two_replicas_under_load_without_one_refused_request() {
+    let Some(cluster) = only_sandbox(1, "two replicas serve one service").await else { return };
+    let node = cluster.nodes().await.remove(0);
+    let _one = serving(&cluster, SHORT).await;
+    let _other = serving_also(&cluster, SHORT).await;
+    let load = Load::default();
+    let path = format!("/validate/{}", "0f".repeat(16));
+    let steps = async {
+        load.more(20).await;
+        // As an administrator does where the path has become known.
+        let other = Patch::Merge(json!({"data": {"webhook-path": ByteString(path.clone().into())}}));
+        secrets(&cluster).patch(WEBHOOK, &PatchParams::default(), &other).await.unwrap();
+        until(&configurations(&cluster), WEBHOOK_CONFIGURATION, "names the path", |found| {
+            found.and_then(|found| found.webhooks.as_deref()).is_some_and(|all| {
+                let of = |webhook: &ValidatingWebhook| webhook.client_config.service.as_ref()?.path.clone();
+                all.iter().all(|webhook| of(webhook).as_deref() == Some(path.as_str()))
+            })
+        })
+        .await;
+        load.more(20).await;
+    };
+    load.during(&cluster, &node, steps).await;
 }

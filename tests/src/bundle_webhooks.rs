@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 /// The Deployment that serves them.
 const DEPLOYMENT: &str = "nm-reconciler";
 
+/// Where reviews are posted: the program's default for certificates that somebody else renews. OLM writes the configuration,
+/// and a path in a bundle that everybody can read is no secret.
+const PATH: &str = "/validate";
+
 /// What OLM is told of a webhook of the manifests.
 pub(crate) fn described(of: &Value) -> Vec<Value> {
     each_told(of).iter().map(webhook).collect()
@@ -30,7 +34,7 @@ fn each_told(of: &Value) -> Vec<Value> {
 fn webhook(of: &Value) -> Value {
     let mut definition = of.clone();
     let fields = definition.as_object_mut().unwrap();
-    let client = fields.remove("clientConfig").unwrap();
+    fields.remove("clientConfig");
     let name = fields.remove("name").unwrap();
     fields.extend([
         ("type".to_owned(), json!("ValidatingAdmissionWebhook")),
@@ -38,7 +42,7 @@ fn webhook(of: &Value) -> Value {
         ("deploymentName".to_owned(), json!(DEPLOYMENT)),
         ("containerPort".to_owned(), json!(443)),
         ("targetPort".to_owned(), json!("webhook")),
-        ("webhookPath".to_owned(), client["service"]["path"].clone()),
+        ("webhookPath".to_owned(), json!(PATH)),
     ]);
     definition
 }
@@ -52,7 +56,7 @@ mod tests {
     fn a_webhook_is_told_in_the_words_of_olm() {
         let told = webhook(&json!({
             "name": "nodemaintenances.nodemaintenance.medik8s.io",
-            "clientConfig": {"service": {"namespace": "node-maintenance", "name": "nm", "path": "/validate"}},
+            "clientConfig": {"service": {"namespace": "node-maintenance", "name": "nm"}},
             "rules": [{"operations": ["CREATE"]}], "failurePolicy": "Fail", "sideEffects": "None",
             "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
         }));

@@ -1,13 +1,21 @@
-//! The webhook, served by built programs and asked by the API server over TLS.
+//! The webhook, served by built programs and asked by the API server over TLS, or by a stranger.
 //!
 //! No test's cluster has the webhook's configuration from the beginning: nothing could be created while nobody serves.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::cluster::Cluster;
 use crate::manifests;
@@ -77,4 +85,50 @@ pub async fn believed(cluster: &Cluster) {
 /// The namespace of the manifests.
 pub fn namespace() -> String {
     manifests::service_account().metadata.namespace.unwrap()
+}
+
+/// A connection to the webhook by somebody who is not the API server.
+pub struct Connection(TlsStream<TcpStream>);
+
+impl Connection {
+    /// Opens one, and believes whom the API server believes.
+    pub async fn open(cluster: &Cluster, address: SocketAddr) -> Self {
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
+        let configuration = configurations.get(WEBHOOK_CONFIGURATION).await.unwrap();
+        let bundle = configuration.webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bundle.0).map(Result::unwrap));
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        Self(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
+    }
+
+    /// Sends this much of a request; nothing where the connection was closed.
+    pub async fn send(&mut self, text: &str) {
+        let _ = self.0.write_all(text.as_bytes()).await;
+        let _ = self.0.flush().await;
+    }
+
+    /// Posts a body, and returns the whole answer.
+    pub async fn post(&mut self, path: &str, body: &str) -> String {
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.send(&(head + body)).await;
+        self.answer().await
+    }
+
+    /// What is answered until the connection is closed.
+    pub async fn answer(&mut self) -> String {
+        let mut answer = Vec::new();
+        // One that is closed without a farewell has answered all the same.
+        let _ = self.0.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
 }

@@ -207,7 +207,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     );
     let configurations =
         everywhere(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")).await;
-    report.keep("validatingwebhookconfigurations.json", configurations.map(about_us), scrub::whole);
+    report.keep("validatingwebhookconfigurations.json", configurations.map(about_us), scrub::webhooks);
     for namespace in [LEASE_NAMESPACE, &place] {
         let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;
         report.keep(&format!("leases-{namespace}.json"), leases, scrub::plain);

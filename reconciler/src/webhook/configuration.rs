@@ -1,8 +1,11 @@
-//! The webhook configuration of the manifests: whom the API server believes.
+//! The webhook configuration of the manifests: whom the API server believes, and where it asks.
 
+use std::collections::BTreeSet;
+
+use http::Uri;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
 use nm_shared::serving_certificate::Told;
 use serde_json::{Value, json};
 
@@ -42,19 +45,51 @@ impl Configuration {
         matches!(&self.told, Told::Bundle { pem, .. } if pem == authorities)
     }
 
-    /// The strategic merge patch that tells it, if nobody was faster.
-    pub(super) fn telling(&self, pem: &str) -> Value {
-        let metadata = self.found.as_ref().map(|found| &found.metadata);
+    /// The paths at which the API server asks: at none of a webhook for which it believes nobody yet.
+    pub(super) fn paths(&self) -> BTreeSet<String> {
+        let believes = |client: &WebhookClientConfig| {
+            client.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
+        };
+        self.clients().filter(|(_, client)| believes(client)).map(|(_, client)| path_of(client)).collect()
+    }
+
+    /// Whether this is the path of all webhooks behind the Service. Where those are that have a URL is not ours to say.
+    pub(super) fn leads_to(&self, path: &str) -> bool {
+        self.clients().all(|(_, client)| client.service.is_none() || path_of(client) == path)
+    }
+
+    fn clients(&self) -> impl Iterator<Item = (&str, &WebhookClientConfig)> {
         let webhooks = self.found.iter().flat_map(|found| found.webhooks.iter().flatten());
+        webhooks.map(|webhook| (webhook.name.as_str(), &webhook.client_config))
+    }
+
+    /// The strategic merge patch that tells it, and the path if there is one to be told, if nobody was faster.
+    pub(super) fn telling(&self, pem: &str, path: Option<&str>) -> Value {
+        let metadata = self.found.as_ref().map(|found| &found.metadata);
         let bundle = ByteString(pem.as_bytes().into());
-        let webhooks: Vec<Value> = webhooks
-            .map(|webhook| json!({"name": webhook.name, "clientConfig": {"caBundle": bundle}}))
-            .collect();
+        let telling = |(name, client): (&str, &WebhookClientConfig)| {
+            let mut webhook = json!({"name": name, "clientConfig": {"caBundle": bundle}});
+            if let (Some(path), true) = (path, client.service.is_some()) {
+                webhook["clientConfig"]["service"] = json!({"path": path});
+            }
+            webhook
+        };
+        let webhooks: Vec<Value> = self.clients().map(telling).collect();
         json!({
             "metadata": {"resourceVersion": metadata.and_then(|metadata| metadata.resource_version.as_ref())},
             "webhooks": webhooks,
         })
     }
+}
+
+/// Where a webhook is asked.
+fn path_of(client: &WebhookClientConfig) -> String {
+    let path = match (&client.service, &client.url) {
+        (Some(service), _) => service.path.clone(),
+        (None, Some(url)) => url.parse::<Uri>().ok().map(|url| url.path().to_owned()),
+        (None, None) => None,
+    };
+    path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned())
 }
 
 /// What all of its webhooks say; nothing where they differ, so that they are told again; none where it has none.
@@ -107,10 +142,40 @@ mod tests {
 
     #[test]
     fn every_webhook_is_told_as_the_configuration_was_seen() {
-        let patch = Configuration::seen(Some(found(&["a", "b"])), None, at(0)).telling("c");
+        let patch = Configuration::seen(Some(found(&["a", "b"])), None, at(0)).telling("c", Some("/p"));
         let entry = |name: &str| json!({"name": name, "clientConfig": {"caBundle": "Yw=="}});
         let expected =
             json!({"metadata": {"resourceVersion": "7"}, "webhooks": [entry("w-a"), entry("w-b")]});
         assert_eq!(patch, expected);
+    }
+
+    #[test]
+    fn the_path_is_told_to_webhooks_behind_the_service_and_read_from_all() {
+        let webhook = |name: &str, client: Value| json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": client});
+        let service = |path: Option<&str>| json!({"caBundle": "Yw==", "service": {"namespace": "n", "name": "s", "path": path}});
+        let url = |url: &str| json!({"caBundle": "Yw==", "url": url});
+        let seen = |clients: &[Value]| {
+            let webhooks: Vec<Value> = clients.iter().map(|client| webhook("w", client.clone())).collect();
+            let found = serde_json::from_value(json!({"webhooks": webhooks})).unwrap();
+            Configuration::seen(Some(found), None, at(0))
+        };
+        for (clients, paths, leads) in [
+            (vec![], vec![], true),
+            (vec![service(Some("/p")), service(Some("/p"))], vec!["/p"], true),
+            (vec![service(Some("/p")), service(None)], vec!["/", "/p"], false),
+            (vec![url("https://127.0.0.1:9443/validate?a=b")], vec!["/validate"], true),
+            (vec![url("https://example.com"), service(Some("/q"))], vec!["/", "/q"], false),
+            (vec![json!({"service": {"namespace": "n", "name": "s", "path": "/q"}})], vec![], false),
+        ] {
+            let configuration = seen(&clients);
+            assert_eq!(configuration.paths().iter().map(String::as_str).collect::<Vec<_>>(), paths);
+            assert_eq!(configuration.leads_to("/p"), leads, "{clients:?}");
+        }
+        let patch = seen(&[service(None), url("https://example.com")]).telling("c", Some("/p"));
+        assert_eq!(
+            patch["webhooks"][0]["clientConfig"],
+            json!({"caBundle": "Yw==", "service": {"path": "/p"}})
+        );
+        assert_eq!(patch["webhooks"][1]["clientConfig"], json!({"caBundle": "Yw=="}));
     }
 }

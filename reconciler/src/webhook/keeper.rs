@@ -1,4 +1,4 @@
-//! Keeping the certificates: every replica follows the Secret and the webhook configuration, and takes whatever step
+//! Keeping the certificates and the path: every replica follows the Secret and the webhook configuration, and takes whatever step
 //! `nm-shared` says is next. Of several that take one at once the first is obeyed, by the Secret's resourceVersion; the
 //! others hear of it by their watch.
 
@@ -14,13 +14,14 @@ use kube::api::{ObjectMeta, Patch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
-use nm_shared::serving_certificate::{Step, Validity, step};
+use nm_shared::serving_certificate::{Step, Told, Validity, path_due, step};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::configuration::Configuration;
 use super::credentials::{CredentialsError, Generation};
 use super::kept::Kept;
+use super::paths::{self, Paths};
 use super::served::{Complaint, Served};
 use crate::follow::watched_object;
 use crate::write_params::{patch_params, post_params};
@@ -36,6 +37,8 @@ const LONGEST_REST: Duration = Duration::from_secs(3600);
 enum StepError {
     #[error(transparent)]
     Make(#[from] CredentialsError),
+    #[error("cannot make a path: {0}")]
+    Path(#[from] rustls::Error),
     #[error("secret {namespace}/{WEBHOOK}: {source}")]
     Secret { namespace: String, source: kube::Error },
     #[error("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}: {0}")]
@@ -52,6 +55,14 @@ impl StepError {
     }
 }
 
+/// A path of which the API server is to be told.
+struct Untold {
+    path: String,
+    due: Timestamp,
+    /// Whom it believes meanwhile.
+    bundle: String,
+}
+
 type States<K> = Pin<Box<dyn Stream<Item = watcher::Result<Option<K>>> + Send>>;
 
 /// Follows and renews what is served.
@@ -63,6 +74,7 @@ pub(super) struct Keeper {
     served: Arc<Served>,
     /// The time.
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    paths: Arc<Paths>,
     /// The Secret as it was seen last, if there was one.
     secret: Option<Secret>,
     /// Whether anybody has looked.
@@ -71,12 +83,22 @@ pub(super) struct Keeper {
     kept: Kept,
     /// Whether the Secret holds just that.
     is_whole: bool,
+    /// Whether it holds the path.
+    has_path: bool,
+    /// Since when this path is known.
+    path_known: Timestamp,
     configuration: Option<Configuration>,
 }
 
 impl Keeper {
     /// A keeper of what is served in this namespace, by certificates that are valid for `life`.
-    pub(super) fn new(client: &Client, namespace: &str, life: SignedDuration, served: Arc<Served>) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        namespace: &str,
+        life: SignedDuration,
+        served: Arc<Served>,
+        paths: Arc<Paths>,
+    ) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
             configurations: Api::all(client.clone()),
@@ -84,10 +106,13 @@ impl Keeper {
             life,
             served,
             clock: Box::new(Timestamp::now),
+            paths,
             secret: None,
             is_seen: false,
             kept: Kept::default(),
             is_whole: false,
+            has_path: false,
+            path_known: Timestamp::MIN,
             configuration: None,
         }
     }
@@ -145,10 +170,11 @@ impl Keeper {
 
     /// Takes the Secret as it is now, and serves what it says.
     fn see(&mut self, secret: Option<Secret>) {
-        self.is_whole = false;
+        (self.is_whole, self.has_path) = (false, false);
         if let Some(secret) = &secret {
             let (kept, damages) = Kept::read(secret, &host(&self.namespace));
             self.is_whole = damages.is_empty() && kept.current.is_some();
+            self.has_path = kept.path.is_some();
             for damage in damages {
                 warn!("secret {}/{WEBHOOK} is damaged and will be mended: {damage}", self.namespace);
             }
@@ -156,14 +182,22 @@ impl Keeper {
                 self.served.serve(&current.credentials);
             }
             let current = kept.current.or_else(|| self.kept.current.take());
-            self.kept = Kept { current, ..kept };
+            let path = kept.path.or_else(|| self.kept.path.clone());
+            if path != self.kept.path {
+                self.path_known = (self.clock)();
+            }
+            self.kept = Kept { current, path, ..kept };
+            if let Some(path) = &self.kept.path {
+                self.paths.keep(path);
+            }
         }
         (self.secret, self.is_seen) = (secret, true);
     }
 
     fn hear(&mut self, found: Option<ValidatingWebhookConfiguration>) {
-        let now = (self.clock)();
-        self.configuration = Some(Configuration::seen(found, self.configuration.as_ref(), now));
+        let configuration = Configuration::seen(found, self.configuration.as_ref(), (self.clock)());
+        self.paths.name(&configuration.paths());
+        self.configuration = Some(configuration);
     }
 
     /// Takes all steps that are due, and returns for how long there is none.
@@ -174,18 +208,26 @@ impl Keeper {
             };
             let now = (self.clock)();
             let next = step(&self.kept.facts(), configuration.told(), now);
+            let untold = self.untold_path(configuration);
             let new = match next {
-                Step::Begin => Kept { previous: None, current: Some(self.make(now)?), next: None },
+                Step::Begin => Kept { current: Some(self.make(now)?), ..Kept::default() },
                 // Whoever removed it wants another; those who are told of this one have it until they know the other.
                 _ if !self.is_whole => {
                     Kept { previous: None, next: Some(self.make(now)?), ..self.kept.clone() }
                 }
+                _ if !self.has_path => self.kept.clone(),
                 Step::Rest(until) => {
+                    let until = untold.as_ref().map_or(until, |untold| untold.due.min(until));
+                    if let Some(untold) = untold.filter(|untold| untold.due <= now) {
+                        self.tell(&untold.bundle, Some(&untold.path)).await?;
+                        continue;
+                    }
                     let rest = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return Ok(rest.min(LONGEST_REST));
                 }
                 Step::Tell(pem) => {
-                    self.tell(&pem).await?;
+                    let path = untold.filter(|untold| untold.due <= now).map(|untold| untold.path);
+                    self.tell(&pem, path.as_deref()).await?;
                     continue;
                 }
                 Step::Prepare => Kept { next: Some(self.make(now)?), ..self.kept.clone() },
@@ -193,6 +235,15 @@ impl Keeper {
             };
             self.keep(new).await?;
         }
+    }
+
+    /// The path that is kept, if the API server asks at another one.
+    fn untold_path(&self, configuration: &Configuration) -> Option<Untold> {
+        let path = self.kept.path.clone().filter(|path| self.has_path && !configuration.leads_to(path))?;
+        let (told, current) = (configuration.told(), self.kept.current.as_ref()?);
+        let due = path_due(told, self.path_known, &current.credentials.validity);
+        let Told::Bundle { pem, .. } = told else { return None };
+        Some(Untold { path, due, bundle: pem.clone() })
     }
 
     fn make(&self, now: Timestamp) -> Result<Generation, StepError> {
@@ -206,7 +257,11 @@ impl Keeper {
             metadata: ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() },
             ..Secret::default()
         });
-        secret.data = Some(kept.data());
+        let path = match kept.path.clone().or_else(|| self.kept.path.clone()) {
+            Some(path) => path,
+            None => paths::make()?,
+        };
+        secret.data = Some(Kept { path: Some(path), ..kept }.data());
         let params = post_params();
         let written = match seen {
             None => self.secrets.create(&params, &secret).await,
@@ -215,24 +270,27 @@ impl Keeper {
         let namespace = self.namespace.clone();
         let written = written.map_err(|source| StepError::Secret { namespace, source })?;
         self.see(Some(written));
-        if self.is_whole {
+        if self.is_whole && self.has_path {
             Ok(())
         } else {
             Err(StepError::Undone(format!("secret {}/{WEBHOOK}", self.namespace)))
         }
     }
 
-    /// Has the API server believe these authorities.
-    async fn tell(&mut self, pem: &str) -> Result<(), StepError> {
+    /// Has the API server believe these authorities, and ask at this path.
+    async fn tell(&mut self, pem: &str, path: Option<&str>) -> Result<(), StepError> {
         let Some(configuration) = &self.configuration else { return Ok(()) };
-        let patch = Patch::Strategic(configuration.telling(pem));
-        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &patch).await;
+        let change = Patch::Strategic(configuration.telling(pem, path));
+        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &change).await;
         self.hear(Some(told.map_err(StepError::Configuration)?));
-        if !self.configuration.as_ref().is_some_and(|configuration| configuration.says(pem)) {
+        let says = |configuration: &Configuration| {
+            configuration.says(pem) && path.is_none_or(|path| configuration.leads_to(path))
+        };
+        if !self.configuration.as_ref().is_some_and(says) {
             let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
             return Err(StepError::Undone(what));
         }
-        info!("the API server was told whom to believe for the webhook");
+        info!("the API server was told whom to believe for the webhook, and where to ask");
         Ok(())
     }
 }
@@ -316,7 +374,7 @@ mod tests {
     async fn watches_that_fail_until_the_certificate_is_old_do_not_keep_it_from_being_renewed() {
         let (client, mut written) = unwatchable();
         let served = Served::nothing(Readiness::default().check("webhook"), Arc::new(Metrics::new()));
-        let mut keeper = Keeper::new(&client, "apps", LIFE, Arc::new(served));
+        let mut keeper = Keeper::new(&client, "apps", LIFE, Arc::new(served), Arc::default());
         let (began, first) = (Instant::now(), Timestamp::now());
         keeper.clock = Box::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
         tokio::spawn(keeper.run());

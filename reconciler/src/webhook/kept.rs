@@ -1,4 +1,4 @@
-//! The Secret in which certificates are kept, so that all replicas serve the same.
+//! The Secret in which certificates and the path are kept, so that all replicas serve the same.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use nm_shared::serving_certificate::{Authority, Generations};
 
 use super::credentials::{Generation, authority};
+use super::paths;
 
 /// The fields of a generation: authority, certificate, key.
 const CURRENT: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
@@ -17,6 +18,9 @@ const NEXT: [&str; 3] = ["next-ca.crt", "next-tls.crt", "next-tls.key"];
 /// The authority of the one that was.
 const PREVIOUS: &str = "previous-ca.crt";
 
+/// Where reviews are answered.
+const PATH: &str = "webhook-path";
+
 /// What the Secret holds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
@@ -26,6 +30,8 @@ pub(super) struct Kept {
     pub(super) current: Option<Generation>,
     /// What will be.
     pub(super) next: Option<Generation>,
+    /// The path at which reviews are answered.
+    pub(super) path: Option<String>,
 }
 
 impl Kept {
@@ -50,7 +56,12 @@ impl Kept {
         let previous = text(PREVIOUS).and_then(|pem| {
             authority(&pem).map_err(|error| damages.push(format!("{PREVIOUS}: {error}"))).ok()
         });
-        (Self { previous, current, next }, damages)
+        let path = text(PATH);
+        if path.as_deref().is_some_and(|path| !paths::is_one(path)) {
+            // Not which: it is none that anybody may see.
+            damages.push(format!("{PATH}: it is not /validate/ and 32 hexadecimal digits"));
+        }
+        (Self { previous, current, next, path: path.filter(|path| paths::is_one(path)) }, damages)
     }
 
     /// The same as the Secret holds it.
@@ -66,6 +77,9 @@ impl Kept {
         }
         if let Some(previous) = &self.previous {
             put(PREVIOUS, &previous.pem);
+        }
+        if let Some(path) = &self.path {
+            put(PATH, path);
         }
         data
     }
@@ -83,7 +97,7 @@ impl Kept {
     /// What is served when the next one takes its turn.
     pub(super) fn promoted(&self) -> Self {
         let previous = self.current.as_ref().map(Generation::facts);
-        Self { previous, current: self.next.clone(), next: None }
+        Self { previous, current: self.next.clone(), next: None, path: self.path.clone() }
     }
 }
 
@@ -113,10 +127,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_read() {
-        let all = Kept { previous: None, current: Some(made()), next: Some(made()) };
+        let path = Some(paths::make().unwrap());
+        let all = Kept { previous: None, current: Some(made()), next: Some(made()), path };
         let promoted = Kept { next: Some(made()), ..all.promoted() };
         for kept in [Kept::default(), all, promoted] {
             assert_eq!(reread(&kept, |_| {}), (kept.facts(), vec![]));
+            let secret = Secret { data: Some(kept.data()), ..Secret::default() };
+            assert_eq!(Kept::read(&secret, NAME).0.path, kept.path);
         }
     }
 
@@ -124,7 +141,7 @@ mod tests {
     fn what_is_damaged_is_not_there_and_is_told() {
         let kept = Kept {
             next: Some(made()),
-            ..Kept { previous: None, current: Some(made()), next: Some(made()) }.promoted()
+            ..Kept { current: Some(made()), next: Some(made()), ..Kept::default() }.promoted()
         };
         let whole = kept.facts();
         let (found, damages) = reread(&kept, |data| drop(data.remove("tls.key")));
@@ -134,6 +151,9 @@ mod tests {
             reread(&kept, |data| drop(data.insert(PREVIOUS.into(), ByteString(vec![0xff]))));
         assert_eq!(found, Generations { previous: None, ..whole.clone() });
         assert!(damages[0].starts_with("previous-ca.crt: the certificate is none"), "{damages:?}");
+        let (_, damages) =
+            reread(&kept, |data| drop(data.insert(PATH.into(), ByteString(b"/validate".into()))));
+        assert_eq!(damages, ["webhook-path: it is not /validate/ and 32 hexadecimal digits"]);
         let swap = |data: &mut BTreeMap<String, ByteString>| {
             let key = data["tls.key"].clone();
             data.insert("next-tls.key".into(), key);

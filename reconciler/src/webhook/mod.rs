@@ -2,7 +2,7 @@
 //!
 //! [`reviewer`] answers one question from what [`live`] reads; what it says is decided in `nm_shared::admission`. The
 //! certificate that is [`served`] comes from a Secret that the program itself [keeps](keeper), or from [`files`] that
-//! somebody else renews.
+//! somebody else renews. Only the API server knows at which of the [`paths`] it is answered.
 
 mod configuration;
 mod credentials;
@@ -10,6 +10,7 @@ mod files;
 mod keeper;
 mod kept;
 mod live;
+mod paths;
 mod reviewer;
 mod served;
 
@@ -17,19 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use http::header::CONTENT_TYPE;
-use http::{Request, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{Method, Request, StatusCode};
 use jiff::SignedDuration;
 use kube::Client;
 use nm_shared::admission_review::{self, Answer, Unreadable};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::connections::Visitor;
 use crate::flags::Flags;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -37,19 +38,25 @@ use crate::server::{BindError, Server};
 use crate::stop::stopped;
 use keeper::Keeper;
 use live::Cluster;
+use paths::Paths;
 use reviewer::Reviewer;
 use served::Served;
 
-/// Where the API server posts to.
-const PATH: &str = "/validate";
+/// The longest review. Nothing larger than 1.5 MiB is stored, for etcd takes no more (`--max-request-bytes`), and a review
+/// has the object and what it was before. The rest is who asks, and how.
+const LARGEST: usize = 2 * (3 << 19) + (128 << 10);
 
-/// No review is larger: an object and what it was before, and etcd takes 1.5 MiB of each.
-const LARGEST: usize = 4 << 20;
-
-/// So many reviews are taken in at once; the others wait. It bounds what strangers can make us remember.
+/// So many reviews are answered at once, with all that is read for them; the others wait.
 const AT_ONCE: usize = 32;
 
-/// A review must have arrived within this time: who is slow holds a place that others wait for.
+/// A review has a place for each such part of its body. So two of the longest are answered at once, or many of the usual
+/// 4 KiB: what is made of a body in memory may be ten times as large.
+const PART: usize = 64 << 10;
+
+/// All such places: 6.5 MiB.
+const PARTS: usize = 104;
+
+/// A review must have arrived within this time: who is slow holds places that others wait for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who is told to stop is asked for so long still, until everybody who asks has heard of it.
@@ -80,13 +87,15 @@ pub(crate) async fn start(
     let listener = Server::bind("webhook", "--webhook-addr", address).await?;
     let served = Arc::new(Served::nothing(readiness.check("webhook"), metrics.clone()));
     let acceptor = served.acceptor()?;
-    let kept = if let Some(directory) = &flags.webhook_cert_dir {
-        tokio::spawn(files::follow(directory.clone(), served))
+    let (kept, paths) = if let Some(directory) = &flags.webhook_cert_dir {
+        let paths = Arc::new(Paths::fixed(&flags.webhook_path));
+        (tokio::spawn(files::follow(directory.clone(), served)), paths)
     } else {
-        let life = SignedDuration::from_secs(i64::from(flags.webhook_cert_lifetime));
-        tokio::spawn(Keeper::new(client, &flags.namespace, life, served).run())
+        let (life, paths) = (i64::from(flags.webhook_cert_lifetime), Arc::new(Paths::default()));
+        let life = SignedDuration::from_secs(life);
+        (tokio::spawn(Keeper::new(client, &flags.namespace, life, served, paths.clone()).run()), paths)
     };
-    let router = router(Reviewer::new(Cluster::new(client.clone())));
+    let router = router(Reviewer::new(Cluster::new(client.clone())), paths);
     let prepare = move |stream: TcpStream| {
         let acceptor = acceptor.clone();
         async move {
@@ -113,35 +122,79 @@ fn lingering(stop: watch::Receiver<bool>) -> watch::Receiver<bool> {
     receiver
 }
 
-fn router(reviewer: Reviewer) -> Router {
-    let reviewer = Arc::new((reviewer, Semaphore::new(AT_ONCE)));
-    let route = post(move |request: Request<Body>| {
-        let reviewer = reviewer.clone();
-        async move { review(&reviewer.0, &reviewer.1, request).await }
-    });
-    Router::new().route(PATH, route)
+/// What a request to the webhook needs.
+struct Desk {
+    reviewer: Reviewer,
+    paths: Arc<Paths>,
+    places: Semaphore,
+    parts: Semaphore,
 }
 
-async fn review(reviewer: &Reviewer, intake: &Semaphore, request: Request<Body>) -> Response {
-    // It is never closed.
-    let turn = intake.acquire().await;
-    let body = match timeout(PATIENCE, to_bytes(request.into_body(), LARGEST)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(error)) => return (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}\n")).into_response(),
-        Err(_) => {
-            return (StatusCode::REQUEST_TIMEOUT, "the review did not arrive in time\n").into_response();
+fn router(reviewer: Reviewer, paths: Arc<Paths>) -> Router {
+    let (places, parts) = (Semaphore::new(AT_ONCE), Semaphore::new(PARTS));
+    let desk = Arc::new(Desk { reviewer, paths, places, parts });
+    Router::new().fallback(move |request: Request<Body>| {
+        let desk = desk.clone();
+        async move {
+            if !desk.paths.lead_to(request.uri().path()) {
+                // Whoever guesses begins with another connection.
+                return (StatusCode::NOT_FOUND, [(CONNECTION, "close")]).into_response();
+            }
+            if let Some(visitor) = request.extensions().get::<Visitor>() {
+                visitor.trust();
+            }
+            match desk.review(request).await {
+                Ok(answer) => answer,
+                Err((code, why)) => (code, format!("{why}\n")).into_response(),
+            }
         }
-    };
-    let read = admission_review::read(&body);
-    drop((body, turn));
-    match read {
-        Ok(question) => {
-            let answer = reviewer.answer(&question).await;
-            answered(&question.uid, &answer)
+    })
+}
+
+impl Desk {
+    /// Answers a review: in time, or not at all.
+    async fn review(&self, request: Request<Body>) -> Result<Response, (StatusCode, String)> {
+        let begun = Instant::now();
+        if request.method() != Method::POST {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews are posted".to_owned()));
         }
-        Err(Unreadable::NoMaintenance { uid, reason }) => answered(&uid, &Answer::Nonsense(reason)),
-        Err(why @ Unreadable::NoReview(_)) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+        let length = length(&request);
+        if length > LARGEST {
+            let why = format!("a review has {LARGEST} bytes at most");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        // They are never closed.
+        let turn = async {
+            let parts = u32::try_from(length.div_ceil(PART)).unwrap_or(u32::MAX);
+            (self.places.acquire().await, self.parts.acquire_many(parts).await)
+        };
+        let busy = |_| (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once".to_owned());
+        let longest = reviewer::PATIENCE.saturating_sub(PATIENCE);
+        let _turn = timeout(longest, turn).await.map_err(busy)?;
+        let body = match timeout(PATIENCE, to_bytes(request.into_body(), LARGEST)).await {
+            Ok(body) => body.map_err(|error| (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?,
+            Err(_) => {
+                return Err((StatusCode::REQUEST_TIMEOUT, "the review did not arrive in time".to_owned()));
+            }
+        };
+        let read = admission_review::read(&body);
+        drop(body);
+        match read {
+            Ok(question) => {
+                let answer = self.reviewer.answer(&question, begun).await;
+                Ok(answered(&question.uid, &answer))
+            }
+            Err(Unreadable::NoMaintenance { uid, reason }) => Ok(answered(&uid, &Answer::Nonsense(reason))),
+            Err(why @ Unreadable::NoReview(_)) => Err((StatusCode::BAD_REQUEST, why.to_string())),
+        }
     }
+}
+
+/// How long a body is said to be; as long as any may be where nobody says it.
+fn length(request: &Request<Body>) -> usize {
+    let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let known = request.body().size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    said.or(known).unwrap_or(LARGEST)
 }
 
 fn answered(uid: &str, answer: &Answer) -> Response {
@@ -152,23 +205,28 @@ fn answered(uid: &str, answer: &Answer) -> Response {
 mod tests {
     use std::convert::Infallible;
 
-    use http::Method;
     use serde_json::{Value, json};
-    use tokio::time::Instant;
     use tower::{ServiceExt, service_fn};
 
     use super::*;
+
+    const PATH: &str = "/validate/0123";
 
     /// The webhook in a cluster whose API server never answers.
     fn in_silence() -> Router {
         let silence = service_fn(|_: Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        router(Reviewer::new(Cluster::new(Client::new(silence, "default"))))
+        let reviewer = Reviewer::new(Cluster::new(Client::new(silence, "default")));
+        router(reviewer, Arc::new(Paths::fixed(PATH)))
     }
 
     async fn posted(router: Router, body: impl Into<Body>) -> (StatusCode, String) {
         let request = Request::builder().method(Method::POST).uri(PATH).body(body.into()).unwrap();
+        answer(router, request).await
+    }
+
+    async fn answer(router: Router, request: Request<Body>) -> (StatusCode, String) {
         let response = router.oneshot(request).await.unwrap();
         let (status, body) = (response.status(), to_bytes(response.into_body(), LARGEST).await.unwrap());
         (status, String::from_utf8(body.into()).unwrap())
@@ -195,6 +253,36 @@ mod tests {
             let (status, answer) = posted(in_silence(), body).await;
             assert_eq!(status, expected, "{answer}");
         }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_listened_to_elsewhere() {
+        let never = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
+        for path in ["/", "/validate", "/validate/", "/validate/0124", "/validate/0123/"] {
+            let request = Request::builder().method(Method::POST).uri(path).body(never()).unwrap();
+            assert_eq!(answer(in_silence(), request).await, (StatusCode::NOT_FOUND, String::new()), "{path}");
+        }
+        let get = Request::builder().uri(PATH).body(Body::empty()).unwrap();
+        assert_eq!(answer(in_silence(), get).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_said_to_be_too_large_is_not_waited_for() {
+        let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
+        let request = Request::builder().method(Method::POST).uri(PATH).header(CONTENT_LENGTH, LARGEST + 1);
+        let (status, why) = answer(in_silence(), request.body(never).unwrap()).await;
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_is_read_at_once_than_is_allowed_and_who_waits_in_vain_is_told_so_in_time() {
+        let router = in_silence();
+        let begun = Instant::now();
+        let asked = (0..2 * AT_ONCE).map(|number| posted(router.clone(), creation(&format!("n{number}"))));
+        let answers = futures::future::join_all(asked).await;
+        let of = |code: StatusCode| answers.iter().filter(|(status, _)| *status == code).count();
+        assert_eq!((of(StatusCode::OK), of(StatusCode::SERVICE_UNAVAILABLE)), (AT_ONCE, AT_ONCE));
+        assert!(begun.elapsed() < Duration::from_secs(10), "the configuration's timeout");
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,13 +12,13 @@ use nm_shared::admission_review::{Answer, Asked, Question};
 use nm_shared::reservation::Reservations;
 use nm_shared::{NodeMaintenance, node};
 use tokio::sync::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::live::{Cluster, Unread};
 
 /// The API server waits for 10 s, as the configuration says; after that nobody hears the answer.
-const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// What only warnings are made of may take so much of that and no more: the rest is for what decides.
 const PATIENCE_FOR_WARNINGS: Duration = Duration::from_secs(2);
@@ -38,9 +38,9 @@ impl Reviewer {
         Self { cluster, reservations: Mutex::default() }
     }
 
-    /// The answer, in time.
-    pub(super) async fn answer(&self, question: &Question) -> Answer {
-        let decided = timeout(PATIENCE, self.decide(question)).await;
+    /// The answer, in time for a question that was begun then.
+    pub(super) async fn answer(&self, question: &Question, begun: Instant) -> Answer {
+        let decided = timeout_at(begun + PATIENCE, self.decide(question)).await;
         match decided {
             Ok(Ok(review)) => {
                 tell(question, &review);
@@ -93,10 +93,12 @@ impl Reviewer {
         let own = maintenance.metadata.name.as_deref();
         loop {
             let mut reservations = self.reservations.lock().await;
+            // What was reserved when the list was asked for may be stored since, and in no list yet.
+            let asked = Timestamp::now();
             let (stored, older) =
                 tokio::try_join!(self.cluster.maintenances(), self.cluster.in_older_maintenances())?;
+            reservations.settle(&stored, asked);
             let now = Timestamp::now();
-            reservations.settle(&stored, now);
             // Of two with one name the API server refuses the second, in words that clients know.
             let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
             let others = others.map(|other| other.spec.node_name.clone());
