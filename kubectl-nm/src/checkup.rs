@@ -167,8 +167,13 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
             match &facts.installed {
                 _ if let Leadership::Unelected(seen) = leadership => {
                     let ago = age(now.duration_since(seen).as_secs().max(0));
-                    let what = "nobody leads, but a reconciler without leader election was at work";
-                    unknown(CHECK, &format!("{what} {ago} ago"))
+                    warn(
+                        CHECK,
+                        format!(
+                            "nobody leads, but a reconciler without leader election was at work {ago} ago"
+                        ),
+                        "run it alone, or run all of them with --leader-elect",
+                    )
                 }
                 // That it is not installed is said already.
                 Ok(found) if found.deployment.is_none() && leadership == Leadership::Unknown => {

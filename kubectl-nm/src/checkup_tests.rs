@@ -170,7 +170,7 @@ fn a_reconciler_without_leader_election_is_seen_by_its_work() {
         Ok(vec![ending])
     };
     let lapsed = || Ok(lease("2026-01-02T03:00:00.000000Z"));
-    let said = "nobody can tell: nobody leads, but a reconciler without leader election was at work 3m ago";
+    let said = "nobody leads, but a reconciler without leader election was at work 3m ago";
     check("leader", Grade::Warn, said, |facts| (facts.lease, facts.maintenances) = (lapsed(), at_work()));
     check("maintenances", Grade::Ok, "1 there", |facts| {
         (facts.lease, facts.maintenances) = (lapsed(), at_work());

@@ -45,7 +45,7 @@ fn a_lease_tells_until_when_somebody_led() {
         assert_eq!(of(Some(&held("03:04:00"))), Leadership::Held);
         assert_eq!(of(Some(&held("03:03:00"))), Leadership::Lapsed(at("03:03:15")));
         assert_eq!(of(None), Leadership::Unknown);
-        let untold = Lease { metadata: Default::default(), ..given_back("03:00:00") };
+        let untold = Lease { spec: given_back("03:00:00").spec, ..Lease::default() };
         assert_eq!(of(Some(&untold)), Leadership::Unknown);
     }
 }
