@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::manifests::{LABEL, NAMESPACE, VERSION_LABEL};
 use crate::objects::{self, Kind};
+use crate::reconciler_settings;
 
 const DEPLOYMENT: Kind = ("apps/v1", "Deployment");
 
@@ -70,7 +71,7 @@ impl Installed {
 
     /// The image that nm-reconciler runs.
     pub(crate) fn image(&self) -> Option<&str> {
-        self.deployment.as_ref()?["spec"]["template"]["spec"]["containers"][0]["image"].as_str()
+        reconciler_settings::image(self.deployment.as_ref()?)
     }
 
     /// The version of nm-reconciler: that of the image's tag if it is one, and otherwise the one that it was installed with.

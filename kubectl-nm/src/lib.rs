@@ -60,6 +60,7 @@ mod picture;
 mod plan;
 mod progress;
 mod readiness;
+mod reconciler_settings;
 mod rehearsal;
 mod remedy;
 mod report;

@@ -6,6 +6,8 @@ use nm_shared::line::MaxUnavailable;
 use nm_shared::names::LEASE_NAMESPACE;
 use serde_json::{Value, json};
 
+use crate::reconciler_settings::{self, MAX_UNAVAILABLE, Words};
+
 /// The namespace in the files.
 pub(crate) const NAMESPACE: &str = "node-maintenance";
 
@@ -14,9 +16,6 @@ pub(crate) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
 
 /// The label that says with which version a Deployment was installed.
 pub(crate) const VERSION_LABEL: &str = "app.kubernetes.io/version";
-
-/// The variable by which nm-reconciler is given its limit.
-const MAX_UNAVAILABLE: &str = "NM_MAX_UNAVAILABLE";
 
 /// The files by name, in the order in which they are installed: that of `kustomization.yaml`.
 const FILES: &[(&str, &str)] = &[
@@ -48,25 +47,33 @@ pub(crate) struct Settings {
     pub(crate) image: Option<String>,
     /// How many of it run.
     pub(crate) replicas: Option<u32>,
-    /// How many nodes may be unavailable at once.
+    /// How many nodes may be unavailable at once, as a variable.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
+    /// What of its command line is ours to apply.
+    pub(crate) words: Words,
 }
 
 impl Settings {
-    /// What a Deployment in the cluster was given, as far as these settings leave it open. The namespace is not its to say.
+    /// What a Deployment in the cluster was given, as far as these settings leave it open. The namespace is not its to say. A
+    /// limit that is a flag there is changed there, because its variable would have no effect.
     pub(crate) fn or_as_in(self, deployment: &Value) -> Self {
-        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let replicas = || deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
-        let limit = || {
-            let variables = container["env"].as_array()?;
-            let variable = variables.iter().find(|variable| variable["name"] == MAX_UNAVAILABLE)?;
-            variable["value"].as_str()?.parse().ok()
-        };
+        let variable = MAX_UNAVAILABLE.variable_of(deployment).and_then(|limit| limit.parse().ok());
+        let is_flag = MAX_UNAVAILABLE.is_flag_of(deployment);
+        let asked = self.max_unavailable.filter(|_| is_flag).map(|limit| limit.to_string());
+        let changed = asked.and_then(|limit| MAX_UNAVAILABLE.words_with(deployment, &limit));
+        let mut words = reconciler_settings::applied_words(deployment);
+        words.extend(changed.unwrap_or_default());
         Self {
             namespace: self.namespace,
-            image: self.image.or_else(|| container["image"].as_str().map(str::to_owned)),
+            image: self.image.or_else(|| reconciler_settings::image(deployment).map(str::to_owned)),
             replicas: self.replicas.or_else(replicas),
-            max_unavailable: self.max_unavailable.or_else(limit),
+            max_unavailable: if is_flag && variable.is_none() {
+                None
+            } else {
+                self.max_unavailable.or(variable)
+            },
+            words,
         }
     }
 }
@@ -149,12 +156,15 @@ fn adjust(deployment: &mut Value, settings: &Settings) {
     if let Some(replicas) = settings.replicas {
         deployment["spec"]["replicas"] = json!(replicas);
     }
-    let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+    let Some(container) = reconciler_settings::container_mut(deployment) else { return };
     if let Some(image) = &settings.image {
         container["image"] = json!(image);
     }
-    if let (Some(limit), Some(variables)) = (settings.max_unavailable, container["env"].as_array_mut()) {
-        variables.push(json!({"name": MAX_UNAVAILABLE, "value": limit.to_string()}));
+    for (list, words) in &settings.words {
+        container[*list] = words.clone();
+    }
+    if let Some(limit) = settings.max_unavailable {
+        MAX_UNAVAILABLE.set_variable(container, &limit.to_string());
     }
 }
 
@@ -191,6 +201,7 @@ mod tests {
             image: Some("r.example.com/nm:2".into()),
             replicas: Some(3),
             max_unavailable: Some("10%".parse().unwrap()),
+            ..Settings::default()
         };
         let changed = objects(&settings);
         let text = serde_json::to_string(&changed).unwrap();
@@ -209,7 +220,7 @@ mod tests {
         assert_eq!(subject["namespace"], "kube-nodes");
 
         let plain = objects(&Settings::default());
-        assert!(!of_kind(&plain, "Deployment").to_string().contains(MAX_UNAVAILABLE));
+        assert!(!of_kind(&plain, "Deployment").to_string().contains("NM_MAX_UNAVAILABLE"));
         assert_eq!(of_kind(&plain, "Namespace")["metadata"]["name"], NAMESPACE);
     }
 
@@ -227,6 +238,38 @@ mod tests {
         let asked = Settings { replicas: Some(2), ..Settings::default() };
         assert_eq!(asked.clone().or_as_in(installed), Settings { replicas: Some(2), ..given });
         assert_eq!(asked.clone().or_as_in(&Value::Null), asked);
+    }
+
+    #[test]
+    fn a_limit_that_is_a_flag_is_changed_where_it_is_and_kept_there() {
+        let installed = |managed: bool| {
+            let mut installed = of_kind(&objects(&Settings::default()), "Deployment").clone();
+            let containers = &mut installed["spec"]["template"]["spec"]["containers"];
+            containers[0]["args"] = json!(["--max-unavailable=2", "--node-conditions"]);
+            containers[0]["image"] = json!("nm:1");
+            containers.as_array_mut().unwrap().insert(0, json!({"name": "proxy", "image": "proxy:1"}));
+            if managed {
+                let args = json!({"k:{\"name\":\"reconciler\"}": {"f:args": {}}});
+                installed["metadata"]["managedFields"] = json!([{"manager": "kubectl-nm", "operation": "Apply",
+                    "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": args}}}}}]);
+            }
+            installed
+        };
+        let asked = Settings { max_unavailable: Some("5".parse().unwrap()), ..Settings::default() };
+        let wanted = |settings: &Settings, managed: bool| {
+            let settings = settings.clone().or_as_in(&installed(managed));
+            assert_eq!(settings.image.as_deref(), Some("nm:1"), "not the sidecar's");
+            let objects = objects(&settings);
+            of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
+        };
+        for managed in [false, true] {
+            let changed = wanted(&asked, managed);
+            assert_eq!(changed["args"], json!(["--max-unavailable=5", "--node-conditions"]));
+            assert!(!changed.to_string().contains("NM_MAX_UNAVAILABLE"), "it would have no effect");
+        }
+        assert_eq!(wanted(&Settings::default(), false)["args"], Value::Null, "others' to keep");
+        let kept = json!(["--max-unavailable=2", "--node-conditions"]);
+        assert_eq!(wanted(&Settings::default(), true)["args"], kept, "ours to keep");
     }
 
     #[test]

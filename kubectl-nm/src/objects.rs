@@ -19,9 +19,7 @@ use serde_json::{Value, json};
 use crate::client_error::VERSION;
 use crate::cluster::{AT_ONCE, Cluster, Deletion};
 use crate::error::Error;
-
-/// Who we are in `managedFields`.
-const FIELD_MANAGER: &str = "kubectl-nm";
+use crate::reconciler_settings::FIELD_MANAGER;
 
 /// The kinds that are asked for without an object at hand: `apiVersion` and kind.
 pub(crate) type Kind = (&'static str, &'static str);

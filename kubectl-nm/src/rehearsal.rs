@@ -13,6 +13,7 @@ use crate::cluster::{AT_ONCE, Cluster};
 use crate::error::Error;
 use crate::format;
 use crate::objects::{self, Manner, Right};
+use crate::reconciler_settings;
 use crate::setup_error::SetupError;
 
 /// Has the server say of each object whether it would be applied, and returns the rights that are missing for those of
@@ -41,6 +42,7 @@ pub(crate) async fn rehearse(
     for (object, answer) in answers {
         let Err(error) = answer else { continue };
         match error.status() {
+            Some(_) if only_command_line(&error) => {}
             Some(status) if status.is_conflict() => conflicts.extend(described(object, status)),
             Some(status) if says_nothing(status) => {}
             _ => return Err(error),
@@ -59,6 +61,14 @@ fn says_nothing(status: &Status) -> bool {
     status.is_not_found()
         // A webhook that has effects of its own is not asked, which is nobody's answer.
         || status.message.contains("does not support dry run")
+}
+
+/// Whether others have set nothing differently but the command line of nm-reconciler. Of that nothing is applied which is not
+/// there already, but a flag for which somebody has asked: so it is taken over.
+pub(crate) fn only_command_line(error: &Error) -> bool {
+    let Some(status) = error.status().filter(|status| status.is_conflict()) else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes).peekable();
+    causes.peek().is_some() && causes.all(|cause| reconciler_settings::is_command_line(&cause.field))
 }
 
 /// The rights that are missing to make these objects.

@@ -170,6 +170,37 @@ async fn what_others_have_set_is_named_and_taken_only_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_a_flag_is_changed_where_it_is_and_stays_in_effect() {
+    let (cluster, _reconciler) = installed().await;
+    let node = cluster.nodes().await[0].clone();
+    let limit = async || {
+        let planned = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.maxUnavailable.limit}"]).await;
+        planned.stdout
+    };
+    let containers = json!([
+        {"name": "proxy", "image": "r.example.com/proxy:9.9.9", "args": ["--max-unavailable=7"]},
+        {"name": "reconciler", "args": ["--max-unavailable=2", "--node-conditions"]}]);
+    let edited = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+    deployment(&cluster).patch("nm-reconciler", &PatchParams::default(), &edited).await.unwrap();
+    assert_eq!(limit().await, "2");
+
+    let changed = plugin(&cluster, &["install", "--max-unavailable", "5", "--wait=false"]).await.ok();
+    let change =
+        "  spec.template.spec.containers[reconciler].args[0]: --max-unavailable=2 -> --max-unavailable=5\n";
+    assert!(changed.stderr.ends_with(change), "{changed:?}");
+    assert_eq!(limit().await, "5");
+    // What was taken over is kept by who names something else.
+    let _ = plugin(&cluster, &["install", "--replicas", "1", "--wait=false"]).await.ok();
+    assert_eq!(limit().await, "5");
+    let pods = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap().template.spec.unwrap();
+    let ours = pods.containers.iter().find(|container| container.name == "reconciler").unwrap();
+    assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=5".into(), "--node-conditions".into()][..]));
+    assert_eq!(ours.image.as_deref(), Some(IMAGE), "not that of the sidecar");
+    let version = plugin(&cluster, &["version", "-o", "jsonpath={.reconciler}"]).await;
+    version.expect(0, env!("CARGO_PKG_VERSION"), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());

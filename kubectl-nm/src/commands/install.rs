@@ -99,6 +99,7 @@ impl InstallArgs {
             image: self.image.clone(),
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
+            ..Settings::default()
         })
     }
 }
@@ -221,7 +222,13 @@ struct Step {
 
 impl Step {
     async fn take(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
-        let after = objects::apply(cluster, &self.wanted, Manner { dry_run: false, force }).await?;
+        let manner = Manner { dry_run: false, force };
+        let after = match objects::apply(cluster, &self.wanted, manner).await {
+            Err(error) if rehearsal::only_command_line(&error) => {
+                objects::apply(cluster, &self.wanted, Manner { force: true, ..manner }).await?
+            }
+            applied => applied?,
+        };
         if after["kind"] == "CustomResourceDefinition" {
             // What comes next may be about its objects.
             let _ = tokio::time::timeout(DEFINED, objects::until(cluster, &after, is_established)).await;

@@ -1,14 +1,12 @@
 //! How many nodes may be unavailable at once: a flag of the reconciler, and so read from its Deployment.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Container;
 use nm_shared::line::MaxUnavailable;
+
+use crate::reconciler_settings::{self, Given, MAX_UNAVAILABLE};
 
 /// The labels of the reconciler's Deployment in the manifests.
 pub(crate) const LABELS: &str = "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
-
-const FLAG: &str = "--max-unavailable";
-const VARIABLE: &str = "NM_MAX_UNAVAILABLE";
 
 /// The limit, and where it is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,35 +42,19 @@ impl Limit {
             metadata.namespace.as_deref().unwrap_or_default(),
             metadata.name.as_deref().unwrap_or_default()
         );
-        let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let mut said = template.iter().flat_map(|spec| &spec.containers).filter_map(said_by);
-        match said.next() {
-            None => Self::None(name),
-            Some(text) if text.is_empty() => Self::None(name),
-            Some(text) => match text.parse() {
-                Ok(limit) => Self::Set(limit, name),
-                Err(_) => Self::Unknown(format!("{name} takes it from elsewhere")),
-            },
+        let deployment = serde_json::to_value(deployment).unwrap_or_default();
+        if reconciler_settings::container(&deployment).is_none() {
+            return Self::Unknown(format!("{name} has no container reconciler"));
+        }
+        let elsewhere = || Self::Unknown(format!("{name} takes it from elsewhere"));
+        match MAX_UNAVAILABLE.of(&deployment) {
+            Given::Nothing => Self::None(name),
+            Given::Elsewhere => elsewhere(),
+            Given::Value(text) => {
+                text.parse().map_or_else(|_| elsewhere(), |limit| Self::Set(limit, name.clone()))
+            }
         }
     }
-}
-
-/// What a container says of the limit, if anything; `$(NAME)` where it is to be found elsewhere. The flag has precedence
-/// over the variable, as in the reconciler.
-fn said_by(container: &Container) -> Option<String> {
-    let words: Vec<&str> =
-        [&container.command, &container.args].into_iter().flatten().flatten().map(String::as_str).collect();
-    let flag = words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(FLAG)? {
-        "" => words.get(at + 1).copied(),
-        rest => rest.strip_prefix('='),
-    });
-    if let Some(flag) = flag {
-        return Some(flag.to_owned());
-    }
-    let mut variables = container.env.iter().flatten();
-    let variable = variables.find(|variable| variable.name == VARIABLE)?;
-    let elsewhere = variable.value_from.is_some().then(|| format!("$({VARIABLE})"));
-    Some(elsewhere.or_else(|| variable.value.clone()).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -86,7 +68,7 @@ mod tests {
         container["name"] = json!("reconciler");
         serde_json::from_value(json!({
             "metadata": {"namespace": "nm", "name": "nm-reconciler"},
-            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "sidecar"}, container]}}},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "sidecar", "args": ["--max-unavailable=9"]}, container]}}},
         }))
         .unwrap()
     }
@@ -99,17 +81,8 @@ mod tests {
         let env = |value: Value| json!({"env": [{"name": "X"}, value]});
         for (container, expected) in [
             (json!({}), Limit::None(by())),
-            (json!({"args": ["--node-conditions"]}), Limit::None(by())),
             (json!({"args": ["--max-unavailable", "2"]}), set("2")),
-            (json!({"args": ["--max-unavailable=10%"]}), set("10%")),
-            (json!({"args": ["--max-unavailable=1", "--max-unavailable=3"]}), set("3")),
-            (json!({"command": ["nm-reconciler", "--max-unavailable=4"]}), set("4")),
             (env(json!({"name": "NM_MAX_UNAVAILABLE", "value": "5"})), set("5")),
-            (env(json!({"name": "NM_MAX_UNAVAILABLE"})), Limit::None(by())),
-            (
-                json!({"args": ["--max-unavailable=1"], "env": [{"name": "NM_MAX_UNAVAILABLE", "value": "5"}]}),
-                set("1"),
-            ),
             (json!({"args": ["--max-unavailable=$(LIMIT)"]}), elsewhere()),
             (
                 env(json!({"name": "NM_MAX_UNAVAILABLE", "valueFrom": {"configMapKeyRef": {"key": "k"}}})),
@@ -118,6 +91,14 @@ mod tests {
         ] {
             assert_eq!(Limit::of(&[deployment(&container)]), expected, "{container}");
         }
+    }
+
+    #[test]
+    fn without_its_container_nobody_knows() {
+        let mut other = deployment(&json!({"args": ["--max-unavailable=1"]}));
+        other.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[1].name = "main".into();
+        let why = "deployment nm/nm-reconciler has no container reconciler";
+        assert_eq!(Limit::of(&[other]), Limit::Unknown(why.into()));
     }
 
     #[test]
