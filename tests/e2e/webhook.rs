@@ -148,13 +148,15 @@ async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing()
     let workload = Workload::new(&cluster, "warned").await;
     workload.pod_on(&node, "alone", json!({})).await;
     let _reconciler = serving(&cluster, &[]).await;
-    let nothing = json!({"podSelector": {"matchLabels": {"app": "no-such-app"}}});
+    let nothing = json!({"podSelector": {"matchLabels": {"app": "no-such-app"}}, "gracePeriodSeconds": 0});
+    let forces = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
+                  maintenance is drained";
     let selects =
         format!("spec.drain.podSelector selects none of the pods that node {node} would be drained of");
     let mut idle = maintenance("e2e-warned", &node);
     idle["spec"]["drain"] = nothing;
     let idle = with_file(&cluster, "create", &idle, &[]).await.ok();
-    assert_eq!(idle.stderr, format!("Warning: {selects}\n"));
+    assert_eq!(idle.stderr, format!("Warning: {forces}\nWarning: {selects}\n"));
     // Told again only where something changed.
     let label = kubectl(&cluster, &["label", "nm", "e2e-warned", "a=b"]).await.unwrap().ok();
     assert_eq!(label.stderr, "");
@@ -163,12 +165,6 @@ async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing()
         kubectl(&cluster, &["patch", "nm", "e2e-warned", "--type=merge", "-p", &patch]).await.unwrap().ok();
     let loses = format!("deleting Pods that declare no controller: {}/alone", workload.namespace());
     assert_eq!(all.stderr, format!("Warning: {loses}\n"));
-    let patch = json!({"spec": {"drain": {"gracePeriodSeconds": 0}}}).to_string();
-    let forced =
-        kubectl(&cluster, &["patch", "nm", "e2e-warned", "--type=merge", "-p", &patch]).await.unwrap().ok();
-    let run = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
-               maintenance is drained";
-    assert_eq!(forced.stderr, format!("Warning: {run}\nWarning: {loses}\n"));
     stop(&cluster, "e2e-warned").await;
 }
 
