@@ -86,7 +86,8 @@ impl ClusterWatches {
                     triggers.wake_all();
                 }
                 News::Interrupted => {
-                    daemon_set_names.send_modify(|known| Arc::make_mut(known).interrupted = !known.incomplete)
+                    daemon_set_names
+                        .send_modify(|known| Arc::make_mut(known).interrupted = !known.incomplete);
                 }
                 News::Forbidden(sentence) => {
                     daemon_set_names.send_replace(Arc::new(unlisted()));

@@ -294,7 +294,7 @@ fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
         let after = |milliseconds| {
             let steady_now = SteadyTime::MIN.after(Duration::from_millis(milliseconds));
             let attempts = [("a".to_owned(), attempt.clone())].into();
-            decide(&new, &Observed { attempts, steady_now, ..observed() }, set)
+            decide(&new, &Observed { steady_now, attempts, ..observed() }, set)
         };
         let early = after(400);
         assert_eq!((asked(&early), early.look_again), (vec!["b"], Some(Duration::from_millis(600))));

@@ -14,7 +14,7 @@ fn now() -> SteadyTime {
 }
 
 fn ago(milliseconds: u64) -> SteadyTime {
-    SteadyTime::after_start(Duration::from_secs(3_600) - Duration::from_millis(milliseconds))
+    SteadyTime::after_start(Duration::from_millis(3_600_000 - milliseconds))
 }
 
 fn pod(name: &str, priority: i32) -> Arc<Pod> {
