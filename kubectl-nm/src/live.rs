@@ -62,10 +62,8 @@ impl Live {
         // In the last column a terminal may begin the next line.
         let width = usize::from(columns).saturating_sub(1);
         let height = self.most.min(usize::from(rows).saturating_sub(1));
-        let lines = match Job::is_in_foreground() {
-            true => current_or_old(picture, height, now, lost),
-            false => Vec::new(),
-        };
+        let is_ours = Job::is_in_foreground();
+        let lines = if is_ours { current_or_old(picture, height, now, lost) } else { Vec::new() };
         let lines: Vec<Line> = lines.iter().map(|line| cut(line, width)).collect();
         self.replace(happened, &lines)
     }

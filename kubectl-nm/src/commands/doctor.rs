@@ -60,18 +60,17 @@ pub(crate) async fn run(
     let unknown = findings.iter().filter(|finding| finding.result == Grade::Unknown).count();
     // What could not be checked may be anything.
     let healthy = unknown == 0 && !findings.iter().any(|finding| finding.result == Grade::Fail);
-    match &args.output {
-        Some(form) => form.print(&json!({"healthy": healthy, "findings": findings}), out)?,
-        None => {
-            for line in findings.iter().flat_map(lines) {
-                out.data(&line)?;
-            }
-            if unknown > 0 {
-                let all = findings.len();
-                out.talk(&Line::new(format!(
-                    "{unknown} of {all} checks could not be made: what these would find, nobody knows"
-                )));
-            }
+    if let Some(form) = &args.output {
+        form.print(&json!({"healthy": healthy, "findings": findings}), out)?;
+    } else {
+        for line in findings.iter().flat_map(lines) {
+            out.data(&line)?;
+        }
+        if unknown > 0 {
+            let all = findings.len();
+            out.talk(&Line::new(format!(
+                "{unknown} of {all} checks could not be made: what these would find, nobody knows"
+            )));
         }
     }
     Ok(if healthy { Exit::Done } else { Exit::Error })

@@ -125,16 +125,14 @@ pub(crate) async fn run(
 
 /// What a person is asked once everything that goes is listed.
 fn question(found: &Found) -> String {
-    let mut question = format!(
-        "Remove nm-reconciler from namespace {} with these {} objects",
-        found.namespace,
-        found.objects.len()
-    );
-    if let Some(definition) = found.objects.iter().find(|object| object["kind"] == "CustomResourceDefinition")
-    {
-        question += &format!(", and with {} every NodeMaintenance of the cluster", format::name(definition));
+    let (namespace, count) = (&found.namespace, found.objects.len());
+    let question = format!("Remove nm-reconciler from namespace {namespace} with these {count} objects");
+    match found.objects.iter().find(|object| object["kind"] == "CustomResourceDefinition") {
+        Some(definition) => {
+            format!("{question}, and with {} every NodeMaintenance of the cluster", format::name(definition))
+        }
+        None => question,
     }
-    question
 }
 
 /// The object with its namespace, if it is in one.

@@ -355,19 +355,19 @@ fn lines_are_edited_by_the_usual_keys() {
 
 #[test]
 fn a_line_longer_than_its_place_shows_where_it_is_typed() {
-    let long: String = (0..40).map(|i| format!("node-{i:02} ")).collect();
+    let long = (0..40).fold(String::new(), |long, i| format!("{long}node-{i:02} "));
     let mut model = fleet(options());
     type_in(&mut model, &format!("/{long}here"));
     assert!(text(&model).contains("node-39 here\u{258f}"), "{}", text(&model));
     press(&mut model, KeyCode::Home);
     assert!(text(&model).contains("filter: \u{258f}node-00"), "{}", text(&model));
-    for (field, before) in [("n", ""), ("n\t", "Reason: ")] {
+    for is_reason in [false, true] {
         let mut model = fleet(options());
         type_in(&mut model, "n");
-        if field.len() > 1 {
+        if is_reason {
             press(&mut model, KeyCode::Tab);
         }
         type_in(&mut model, &format!("{long}here"));
-        assert!(text(&model).contains("node-39 here\u{258f}"), "{before}{}", text(&model));
+        assert!(text(&model).contains("node-39 here\u{258f}"), "{}", text(&model));
     }
 }

@@ -89,15 +89,12 @@ fn settle(model: &mut Model) {
         model.document.refresh(maintenance.as_deref());
     }
     let screen = Screen::whole(model);
-    match &mut model.open {
-        Some(open) => {
-            open.pods.rows.pin();
-            open.pods.rows.fit(screen.rows());
-        }
-        None => {
-            model.fleet.rows.pin();
-            model.fleet.rows.fit(screen.rows());
-        }
+    if let Some(open) = &mut model.open {
+        open.pods.rows.pin();
+        open.pods.rows.fit(screen.rows());
+    } else {
+        model.fleet.rows.pin();
+        model.fleet.rows.fit(screen.rows());
     }
     let lines = match (model.side, &model.open) {
         (Some(Side::Document), _) => model.document.lines.len(),
