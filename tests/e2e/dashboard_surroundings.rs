@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Talk, program};
 use nm_tests::terminal::Terminal;
@@ -146,13 +147,16 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
+    // Nothing is to be done about a node that is drained.
+    let done = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+    cluster.maintenances().patch_status(node, &PatchParams::default(), &done).await.unwrap();
     let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
     live(&terminal).await;
-    terminal.until_shown(node).await;
+    terminal.until_shown("DONE").await;
     terminal.press("c");
     terminal.until_shown("copied: ").await;
     let copied = terminal.copied();
-    assert!(copied.starts_with(&format!("{node} REQUESTED")), "{copied}");
+    assert!(copied.starts_with(&format!("{node} DONE")), "{copied}");
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
 }
