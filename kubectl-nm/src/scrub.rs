@@ -58,8 +58,46 @@ const STATE: &[&str] = &["reason", "exitCode", "signal", "startedAt", "finishedA
 /// Of a node's status. Addresses and the list of images are left out.
 const NODE_STATUS: &[&str] = &["conditions", "capacity", "allocatable", "nodeInfo"];
 
-/// What stands for what is left out of a text that is whole otherwise.
-const HIDDEN: &str = "(left out)";
+/// Of our Deployment's spec, beside its template.
+const DEPLOYMENT_SPEC: &[&str] =
+    &["replicas", "selector", "strategy", "minReadySeconds", "progressDeadlineSeconds", "paused"];
+
+/// Of our Deployment's status.
+const DEPLOYMENT_STATUS: &[&str] = &[
+    "observedGeneration",
+    "replicas",
+    "updatedReplicas",
+    "readyReplicas",
+    "availableReplicas",
+    "unavailableReplicas",
+    "conditions",
+];
+
+/// The container of nm-reconciler in its pods, as the manifests name it.
+const OWN_CONTAINER: &str = "reconciler";
+
+/// The flags of nm-reconciler; each can also be set by a variable. None of them takes a secret.
+const SETTINGS: &[&str] = &[
+    "--max-concurrent-evictions",
+    "--max-unavailable",
+    "--own-pod",
+    "--node-conditions",
+    "--leader-elect",
+    "--lease-duration",
+    "--namespace",
+    "--metrics-addr",
+    "--webhook-addr",
+    "--webhook-cert-dir",
+    "--webhook-cert-lifetime",
+    "--log-format",
+    "--log-level",
+];
+
+/// Those of them that take no value, or only one with `=`.
+const SWITCHES: &[&str] = &["--node-conditions", "--leader-elect"];
+
+/// What stands where something was.
+const LEFT_OUT: &str = "(left out)";
 
 /// A pod that is not ours.
 pub(crate) fn pod(pod: &Value) -> Value {
@@ -113,7 +151,7 @@ pub(crate) fn webhooks(configuration: &Value) -> Value {
     for webhook in kept["webhooks"].as_array_mut().into_iter().flatten() {
         let service = &mut webhook["clientConfig"]["service"];
         if service["name"] == WEBHOOK && service["path"].is_string() {
-            service["path"] = json!(HIDDEN);
+            service["path"] = json!(LEFT_OUT);
         }
     }
     kept
@@ -128,24 +166,61 @@ pub(crate) fn event(event: &Value) -> Value {
     kept
 }
 
-/// Our Deployment, or a pod of it: all but the values of variables that are not ours, such as a proxy's with its password.
+/// Our Deployment, or a pod of it: of its containers what is kept of anyone's, and beside that how nm-reconciler is set.
 pub(crate) fn ours(object: &Value) -> Value {
-    let mut kept = whole(object);
-    for spec in ["/spec", "/spec/template/spec"] {
-        let containers = kept.pointer_mut(spec).and_then(|spec| spec.get_mut("containers"));
-        for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
-            for variable in container["env"].as_array_mut().into_iter().flatten() {
-                let is_ours = variable["name"].as_str().is_some_and(|name| name.starts_with("NM_"));
-                if !is_ours && variable.get("value").is_some() {
-                    variable["value"] = json!("(left out)");
-                }
+    let template = &object["spec"]["template"];
+    if template.is_null() {
+        let mut kept = pod(object);
+        add_settings(&mut kept["spec"], &object["spec"]);
+        return kept;
+    }
+    let mut pods = pod(template);
+    add_settings(&mut pods["spec"], &template["spec"]);
+    let mut kept = frame(object);
+    kept["spec"] = only(&object["spec"], DEPLOYMENT_SPEC);
+    kept["spec"]["template"] = json!({"metadata": pods["metadata"], "spec": pods["spec"]});
+    kept["status"] = only(&object["status"], DEPLOYMENT_STATUS);
+    kept
+}
+
+/// Adds to the container of nm-reconciler the flags and variables that it knows. What else is there is only counted or
+/// named: a proxy's variable may hold its password.
+fn add_settings(kept: &mut Value, spec: &Value) {
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    for (at, container) in containers.enumerate().filter(|(_, container)| container["name"] == OWN_CONTAINER)
+    {
+        for list in ["command", "args"] {
+            if container[list].is_array() {
+                kept["containers"][at][list] = arguments(&container[list]);
             }
         }
+        if container["env"].is_array() {
+            kept["containers"][at]["env"] = each(&container["env"], variable);
+        }
     }
-    if let Some(template) = kept.pointer_mut("/spec/template/metadata") {
-        *template = frame(&json!({"metadata": template.clone()}))["metadata"].clone();
+}
+
+/// The words of a command line, of which only flags of nm-reconciler and their values are told.
+fn arguments(words: &Value) -> Value {
+    let mut is_value = false;
+    each(words, |word| {
+        let text = word.as_str().unwrap_or_default();
+        let (flag, value) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
+        let is_known = SETTINGS.contains(&flag) || (is_value && !text.starts_with('-'));
+        is_value = SETTINGS.contains(&flag) && !SWITCHES.contains(&flag) && value.is_none();
+        if is_known { word.clone() } else { json!(LEFT_OUT) }
+    })
+}
+
+/// A variable, of which only what nm-reconciler reads is told.
+fn variable(variable: &Value) -> Value {
+    let name = variable["name"].as_str().unwrap_or_default();
+    let of =
+        |flag: &&str| name == format!("NM_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+    if SETTINGS.iter().any(of) {
+        return variable.clone();
     }
-    kept
+    json!({"name": name, "value": LEFT_OUT})
 }
 
 /// What it is and its metadata.
@@ -154,7 +229,7 @@ fn frame(object: &Value) -> Value {
     if let Some(annotations) = object["metadata"]["annotations"].as_object() {
         let kept = annotations.iter().map(|(name, value)| {
             let known = ANNOTATIONS.contains(&name.as_str());
-            (name.clone(), if known { value.clone() } else { json!("(left out)") })
+            (name.clone(), if known { value.clone() } else { json!(LEFT_OUT) })
         });
         metadata["annotations"] = Value::Object(kept.collect());
     }
@@ -183,7 +258,7 @@ fn container_status(container: &Value) -> Value {
     kept
 }
 
-fn each(list: &Value, keep: impl Fn(&Value) -> Value) -> Value {
+fn each(list: &Value, keep: impl FnMut(&Value) -> Value) -> Value {
     Value::Array(list.as_array().into_iter().flatten().map(keep).collect())
 }
 
@@ -219,7 +294,7 @@ mod tests {
             &json!({"webhooks": [webhook(WEBHOOK), webhook("other"), {"clientConfig": {"url": "u"}}]}),
         );
         let path = |index: usize| &kept["webhooks"][index]["clientConfig"]["service"]["path"];
-        assert_eq!((path(0), path(1), path(2)), (&json!(HIDDEN), &json!("/p"), &Value::Null));
+        assert_eq!((path(0), path(1), path(2)), (&json!(LEFT_OUT), &json!("/p"), &Value::Null));
     }
 
     #[test]
@@ -256,18 +331,39 @@ mod tests {
     }
 
     #[test]
-    fn of_ours_only_foreign_variables_are_left_out() {
-        let env =
-            json!([{"name": "NM_MAX_UNAVAILABLE", "value": "1"}, {"name": "HTTPS_PROXY", "value": "SECRET"}]);
-        let spec = json!({"containers": [{"env": env, "args": ["--node-conditions"]}]});
-        let template = json!({"metadata": {"annotations": {"x": "SECRET"}}, "spec": spec});
-        for object in
-            [json!({"metadata": {}, "spec": {"template": template}}), json!({"metadata": {}, "spec": spec})]
-        {
-            let kept = ours(&object).to_string();
-            assert!(!kept.contains("SECRET"), "{kept}");
-            assert!(kept.contains("\"value\":\"1\"") && kept.contains("--node-conditions"), "{kept}");
+    fn of_ours_nothing_but_its_own_settings_is_kept_beyond_what_is_kept_of_anyones() {
+        let env = json!([{"name": "NM_MAX_UNAVAILABLE", "value": "1"}, {"name": "NM_TOKEN", "value": "SECRET"},
+            {"name": "HTTPS_PROXY", "value": "SECRET"}, {"name": "A", "valueFrom": {"secretKeyRef": {"key": "SECRET"}}}]);
+        let mut pod = pod_with_secrets();
+        pod["spec"]["initContainers"][0]["env"] = json!([{"name": "A", "value": "SECRET"}]);
+        let sidecar = pod["spec"]["containers"][0].clone();
+        pod["spec"]["containers"] = json!([sidecar, {"name": "reconciler", "env": env, "command": ["sh", "-c", "SECRET"],
+            "args": ["--node-conditions", "SECRET", "--log-level", "debug", "SECRET", "--max-unavailable=2", "--token=SECRET"],
+            "lifecycle": {"preStop": {"exec": {"command": ["SECRET"]}}}}]);
+        pod["status"]["hostIP"] = json!("SECRET");
+        let mut template = pod.clone();
+        template["metadata"]["annotations"] = json!({"x": "SECRET"});
+        let deployment = json!({"kind": "Deployment", "metadata": {"name": "nm-reconciler", "annotations": {"x": "SECRET"}},
+            "spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": 1}});
+        for (kept, spec) in [(ours(&deployment), "/spec/template/spec"), (ours(&pod), "/spec")] {
+            assert!(!kept.to_string().contains("SECRET"), "{kept}");
+            let container = &kept.pointer(spec).unwrap()["containers"][1];
+            let out = LEFT_OUT;
+            assert_eq!(
+                container["args"],
+                json!(["--node-conditions", out, "--log-level", "debug", out, "--max-unavailable=2", out])
+            );
+            assert_eq!(container["command"], json!([out, out, out]));
+            assert_eq!(container["env"][0], env[0]);
+            assert_eq!(container["env"][3], json!({"name": "A", "value": out}));
+            assert_eq!(
+                kept.pointer(spec).unwrap()["containers"][0],
+                json!({"name": "main", "image": "cart:1"})
+            );
         }
+        assert_eq!(ours(&deployment)["spec"]["replicas"], 2);
+        assert_eq!(ours(&deployment)["status"]["readyReplicas"], 1);
+        assert_eq!(ours(&pod)["status"]["phase"], "Running");
     }
 
     #[test]

@@ -164,7 +164,7 @@ async fn without_permissions_what_cannot_be_checked_is_not_healthy_and_the_missi
 }
 
 /// The files of an archive by their names below its folder.
-fn unpacked(path: &Path) -> BTreeMap<String, String> {
+pub(crate) fn unpacked(path: &Path) -> BTreeMap<String, String> {
     let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(path).unwrap()));
     let file = |entry: std::io::Result<tar::Entry<_>>| {
         let mut entry = entry.unwrap();

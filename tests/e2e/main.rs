@@ -19,6 +19,7 @@ mod doctor;
 mod drain_spec;
 mod ended_midway;
 mod explain;
+mod gather;
 mod grace;
 mod ha;
 mod ha_midway;

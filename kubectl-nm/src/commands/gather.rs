@@ -32,7 +32,8 @@ Examples:
   # In a file of your choice
   kubectl nm gather -o /tmp/report.tar.gz
 
-Never in it: Secrets, ConfigMaps; commands, arguments and variables of pods; annotations' values, addresses.
+Never in it: Secrets, ConfigMaps; commands, arguments and variables of pods, but for nm-reconciler's own
+settings; annotations' values, addresses.
 In it: names and labels of all nodes, of the pods on nodes in maintenance with the images that they run, and of budgets;
 events; the reconciler's log.
 
@@ -160,7 +161,8 @@ impl Report {
         format!(
             "Gathered by kubectl-nm {OWN} at {at}.\n\nInside:\n{inside}\nCould not be read:\n{missing}\nNever asked for: \
              Secrets, ConfigMaps. Left out: managed fields, values of annotations, addresses; of pods their commands, \
-             arguments, variables and what they wrote at their end. Images are inside.\n"
+             arguments, variables and what they wrote at their end, but for nm-reconciler's own settings. Images are \
+             inside.\n"
         )
     }
 }
