@@ -23,9 +23,9 @@ pub(crate) struct Selection {
         conflicts_with_all = ["nodes", "filename"])]
     pub(crate) selector: Option<String>,
 
-    /// The nodes that a file names, one a line, with comments after #; - is standard input
+    /// The nodes that a file names, one a line, with comments after #; - is standard input. May be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
-    pub(crate) filename: Option<PathBuf>,
+    pub(crate) filename: Vec<PathBuf>,
 }
 
 impl Selection {
@@ -52,16 +52,17 @@ impl Selection {
 
     fn named(&self) -> Result<Vec<String>, Error> {
         let mut names = self.nodes.clone();
-        if let Some(path) = &self.filename {
+        for path in &self.filename {
             let unusable = |why: String| Error::NodeFile { file: shown(path), why };
             let text = read(path).map_err(|error| unusable(error.to_string()))?;
-            let listed = parse(&text).map_err(unusable)?;
-            if listed.is_empty() && names.is_empty() {
-                return Err(unusable(String::from("it names no node")));
-            }
-            names.extend(listed);
+            names.extend(parse(&text).map_err(unusable)?);
         }
-        Ok(distinct(&names))
+        match self.filename.as_slice() {
+            [.., last] if names.is_empty() => {
+                Err(Error::NodeFile { file: shown(last), why: String::from("it names no node") })
+            }
+            _ => Ok(distinct(&names)),
+        }
     }
 }
 
@@ -151,18 +152,22 @@ mod tests {
         let (cluster, requests) = cluster(|_, _| failure(500, "InternalError", "x"));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "n2\nn3\n").unwrap();
-        let named = |names: &[&str], filename| Selection {
+        let named = |names: &[&str], files: &[&Path]| Selection {
             nodes: names.iter().map(ToString::to_string).collect(),
-            filename,
+            filename: files.iter().map(|file| (*file).to_owned()).collect(),
             selector: None,
         };
-        let both = named(&["n1", "n2"], Some(file.path().to_owned()));
+        let both = named(&["n1", "n2"], &[file.path()]);
         assert_eq!(both.resolve(&cluster).await.unwrap(), ["n1", "n2", "n3"]);
+        let more = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(more.path(), "n4\nn2\n").unwrap();
+        let files = named(&[], &[file.path(), more.path()]);
+        assert_eq!(files.resolve(&cluster).await.unwrap(), ["n2", "n3", "n4"]);
         assert!(requests.lock().unwrap().is_empty());
         std::fs::write(file.path(), "").unwrap();
-        let empty = named(&[], Some(file.path().to_owned())).resolve(&cluster).await.unwrap_err();
+        let empty = named(&[], &[file.path()]).resolve(&cluster).await.unwrap_err();
         assert!(empty.to_string().ends_with("it names no node"), "{empty}");
-        let missing = named(&[], Some("/nowhere/nodes".into())).resolve(&cluster).await.unwrap_err();
+        let missing = named(&[], &[Path::new("/nowhere/nodes")]).resolve(&cluster).await.unwrap_err();
         assert!(
             missing.to_string().starts_with("error: cannot take nodes from /nowhere/nodes: "),
             "{missing}"

@@ -127,6 +127,32 @@ async fn whoever_may_not_read_nodes_cannot_choose_them_by_labels() {
     rights.revoke(&cluster).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_every_file_are_taken() {
+    let cluster = Cluster::start(2).await;
+    let nodes = cluster.nodes().await;
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    let [of_a, of_b] = [a, b].map(|node| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("{node}\n")).unwrap();
+        file
+    });
+    let (of_a, of_b) = (of_a.path().to_str().unwrap(), of_b.path().to_str().unwrap());
+    plugin(&cluster, &["start", "-f", of_a, "-f", of_b, "--dry-run", "client"]).await.expect(
+        0,
+        &format!("node/{a} maintenance started (dry run)\nnode/{b} maintenance started (dry run)\n"),
+        "",
+    );
+    let planned =
+        plugin(&cluster, &["plan", "-f", of_a, "--filename", of_b, "-o", "jsonpath={.nodes[*].node}"]).await;
+    assert_eq!(planned.stdout.trim_end(), format!("{a} {b}"), "{planned:?}");
+    plugin(&cluster, &["stop", "-f", of_a, "-f", of_b]).await.expect(
+        0,
+        &format!("node/{a} is not in maintenance\nnode/{b} is not in maintenance\n"),
+        "",
+    );
+}
+
 /// Runs the plugin with these variables, and elsewhere if so told.
 async fn run(
     cluster: &Cluster,
