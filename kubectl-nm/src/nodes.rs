@@ -10,6 +10,7 @@ use crate::cluster::{AT_ONCE, Cluster, NodeLookup};
 use crate::error::Error;
 use crate::node_name::{self, distinct};
 use crate::suggestion::closest;
+use crate::text::Line;
 
 /// How a command is told which nodes it is about.
 #[derive(Args, Debug, Default)]
@@ -85,6 +86,11 @@ pub(crate) async fn check_exist<'a>(
     };
     let missing = of(NodeLookup::Missing);
     if missing.is_empty() { Ok(of(NodeLookup::Hidden)) } else { Err(unknown(cluster, missing).await) }
+}
+
+/// What is said of a node of which nobody knows whether it exists.
+pub(crate) fn unchecked(node: &str) -> Line {
+    Line::new(format!("node/{node}: you may not read nodes, so nobody checked that it exists"))
 }
 
 /// The error for nodes that do not exist.

@@ -128,12 +128,15 @@ impl Outlook {
         Ok(Seen { changes, begun: !was_complete, settled, exit })
     }
 
-    /// Finds out what is waited for.
+    /// Finds out what is waited for. Where drained nodes are waited for, one that is in no maintenance is not one.
     fn begin(&mut self) -> Result<(), Error> {
-        let Some(goal) = self.goal().filter(|_| self.open.is_none()) else { return Ok(()) };
         let without: Vec<String> = self.without().cloned().collect();
-        if goal == Goal::Drained && !without.is_empty() {
+        let is_about_drains = matches!(self.end, End::Goal(Goal::Drained) | End::Rest);
+        if is_about_drains && self.open.is_none() && !without.is_empty() {
             return Err(Error::NotInMaintenance(without));
+        }
+        if self.goal().is_none() || self.open.is_some() {
+            return Ok(());
         }
         self.open = Some(self.picture.objects().map(Target::from).collect());
         Ok(())
@@ -143,6 +146,8 @@ impl Outlook {
     fn settle(&mut self) -> (Vec<(Target, Verdict)>, Option<Exit>) {
         let goal = match self.end {
             End::Never => return (Vec::new(), None),
+            // A named node whose maintenance was stopped was not drained, whatever the others are.
+            End::Rest if self.without().next().is_some() => return (Vec::new(), Some(Exit::Lost)),
             End::Rest => return (Vec::new(), at_rest(&self.picture)),
             End::Goal(goal) => goal,
         };
@@ -206,5 +211,23 @@ mod tests {
             assert!(seen.begun);
             assert_eq!(seen.exit, exit);
         }
+    }
+
+    #[test]
+    fn a_named_node_that_is_in_no_maintenance_is_not_at_rest() {
+        let over = |objects: Vec<NodeMaintenance>| {
+            let mut outlook = Outlook::over(vec!["n1".into()], End::Rest);
+            outlook.see(Event::Init).unwrap();
+            for object in objects {
+                outlook.see(Event::InitApply(object)).unwrap();
+            }
+            let begun = outlook.see(Event::InitDone);
+            (outlook, begun)
+        };
+        let (_, begun) = over(vec![requested("n2")]);
+        assert!(matches!(begun, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
+        let (mut outlook, begun) = over(vec![requested("n1")]);
+        assert_eq!(begun.unwrap().exit, None);
+        assert_eq!(outlook.see(Event::Delete(requested("n1"))).unwrap().exit, Some(Exit::Lost));
     }
 }

@@ -83,6 +83,22 @@ async fn an_unknown_node_is_an_error_before_anything_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_node_has_reached_nothing() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    for goal in [&["--exit-on-complete"][..], &["--until", "drained"], &["--until", "stopped"]] {
+        let misspelt = plugin(&cluster, &[&["watch", "no-such-node"], goal].concat()).await;
+        check(&misspelt, 1, "");
+        assert!(misspelt.stderr.contains("nodes \"no-such-node\" not found"), "{misspelt:?}");
+        let idle = plugin(&cluster, &[&["watch", node.as_str()], goal].concat()).await;
+        let is_stopped = goal.contains(&"stopped");
+        assert_eq!(idle.code, Some(i32::from(!is_stopped)), "{goal:?}: {idle:?}");
+        let said = format!("node \"{node}\" is not in maintenance\n");
+        assert!(is_stopped || idle.stderr.contains(&said), "{goal:?}: {idle:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];

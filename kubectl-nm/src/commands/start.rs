@@ -21,7 +21,7 @@ use crate::format::{self, Format};
 use crate::interrupt::interrupted;
 use crate::maintenance::node;
 use crate::news::news;
-use crate::nodes::{Selection, check_exist};
+use crate::nodes::{Selection, check_exist, unchecked};
 use crate::output::Output;
 use crate::progress;
 use crate::request::{Request, Step};
@@ -117,9 +117,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
     };
     let (steps, hidden) = progress::during(out, looking, look).await?;
     for node in hidden {
-        out.talk(&Line::new(format!(
-            "node/{node}: you may not read nodes, so nobody checked that it exists"
-        )));
+        out.talk(&unchecked(&node));
     }
     if let Some(warning) = args.request.drain.spec().and_then(|drain| drain.warning()) {
         out.talk(&Line::new(format!("warning: {warning}")));

@@ -16,7 +16,7 @@ use crate::follow::{Moment, follow};
 use crate::interrupt::interrupted;
 use crate::maintenance::node;
 use crate::news::news;
-use crate::nodes::check_exist;
+use crate::nodes::{check_exist, unchecked};
 use crate::outlook::{End, Outlook};
 use crate::output::Output;
 use crate::parting;
@@ -64,11 +64,12 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "NODE", value_parser = node_name::parse)]
     nodes: Vec<String>,
 
-    /// End when this is true of every maintenance that there is at first
+    /// End when this is true of every maintenance that there is at first; a named node must exist, and to be drained be
+    /// in maintenance
     #[arg(long, value_name = "GOAL")]
     until: Option<Goal>,
 
-    /// End when every maintenance is drained or failed, and none is being stopped
+    /// End when every maintenance is drained or failed, and none is being stopped; a named node must be in one
     #[arg(long, conflicts_with = "until")]
     exit_on_complete: bool,
 
@@ -125,6 +126,10 @@ impl WatchArgs {
         self.end() != End::Never
     }
 
+    fn outlook(&self) -> Outlook {
+        Outlook::over(node_name::distinct(&self.nodes), self.end())
+    }
+
     fn end(&self) -> End {
         match self.until {
             Some(goal) => End::Goal(goal),
@@ -142,67 +147,22 @@ impl DashboardFlags {
     }
 }
 
+/// How what is watched is shown, and for how long.
+struct Manner {
+    timeout: Option<Duration>,
+    output: Option<Format>,
+    dashboard: DashboardFlags,
+}
+
 /// Runs the command.
 ///
 /// # Errors
 ///
 /// When there is nothing to wait for, or the server refuses.
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
-    // to be asked for the credentials is asked now, while there are lines to ask it on.
-    let asking = || format!("asking {} for maintenances", cluster.server());
-    let existing = progress::during(out, asking, existing(&args, cluster)).await;
-    if let Ok(existing) = &existing
-        && args.end() == End::Never
-        && let Some(unknown) = unknown(&args.nodes, existing, cluster).await
-    {
-        out.talk(&Line::new(format!("warning: {unknown}")));
-    }
+    let outlook = args.outlook();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    let outlook = Outlook::over(node_name::distinct(&args.nodes), args.end());
-    match args.output {
-        Some(Format::Json) => {
-            let mut report = Report::of(out, Timestamp::now, outlook);
-            let followed = match existing {
-                Ok(_) => follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await,
-                Err(error) => Err(error),
-            };
-            if followed.is_err() {
-                // Where nobody reads what is written, this is no news either.
-                let _ = report.fail();
-            }
-            followed
-        }
-        None if out.is_on_terminal() => {
-            let look = args.dashboard.look(out);
-            show(look, existing?, outlook, timeout, cluster, out).await
-        }
-        Some(Format::Lines) | None => {
-            existing?;
-            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook, cluster.flags());
-            follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
-        }
-    }
-}
-
-/// The maintenances that there are. If one of a node is waited for that does not exist, that has been misspelt.
-async fn existing(args: &WatchArgs, cluster: &Cluster) -> Result<Vec<NodeMaintenance>, Error> {
-    let existing = cluster.maintenances().await?;
-    if args.until == Some(Goal::Drained) {
-        let is_known = |name: &&String| existing.iter().any(|object| node(object) == *name);
-        check_exist(cluster, args.nodes.iter().filter(|name| !is_known(name))).await?;
-    }
-    Ok(existing)
-}
-
-/// What is said of nodes that were perhaps misspelt. That is no error: their maintenances may come, and so may they.
-async fn unknown(nodes: &[String], existing: &[NodeMaintenance], cluster: &Cluster) -> Option<String> {
-    let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
-    match check_exist(cluster, nodes.iter().filter(is_idle)).await {
-        Err(Error::UnknownNodes { names, meant }) => Some(no_such_nodes(&names, &meant)),
-        // Who cannot ask about nodes watches all the same.
-        _ => None,
-    }
+    attend(outlook, Manner { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
 }
 
 /// Shows these nodes' maintenances as `watch` does of itself, until they are drained if that is to be the end.
@@ -217,15 +177,69 @@ pub(super) async fn show_these(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let args = WatchArgs {
-        nodes,
-        until: until_drained.then_some(Goal::Drained),
-        exit_on_complete: false,
-        timeout,
-        output: None,
-        dashboard: DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true },
+    let end = if until_drained { End::Goal(Goal::Drained) } else { End::Never };
+    let outlook = Outlook::over(node_name::distinct(&nodes), end);
+    let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
+    attend(outlook, Manner { timeout, output: None, dashboard }, cluster, out).await
+}
+
+async fn attend(
+    outlook: Outlook,
+    manner: Manner,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let Manner { timeout, output, dashboard } = manner;
+    // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
+    // to be asked for the credentials is asked now, while there are lines to ask it on.
+    let asking = || format!("asking {} for maintenances", cluster.server());
+    let existing =
+        progress::during(out, asking, existing(&outlook, cluster)).await.map(|(existing, notes)| {
+            for note in notes {
+                out.talk(&note);
+            }
+            existing
+        });
+    match output {
+        Some(Format::Json) => {
+            let mut report = Report::of(out, Timestamp::now, outlook);
+            let followed = match existing {
+                Ok(_) => follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await,
+                Err(error) => Err(error),
+            };
+            if followed.is_err() {
+                // Where nobody reads what is written, this is no news either.
+                let _ = report.fail();
+            }
+            followed
+        }
+        None if out.is_on_terminal() => {
+            let look = dashboard.look(out);
+            show(look, existing?, outlook, timeout, cluster, out).await
+        }
+        Some(Format::Lines) | None => {
+            existing?;
+            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook, cluster.flags());
+            follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+        }
+    }
+}
+
+/// The maintenances that there are, and what is to be said of named nodes without one. If something is waited for, one that
+/// does not exist has been misspelt; otherwise its maintenance may come, and so may the node.
+async fn existing(outlook: &Outlook, cluster: &Cluster) -> Result<(Vec<NodeMaintenance>, Vec<Line>), Error> {
+    let existing = cluster.maintenances().await?;
+    let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
+    let checked = check_exist(cluster, outlook.nodes().iter().filter(is_idle)).await;
+    let notes = match (checked, outlook.end()) {
+        (Err(Error::UnknownNodes { names, meant }), End::Never) => {
+            vec![Line::new(format!("warning: {}", no_such_nodes(&names, &meant)))]
+        }
+        // Who cannot ask about nodes watches all the same.
+        (_, End::Never) => Vec::new(),
+        (hidden, _) => hidden?.iter().map(|name| unchecked(name)).collect(),
     };
-    run(args, cluster, out).await
+    Ok((existing, notes))
 }
 
 /// Shows the dashboard, and says how things stand when it is closed.
@@ -317,11 +331,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_program_reads_of_every_error_that_it_is_the_end() {
-        for (line, list_code, before) in
-            [("", 200, 1), ("", 403, 0), ("n2 --until drained", 200, 0), ("n1 --until drained", 200, 1)]
-        {
+        for (line, list_code, before) in [
+            ("", 200, 1),
+            ("", 403, 0),
+            ("n2 --until drained", 200, 0),
+            ("n2 --until stopped", 200, 0),
+            ("n2 --exit-on-complete", 200, 0),
+            ("n3 --exit-on-complete", 200, 0),
+            ("n1 --until drained", 200, 1),
+        ] {
             let (cluster, _) = cluster(move |_, path| match path {
                 "watch" => failure(403, "Forbidden", ""),
+                "/api/v1/nodes/n2" => failure(404, "NotFound", "n2"),
                 _ if list_code == 403 => failure(403, "Forbidden", ""),
                 _ => list(&[requested("n1")]),
             });
