@@ -41,10 +41,19 @@ pub(crate) struct Output {
     asks: bool,
     /// Whether all that was asked for is printed, so that every further line is talk.
     done: bool,
+    when_closed: WhenClosed,
     /// Lines that somebody else will print, while somebody else has the terminal.
     held: Option<Vec<Line>>,
     /// The flags that lead to the cluster, each with a blank before it.
     flags: String,
+}
+
+/// What becomes of the work when stdout is closed.
+enum WhenClosed {
+    /// It ends.
+    End,
+    /// It goes on, and this is why stdout is closed, if it is.
+    GoOn(Option<Closed>),
 }
 
 struct Sink {
@@ -62,7 +71,16 @@ impl Output {
         let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
         let asks = io::stdin().is_terminal() && talk.terminal;
         let terminal = asks && data.terminal && !is_dumb();
-        Self { terminal, asks, data, talk, done: false, held: None, flags: String::new() }
+        Self {
+            terminal,
+            asks,
+            data,
+            talk,
+            done: false,
+            when_closed: WhenClosed::End,
+            held: None,
+            flags: String::new(),
+        }
     }
 
     /// The same where these flags lead to the cluster, each with a blank before it.
@@ -99,7 +117,40 @@ impl Output {
             self.talk(line);
             return Ok(());
         }
-        self.data.line(line)
+        let written = self.data.line(line);
+        if written.is_err() && matches!(self.when_closed, WhenClosed::GoOn(_)) {
+            self.talk(line);
+        }
+        self.go_on(written)
+    }
+
+    /// From now on the work goes on when stdout is closed: half of it would be worse than none. What there is to print is
+    /// then talk, and [`Self::finish`] tells of it.
+    pub(crate) fn go_on_when_closed(&mut self) {
+        self.when_closed = WhenClosed::GoOn(None);
+    }
+
+    /// Whether all that was asked for could be written, or the reader merely went away before.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be written for another reason.
+    pub(crate) fn finish(&mut self) -> Result<(), Closed> {
+        match std::mem::replace(&mut self.when_closed, WhenClosed::End) {
+            WhenClosed::GoOn(Some(closed)) if !closed.is_quiet() => Err(closed),
+            _ => Ok(()),
+        }
+    }
+
+    fn go_on(&mut self, written: Result<(), Closed>) -> Result<(), Closed> {
+        match (&mut self.when_closed, written) {
+            (WhenClosed::GoOn(why), Err(closed)) => {
+                why.get_or_insert(closed);
+                self.done = true;
+                Ok(())
+            }
+            (_, written) => written,
+        }
     }
 
     /// From now on every line is talk: what was asked for is printed, and something else would spoil it.
@@ -113,7 +164,8 @@ impl Output {
     ///
     /// When stdout is closed.
     pub(crate) fn document(&mut self, document: &str) -> Result<(), Closed> {
-        self.data.write(&harmless_document(document))
+        let written = self.data.write(&harmless_document(document));
+        self.go_on(written)
     }
 
     /// Text to the byte, for programs; a terminal gets it with everything visible that it would obey, but for tabs and
@@ -275,7 +327,36 @@ pub(crate) mod captured {
         let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
         let flags = String::new();
-        (Output { data, talk, terminal: false, asks: false, done: false, held: None, flags }, captured)
+        let out = Output {
+            data,
+            talk,
+            terminal: false,
+            asks: false,
+            done: false,
+            when_closed: WhenClosed::End,
+            held: None,
+            flags,
+        };
+        (out, captured)
+    }
+
+    /// An output whose stdout fails like this.
+    pub(crate) fn closed(by: io::ErrorKind) -> (Output, Captured) {
+        struct Failing(io::ErrorKind);
+
+        impl Write for Failing {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        let (mut out, captured) = output();
+        out.data.to = Box::new(Failing(by));
+        (out, captured)
     }
 }
 
@@ -340,6 +421,20 @@ mod tests {
         out.only_talk();
         out.data(&Line::new("node/n1 drained")).unwrap();
         assert_eq!((captured.data(), captured.talk()), ("{}".into(), "node/n1 drained\n".into()));
+    }
+
+    #[test]
+    fn work_that_goes_on_without_a_reader_is_told_on_stderr() {
+        for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+            let (mut out, captured) = captured::closed(by);
+            assert!(out.data(&Line::new("a")).is_err());
+            out.go_on_when_closed();
+            out.data(&Line::new("b")).unwrap();
+            out.document("{}").unwrap();
+            out.data(&Line::new("c")).unwrap();
+            assert_eq!(captured.talk(), "b\nc\n");
+            assert_eq!(out.finish().is_err(), is_error);
+        }
     }
 
     #[test]

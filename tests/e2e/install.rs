@@ -1,6 +1,7 @@
 //! `kubectl nm install`, `uninstall` and `version`: what they print, what is in the cluster then, and what is not.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
@@ -11,7 +12,7 @@ use nm_shared::names::WEBHOOK;
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::older_groups;
-use nm_tests::programs::{plugin, plugin_of};
+use nm_tests::programs::{Outcome, plugin, plugin_of, program};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 use nm_tests::{manifests, webhook};
@@ -356,4 +357,31 @@ async fn without_a_cluster_the_error_is_clear() {
 
 fn deployment(cluster: &Cluster) -> Api<Deployment> {
     Api::namespaced(cluster.client.clone(), &webhook::namespace())
+}
+
+/// Runs the plugin with a stdout that nobody reads.
+async fn unread(cluster: &Cluster, args: &[&str]) -> Outcome {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = tokio::process::Command::new(program("kubectl-nm"));
+    command.args(args).env("KUBECONFIG", cluster.kubeconfig()).stdin(Stdio::null()).stdout(writer);
+    let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().await.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    Outcome { code: output.status.code(), stdout: String::new(), stderr }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_is_finished_and_removed_as_a_whole_also_when_nobody_reads_on() {
+    let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
+    let installed = unread(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await;
+    assert_eq!(installed.code, Some(0), "{installed:?}");
+    assert!(
+        installed.stderr.contains("deployment.apps/nm-reconciler created\n"),
+        "{installed:?}"
+    );
+    let again = plugin(&cluster, &["install", "--wait=false"]).await.ok();
+    assert!(again.stdout.lines().all(|line| line.ends_with(" unchanged")), "{again:?}");
+    let removed = unread(&cluster, &["uninstall", "-y"]).await;
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    plugin(&cluster, &["uninstall", "-y"]).await.expect(0, "", "nm-reconciler is not installed.\n");
 }

@@ -142,10 +142,12 @@ pub(crate) async fn run(
     if !plan.lacking.is_empty() {
         return Ok(refuse(&plan.lacking, out));
     }
+    // Half an installation would be worse than none, whoever has stopped reading.
+    out.go_on_when_closed();
     let mut applied = Vec::new();
     match apply(&plan, &args, &mut applied, cluster, out).await {
         Ok(()) => {}
-        Err(error) if applied.is_empty() || matches!(error, Error::Closed(_)) => return Err(error),
+        Err(error) if applied.is_empty() => return Err(error),
         Err(error) => return Ok(end_midway(&error, applied.len(), plan.steps.len(), out)),
     }
     if let Some(form) = &args.output {
@@ -156,6 +158,7 @@ pub(crate) async fn run(
         let ready = readiness::wait(&plan.namespace, args.timeout, cluster, out).await?;
         out.data(&Line::default().with(Style::Good, ready))?;
     }
+    out.finish()?;
     Ok(Exit::Done)
 }
 

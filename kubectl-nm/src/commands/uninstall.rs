@@ -97,6 +97,8 @@ pub(crate) async fn run(
             return Err(SetupError::InUse(nodes(&there)).into());
         }
     }
+    // Half an installation is of no use, whoever has stopped reading.
+    out.go_on_when_closed();
     for object in &found.objects {
         if object["kind"] == "CustomResourceDefinition" {
             // Nobody is left who would end one that was begun meanwhile; without its definition it would never be.
@@ -120,6 +122,7 @@ pub(crate) async fn run(
     for note in &found.notes {
         out.talk(note);
     }
+    out.finish()?;
     Ok(Exit::Done)
 }
 
