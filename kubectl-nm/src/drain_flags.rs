@@ -23,7 +23,8 @@ pub(crate) struct DrainFlags {
     grace_period: Option<i64>,
 
     /// How long the drain may take, such as 30s or 1h30m; it is then given up, and the node stays cordoned. With
-    /// --wait it also ends the wait. 0, the default, is as long as it takes
+    /// --wait it also ends the wait, and of a maintenance that exists already the wait alone. 0, the default, is as long
+    /// as it takes
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 
@@ -66,6 +67,11 @@ impl DrainFlags {
     /// How long the drain may take, if that is limited.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
+    }
+
+    /// The same without a limit of the time that the drain may take.
+    pub(crate) fn without_timeout(&self) -> Self {
+        Self { timeout: None, ..self.clone() }
     }
 
     /// What a new maintenance is to say; nothing if nothing is asked for.

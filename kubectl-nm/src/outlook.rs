@@ -5,11 +5,12 @@
 
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
+use nm_shared::condition::ConditionReason;
 
 use crate::changes::Change;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::maintenance::{Standing, node};
+use crate::maintenance::{Standing, condition, node};
 use crate::picture::Picture;
 use crate::wait::{Goal, Target, Verdict, verdict};
 
@@ -34,6 +35,8 @@ pub(crate) struct Outlook {
     end: End,
     /// What the goal is still to be reached by. `None` until the picture is complete, if it is not known before.
     open: Option<Vec<Target>>,
+    /// The objects, by uid, whose drain has the time limit of this watch.
+    limited: Vec<String>,
 }
 
 /// What an event brought.
@@ -52,13 +55,19 @@ pub(crate) struct Seen {
 impl Outlook {
     /// On these nodes' maintenances, or all.
     pub(crate) fn over(nodes: Vec<String>, end: End) -> Self {
-        Self { picture: Picture::of(nodes.clone()), nodes, end, open: None }
+        Self { picture: Picture::of(nodes.clone()), nodes, end, open: None, limited: Vec::new() }
     }
 
     /// On these targets, until they have reached the goal.
     pub(crate) fn for_targets(goal: Goal, targets: Vec<Target>) -> Self {
         let nodes = targets.iter().map(|target| target.node.clone()).collect();
         Self { open: Some(targets), ..Self::over(nodes, End::Goal(goal)) }
+    }
+
+    /// The same where the drains of these objects, given by uid, have the time limit of the watch: which of the two
+    /// notices first that it has run out says nothing.
+    pub(crate) fn limiting(self, uids: Vec<String>) -> Self {
+        Self { limited: uids, ..self }
     }
 
     /// What is known.
@@ -160,6 +169,7 @@ impl Outlook {
                     continue;
                 }
                 Verdict::Reached => {}
+                Verdict::Failed(_) if self.ran_out_of_time(&target) => bad = bad.or(Some(Exit::TimedOut)),
                 Verdict::Failed(_) => bad = bad.or(Some(Exit::Failed)),
                 Verdict::Deleted | Verdict::Replaced => bad = bad.or(Some(Exit::Lost)),
             }
@@ -168,6 +178,13 @@ impl Outlook {
         let over = still_open.is_empty();
         self.open = Some(still_open);
         (settled, bad.or(over.then_some(Exit::Done)))
+    }
+
+    /// Whether a drain was given up because the time of this watch had run out.
+    fn ran_out_of_time(&self, target: &Target) -> bool {
+        let drained = self.picture.get(&target.uid).and_then(|object| condition(object, "Drained"));
+        self.limited.contains(&target.uid)
+            && drained.is_some_and(|drained| drained.reason == ConditionReason::TimedOut.as_str())
     }
 }
 
@@ -190,6 +207,7 @@ mod tests {
 
     use super::*;
     use crate::maintenance::fixture::{requested, stopping, with_status};
+    use crate::maintenance::uid;
 
     #[test]
     fn a_watch_rests_when_nothing_is_on_its_way() {
@@ -210,6 +228,20 @@ mod tests {
             let seen = outlook.see(Event::InitDone).unwrap();
             assert!(seen.begun);
             assert_eq!(seen.exit, exit);
+        }
+    }
+
+    #[test]
+    fn a_drain_times_out_only_by_the_limit_of_the_watch() {
+        let condition = json!({"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let failed = || with_status("n1", json!({"phase": "Failed", "conditions": [condition]}));
+        for (limited, exit) in [(vec![], Exit::Failed), (vec![uid(&failed())], Exit::TimedOut)] {
+            let mut outlook =
+                Outlook::for_targets(Goal::Drained, vec![Target::from(&failed())]).limiting(limited);
+            outlook.see(Event::Init).unwrap();
+            outlook.see(Event::InitApply(failed())).unwrap();
+            assert_eq!(outlook.see(Event::InitDone).unwrap().exit, Some(exit));
         }
     }
 

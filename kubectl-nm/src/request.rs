@@ -31,6 +31,11 @@ impl Request {
         }
     }
 
+    /// The same without a limit of the time that the drain may take.
+    pub(crate) fn without_timeout(&self) -> Self {
+        Self { drain: self.drain.without_timeout(), ..self.clone() }
+    }
+
     /// Whether a maintenance that exists says what is asked for. `kubectl` is how that is called for this cluster.
     ///
     /// # Errors

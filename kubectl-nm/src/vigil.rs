@@ -9,14 +9,13 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
-use nm_shared::condition::ConditionReason;
 
 use crate::changes::Change;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::Moment;
 use crate::live::Live;
-use crate::maintenance::{Standing, condition, headline};
+use crate::maintenance::{Standing, headline};
 use crate::news::News;
 use crate::outlook::Outlook;
 use crate::output::Output;
@@ -67,15 +66,6 @@ impl<'a> Vigil<'a> {
             self.out.hold();
         }
         self
-    }
-
-    /// Whether a drain was seen that was given up because its time had run out.
-    pub(crate) fn saw_time_run_out(&self) -> bool {
-        let timed_out = ConditionReason::TimedOut.as_str();
-        self.outlook
-            .picture()
-            .objects()
-            .any(|object| condition(object, "Drained").is_some_and(|drained| drained.reason == timed_out))
     }
 
     /// Takes in a moment, says what is to be said, and breaks off when it is over.
@@ -168,7 +158,7 @@ impl<'a> Vigil<'a> {
     /// When stdout is closed.
     pub(crate) fn conclude(&mut self, settled: &[(Target, Verdict)], exit: Exit) -> Result<Exit, Error> {
         self.settle_all(settled)?;
-        if matches!(exit, Exit::Failed | Exit::Lost) {
+        if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
             self.say_what_goes_on();
         }
         Ok(exit)

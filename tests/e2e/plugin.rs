@@ -99,6 +99,26 @@ async fn a_misspelt_node_has_reached_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whose_drain_timed_out_before_is_told_to_have_failed() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "late").await;
+    let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
+    let _reconciler = Reconciler::start(&cluster);
+    let both = plugin(&cluster, &["start", &node, "--watch", "--wait", "--timeout", "1s"]).await;
+    assert_eq!(both.code, Some(124), "{both:?}");
+    let failed = |found: Option<&NodeMaintenance>| {
+        found
+            .and_then(|found| found.status.as_ref())
+            .is_some_and(|status| status.phase == Some(nm_shared::Phase::Failed))
+    };
+    until(&cluster.maintenances(), &node, "given up", failed).await;
+    for limit in [&[][..], &["--timeout", "80s"]] {
+        let again = plugin(&cluster, &[&["start", &node, "--wait"], limit].concat()).await;
+        assert_eq!(again.code, Some(3), "{limit:?}: {again:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];

@@ -19,14 +19,15 @@ use crate::exit::Exit;
 use crate::follow::follow;
 use crate::format::{self, Format};
 use crate::interrupt::interrupted;
-use crate::maintenance::node;
+use crate::maintenance::{node, uid};
 use crate::news::news;
 use crate::nodes::{Selection, check_exist, unchecked};
+use crate::outlook::{End, Outlook};
 use crate::output::Output;
 use crate::progress;
 use crate::request::{Request, Step};
 use crate::text::{Line, Style};
-use crate::vigil::Vigil;
+use crate::vigil::{Vigil, Voice};
 use crate::wait::{Goal, Target};
 
 const EXAMPLES: &str = "\
@@ -144,14 +145,15 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
                 if args.output.is_none() {
                     out.data(&this.line(&node, args.dry_run))?;
                 }
-                begun.push(this.object);
+                begun.push(this);
             }
             Err(error) => failures.push((node, error)),
         }
     }
     Error::tell_all(&failures, out);
     if let Some(format) = &args.output {
-        status::print(&begun, all == 1, format, out)?;
+        let objects: Vec<NodeMaintenance> = begun.iter().map(|this| this.object.clone()).collect();
+        status::print(&objects, all == 1, format, out)?;
         // What was asked for is printed; the rest is talk.
         out.only_talk();
     }
@@ -163,7 +165,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
 /// Waits for what has begun, or shows it, as far as that is asked for.
 async fn attend(
     args: &StartArgs,
-    begun: &[NodeMaintenance],
+    begun: &[Begun],
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
@@ -171,18 +173,26 @@ async fn attend(
         return Ok(Exit::Done);
     }
     let timeout = args.request.drain.timeout().filter(|_| args.wait);
+    let outlook = outlook(args, begun, timeout.is_some());
     if args.watch {
-        let nodes = begun.iter().map(|object| node(object).to_owned()).collect();
-        return watch::show_these(nodes, args.wait, timeout, cluster, out).await;
+        return watch::show_these(outlook, timeout, cluster, out).await;
     }
     if !args.wait {
         return Ok(Exit::Done);
     }
-    let targets = begun.iter().map(Target::from).collect();
-    let mut vigil = Vigil::for_targets(out, Goal::Drained, targets, cluster.flags()).with_live_lines();
-    let exit = follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await?;
-    // The reconciler gives up after the same time, and which of the two is first says nothing.
-    Ok(if exit == Exit::Failed && vigil.saw_time_run_out() { Exit::TimedOut } else { exit })
+    let mut vigil = Vigil::of(out, Voice::Progress, outlook, cluster.flags()).with_live_lines();
+    follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+}
+
+/// What is waited for, or only watched. What is new has the time limit of the wait; what was there has its own, if any.
+fn outlook(args: &StartArgs, begun: &[Begun], is_limited: bool) -> Outlook {
+    if !args.wait {
+        let nodes = begun.iter().map(|this| node(&this.object).to_owned()).collect();
+        return Outlook::over(nodes, End::Never);
+    }
+    let limited = begun.iter().filter(|this| is_limited && this.created);
+    let targets = begun.iter().map(|this| Target::from(&this.object)).collect();
+    Outlook::for_targets(Goal::Drained, targets).limiting(limited.map(|this| uid(&this.object)).collect())
 }
 
 /// A node that is in maintenance, or would be.
@@ -211,10 +221,7 @@ impl Begun {
 
 async fn begin(cluster: &Cluster, node: &str, step: Step, args: &StartArgs) -> Result<Begun, Error> {
     if let Step::Present(object) = step {
-        return args
-            .request
-            .check(&object, cluster.kubectl())
-            .map(|()| Begun { object: *object, created: false });
+        return present(*object, args, cluster);
     }
     let wanted = NodeMaintenance::new(node, args.request.spec(node));
     if args.dry_run == DryRun::Client {
@@ -230,11 +237,16 @@ async fn begin(cluster: &Cluster, node: &str, step: Step, args: &StartArgs) -> R
     // Somebody was faster; what they made may do.
     let theirs: Vec<NodeMaintenance> = cluster.maintenance(node).await?.into_iter().collect();
     match Step::towards(node, &theirs) {
-        Step::Present(object) => {
-            args.request.check(&object, cluster.kubectl()).map(|()| Begun { object: *object, created: false })
-        }
+        Step::Present(object) => present(*object, args, cluster),
         step => Err(step.refusal(node).unwrap_or(refused)),
     }
+}
+
+/// A maintenance that there is already, if it is as asked for. How long is waited for it is not how long its drain may take.
+fn present(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Begun, Error> {
+    let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
+    request.check(&object, cluster.kubectl())?;
+    Ok(Begun { object, created: false })
 }
 
 #[cfg(test)]

@@ -182,3 +182,15 @@ async fn nothing_begins_unless_everything_can() {
     assert!(matches!(ended, Err(Error::Unconfirmed(2))));
     assert_eq!(posts, 0);
 }
+
+#[tokio::test]
+async fn how_long_is_waited_is_not_how_long_a_drain_may_take_that_is_there_already() {
+    let (cluster, _) = cluster(|_, _| failure(500, "InternalError", "x"));
+    let there = |line: &str| present(requested("n1"), &args(line), &cluster);
+    assert!(matches!(there("n1 --timeout 60s"), Err(Error::Differs { .. })));
+    assert!(matches!(there("n1 --timeout 60s --wait --force=false"), Err(Error::Differs { .. })));
+    assert!(!there("n1 --timeout 60s --wait").unwrap().created);
+    let begun = [true, false].map(|created| Begun { object: requested("n1"), created });
+    let limited = |line: &str| outlook(&args(line), &begun, true);
+    assert_eq!((limited("n1 --wait").end(), limited("n1").end()), (End::Goal(Goal::Drained), End::Never));
+}

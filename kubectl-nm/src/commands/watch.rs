@@ -165,20 +165,17 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) ->
     attend(outlook, Manner { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
 }
 
-/// Shows these nodes' maintenances as `watch` does of itself, until they are drained if that is to be the end.
+/// Shows what the outlook is on as `watch` does of itself, until its end.
 ///
 /// # Errors
 ///
 /// When there is nothing to wait for, or the server refuses.
 pub(super) async fn show_these(
-    nodes: Vec<String>,
-    until_drained: bool,
+    outlook: Outlook,
     timeout: Option<Duration>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let end = if until_drained { End::Goal(Goal::Drained) } else { End::Never };
-    let outlook = Outlook::over(node_name::distinct(&nodes), end);
     let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
     attend(outlook, Manner { timeout, output: None, dashboard }, cluster, out).await
 }
