@@ -5,7 +5,7 @@
 //! carrying them out say what webhooks and budgets make of each pod alone; what budgets make of all of them together is
 //! counted here, over all nodes of the plan.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use crate::group::Group;
 use crate::maintenance::DrainSpec;
 use crate::pod;
 use crate::pod_state::{self, Known, Obstacle, PodState};
-use crate::status::BlockReason;
+use crate::status::{BlockReason, PodReference};
 use crate::steady_time::SteadyTime;
 
 /// A node that is to be drained.
@@ -68,6 +68,8 @@ pub struct Expected {
     pub leaves: bool,
     /// After how many seconds of being refused, or held back, it is deleted; none if it waits for as long as it takes.
     pub deleted_after: Option<i64>,
+    /// The budget that its eviction counts for.
+    pub guarded_by: Option<BudgetKey>,
 }
 
 /// What would become of a pod.
@@ -101,8 +103,10 @@ pub struct Guard {
     /// How many it lets go at once when all pods that it expects are healthy.
     pub at_most: usize,
     /// In how many rounds they go at least, each as large as the budget allows and over when all pods are replaced;
-    /// none if the budget never allows one.
+    /// none if the budget never allows one, or replacements that fit nowhere keep it from that.
     pub rounds: Option<usize>,
+    /// How many of them are never let go, because replacements of others fit nowhere.
+    pub short_of: usize,
 }
 
 impl Station {
@@ -117,6 +121,45 @@ impl Expected {
     pub fn is_replaced(&self) -> bool {
         let owner = pod::controller(&self.pod).filter(|owner| owner.kind != "DaemonSet");
         self.leaves && owner.is_some() && !pod::is_finished(&self.pod)
+    }
+
+    /// It waits for others to be replaced, which they never are.
+    fn hold(&mut self, budget: &BudgetKey) {
+        let obstacle = Obstacle {
+            reason: BlockReason::DisruptionBudget,
+            message: format!("budget {budget} waits for replacements that fit on no other node"),
+            since: None,
+            refusals: 0,
+        };
+        self.fate =
+            if self.deleted_after.is_some() { Fate::Deleted(obstacle) } else { Fate::Blocked(obstacle) };
+    }
+}
+
+impl Forecast {
+    /// The same where the replacements of some pods fit nowhere: a budget that they leave short of healthy pods lets no
+    /// further ones go. Those that are replaced elsewhere are taken to go first.
+    pub fn hold_back(&mut self, misfits: &BTreeSet<PodReference>) {
+        for guard in &mut self.budgets {
+            let is_misfit = |expected: &Expected| {
+                expected.guarded_by.as_ref() == Some(&guard.budget)
+                    && misfits.contains(&pod::reference(&expected.pod))
+            };
+            let unplaced = self.pods.iter().filter(|expected| is_misfit(expected)).count();
+            let held = unplaced.saturating_sub(guard.at_most);
+            let later = self
+                .pods
+                .iter_mut()
+                .filter(|expected| matches!(expected.fate, Fate::Later(_)) && is_misfit(expected));
+            let mut short_of = 0;
+            for expected in later.rev().take(held) {
+                expected.hold(&guard.budget);
+                short_of += 1;
+            }
+            if short_of > 0 {
+                (guard.short_of, guard.rounds) = (short_of, None);
+            }
+        }
     }
 }
 
@@ -152,6 +195,7 @@ impl Draft {
         let mut forecast = Forecast::default();
         let mut opinions: HashMap<&str, (BudgetKey, String)> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, Guard> = BTreeMap::new();
+        let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_ask() {
             let (budget, refusal) = match budgets.charge(pod) {
                 Opinion::Free => continue,
@@ -159,6 +203,7 @@ impl Draft {
                 Opinion::Exhausted { budget, message } => (budget, Some(message)),
             };
             let guard = guards.entry(budget.clone()).or_insert_with(|| Guard::of(budget.clone(), &budgets));
+            guarded.insert(pod::uid(pod), budget.clone());
             guard.pods += 1;
             guard.now += usize::from(refusal.is_none());
             opinions.extend(refusal.map(|refusal| (pod::uid(pod), (budget, refusal))));
@@ -213,6 +258,7 @@ impl Draft {
                 deleted_after: waits.then_some(station.drain.delete_after_seconds),
                 warnings: judged.warnings.clone(),
                 leaves: is_asked(judged),
+                guarded_by: guarded.remove(uid),
             });
         }
         forecast
@@ -226,7 +272,7 @@ impl Draft {
 impl Guard {
     fn of(budget: BudgetKey, budgets: &Budgets) -> Self {
         let at_most = budgets.at_most(&budget);
-        Self { budget, pods: 0, now: 0, at_most, rounds: None }
+        Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0 }
     }
 
     /// The same with its rounds. The first is what the budget allows now.

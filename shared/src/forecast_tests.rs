@@ -71,7 +71,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
-            [Guard { budget: key, pods: 7, now, at_most, rounds }],
+            [Guard { budget: key, pods: 7, now, at_most, rounds, short_of: 0 }],
             "{allowed} of {expected}"
         );
     };
@@ -80,6 +80,30 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
     check(1, 9, 1, 3, Some(3));
     check(0, 8, 0, 2, Some(4));
     check(0, 6, 0, 0, None);
+}
+
+#[test]
+fn replacements_that_fit_nowhere_keep_a_budget_from_letting_more_go() {
+    let planned = |misfits: &[&str], seconds: i64| {
+        let drain = DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() };
+        let station = Station { drain, ..station("n1", carts(&["a", "b", "c", "d"])) };
+        let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
+        let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
+        found.hold_back(&misfits.iter().map(reference).collect());
+        found
+    };
+    // Two may be unavailable at once: as many may stay unreplaced, and still all go.
+    for (misfits, expected, short_of, rounds) in [
+        (&[][..], ["goes", "later", "later", "later"], 0, Some(3)),
+        (&["c", "d"], ["goes", "later", "later", "later"], 0, Some(3)),
+        (&["b", "c", "d"], ["goes", "later", "later", "DisruptionBudget"], 1, None),
+        (&["a", "b", "c", "d"], ["goes", "later", "DisruptionBudget", "DisruptionBudget"], 2, None),
+    ] {
+        let found = planned(misfits, 0);
+        assert_eq!(words(&found), expected, "{misfits:?}");
+        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{misfits:?}");
+    }
+    assert_eq!(words(&planned(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
 }
 
 #[test]

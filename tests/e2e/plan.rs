@@ -154,25 +154,26 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
     let count = own(&cluster, &[a, b], &workload).await;
     let planned = plugin(&cluster, &["plan", a, b]).await;
-    assert_eq!((planned.code, planned.stderr.as_str()), (Some(0), ""), "{planned:?}");
+    assert_eq!((planned.code, planned.stderr.as_str()), (Some(3), ""), "{planned:?}");
     let space = workload.namespace();
-    // A node has 8 processors: two of these pods fit, and the third node has its own.
-    let room = 2_usize.saturating_sub(own(&cluster, &[&nodes[2]], &workload).await);
+    // A node has 8 processors: two of these pods fit, and the other nodes have two already. So the first that goes stays
+    // without a replacement, and its budget without a pod to spare.
+    assert_eq!(count, 4);
     for line in [
-        format!("2 nodes, {} pods: {} go later, 1 go, 2 stay", count + 2, count - 1),
+        "2 nodes, 6 pods: 1 block, 2 go later, 1 go, 2 stay".to_owned(),
         format!("node/{b}: waits in line: 1 of 3 nodes are unavailable and 1 may be: place 1 in line"),
         format!(
-            "budget {space}/cart: guards {count} pods, lets 1 go now and 1 at once when all its pods are healthy: needs at least {count} rounds"
+            "budget {space}/cart: guards 4 pods, lets 1 go now and 1 at once when all its pods are healthy, but 1 never: \
+             replacements of the others fit on no other node"
         ),
-        format!(
-            "room for {room} of {count} pods on 1 other node: an estimate by requests, taints, selectors and volumes"
-        ),
+        "room for 0 of 2 pods on 2 other nodes: an estimate by requests, taints, selectors and volumes"
+            .to_owned(),
         format!("--max-unavailable is 1, by deployment {space}/nm-reconciler"),
-        "Nothing blocks this plan. Nothing was changed.".to_owned(),
+        "Something blocks this plan. Nothing was changed.".to_owned(),
     ] {
         assert!(planned.stdout.lines().any(|said| said == line), "{line}\n{}", planned.stdout);
     }
-    assert!(planned.stdout.contains("(of 1 other node: 1 short of cpu)"), "{planned:?}");
+    assert!(planned.stdout.contains("(of 2 other nodes: 2 short of cpu)"), "{planned:?}");
     deployments.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
 }
 
@@ -287,4 +288,20 @@ async fn a_node_that_does_not_exist_or_cannot_be_had_is_told() {
         "node/{node}: there is a NodeMaintenance \"{node}\" already, and it is for node \"e2e-elsewhere\"\n"
     );
     assert!(taken.stdout.contains(&line), "{taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_for_all_nodes_finds_that_nothing_is_left_to_move_to() {
+    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "everywhere").await;
+    workload.deployment("web", 4).await;
+    let nodes = cluster.nodes().await;
+    let planned = plugin(&cluster, &["plan", &nodes[0], &nodes[1]]).await;
+    assert_eq!(planned.code, Some(3), "{planned:?}");
+    for said in [
+        "room for 0 of 4 pods on 0 other nodes",
+        "\nNothing blocks this plan, but not everything has room elsewhere. Nothing was changed.\n",
+    ] {
+        assert!(planned.stdout.contains(said), "{planned:?}");
+    }
 }

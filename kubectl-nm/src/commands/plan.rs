@@ -41,7 +41,8 @@ It asks the API server to evict each pod without doing so, so that webhooks are 
 may not read is named and left out. --timeout and --order change when pods go, not which: they are taken,
 so that a line for `start` can be planned as it is, and change nothing here.
 
-Exit codes: 0 nothing blocks, 1 nobody knows, 2 usage, 3 something blocks.";
+Exit codes: 0 nothing blocks and everything fits elsewhere, 1 nobody knows, 2 usage, 3 something blocks,
+or pods have no room elsewhere.";
 
 /// Say what putting nodes into maintenance would come to, pod by pod
 #[derive(Args, Debug)]
@@ -109,7 +110,7 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
             }
         }
     }
-    Ok(match (outlook.is_blocked(), &outlook.forecast) {
+    Ok(match (outlook.is_blocked() || outlook.lacks_room(), &outlook.forecast) {
         (true, _) => Exit::Failed,
         (false, None) => Exit::Error,
         (false, Some(_)) => Exit::Done,

@@ -36,6 +36,7 @@ pub(crate) fn document(outlook: &Outlook) -> Value {
         "pods": pods,
         "budgets": budgets,
         "room": outlook.room.as_ref().map(room),
+        "lacksRoom": outlook.room.as_ref().map(|_| outlook.lacks_room()),
         "maxUnavailable": {"limit": limit, "from": from},
         "warnings": outlook.warnings,
         "notKnown": outlook.missing.iter().cloned().chain(unknown_limit).collect::<Vec<_>>(),
@@ -73,9 +74,9 @@ fn expected(expected: &Expected, outlook: &Outlook) -> Value {
 }
 
 fn guard(guard: &Guard) -> Value {
-    let Guard { budget, pods, now, at_most, rounds } = guard;
+    let Guard { budget, pods, now, at_most, rounds, short_of } = guard;
     json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "now": now, "atMost": at_most,
-        "rounds": rounds})
+        "rounds": rounds, "neverForLackOfRoom": short_of})
 }
 
 fn room(estimate: &Estimate) -> Value {

@@ -10,9 +10,10 @@ use nm_shared::budgets::Budgets;
 use nm_shared::drain_plan::InvalidSelector;
 use nm_shared::eviction_outcome::EvictionOutcome;
 use nm_shared::forecast::{Draft, Fate, Forecast, Station};
+use nm_shared::pod_requests::Resources;
 use nm_shared::room::{self, Estimate, Mover};
 use nm_shared::turn::{Gate, overrides_quorum};
-use nm_shared::{DrainSpec, NodeMaintenance, node, prospect};
+use nm_shared::{DrainSpec, NodeMaintenance, node, pod, prospect};
 
 use super::limit::Limit;
 use super::readings::Readings;
@@ -94,8 +95,12 @@ impl Outlook {
         now: Timestamp,
     ) -> Self {
         let budgets = Budgets::unasked(&readings.budgets);
-        let forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
-        let room = forecast.as_ref().and_then(|forecast| room(planned, forecast, &readings));
+        let mut forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
+        let nodes = prospects(planned, &readings, now);
+        let room = forecast.as_ref().and_then(|forecast| room(&nodes, forecast, &readings));
+        if let (Some(forecast), Some(room)) = (&mut forecast, &room) {
+            forecast.hold_back(&room.misfits.iter().flat_map(|misfits| misfits.pods.clone()).collect());
+        }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
         let local_volumes =
             leaving().filter_map(|expected| local_volumes(&expected.pod, &readings)).collect();
@@ -109,7 +114,7 @@ impl Outlook {
         warnings.dedup();
         Self {
             warnings,
-            nodes: prospects(planned, &readings, now),
+            nodes,
             room,
             local_volumes,
             limit: readings.limit,
@@ -124,6 +129,11 @@ impl Outlook {
         let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
         self.nodes.iter().any(|node| node.refusal.is_some())
             || pods.any(|expected| matches!(expected.fate, Fate::Blocked(_)))
+    }
+
+    /// Whether something that is to start elsewhere fits nowhere, by the estimate.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| !room.misfits.is_empty())
     }
 }
 
@@ -168,14 +178,24 @@ fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     (quorum, message(MaxUnavailable.as_str()))
 }
 
-fn room(planned: &[String], forecast: &Forecast, readings: &Readings) -> Option<Estimate> {
+/// Whether the pods of nodes that begin now fit on the others. Those that wait in line stay in use until others are given
+/// back, and so count as others.
+fn room(planned: &[Prospect], forecast: &Forecast, readings: &Readings) -> Option<Estimate> {
     let (nodes, pods) = (readings.nodes.as_ref()?, readings.pods.as_ref()?);
-    let replaced = forecast.pods.iter().filter(|expected| expected.is_replaced());
+    let begins = |name: &str| planned.iter().any(|node| node.node == name && node.line.is_none());
+    let replaced = forecast.pods.iter().filter(|expected| expected.is_replaced() && begins(&expected.node));
     let movers: Vec<Mover<'_>> = replaced
         .map(|expected| Mover { pod: &expected.pod, volumes: readings.volumes.reach(&expected.pod) })
         .collect();
-    let others = nodes.iter().filter(|known| !planned.iter().any(|name| name == node::name(known)));
-    Some(room::estimate(&movers, others, &pods.used))
+    let mut used = pods.used.clone();
+    for (name, there) in pods.planned.iter().filter(|(name, _)| !begins(name)) {
+        let stay = there.iter().filter(|pod| !pod::is_finished(pod));
+        for pod in stay {
+            used.entry(name.clone()).or_default().add(&Resources::of_pod(pod));
+        }
+    }
+    let others = nodes.iter().filter(|known| !begins(node::name(known)));
+    Some(room::estimate(&movers, others, &used))
 }
 
 fn local_volumes(pod: &Arc<Pod>, readings: &Readings) -> Option<(String, Vec<String>)> {

@@ -29,7 +29,8 @@ fn pod(name: &str, volume: &Value) -> Arc<Pod> {
     Arc::new(
         serde_json::from_value(json!({
             "metadata": {"namespace": "shop", "name": name, "uid": name, "ownerReferences": [owner]},
-            "spec": {"containers": [], "volumes": [volume]}, "status": {"phase": "Running"},
+            "spec": {"containers": [], "volumes": [volume]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         }))
         .unwrap(),
     )
@@ -192,9 +193,64 @@ data left behind: local volumes of 1 pod: shop/db-0
 room for 0 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes
 no room: shop/db-0 (of 1 other node: 1 out of reach of its volume)
 1 node, 1 pod: 1 go
-Nothing blocks this plan. Nothing was changed.
+Nothing blocks this plan, but not everything has room elsewhere. Nothing was changed.
 ";
     assert_eq!(said(&outlook), expected);
+    assert!(outlook.lacks_room());
+}
+
+#[test]
+fn a_lack_of_room_is_a_finding_and_so_are_budgets_that_wait_for_it() {
+    let planned = |nodes: &[&str], seconds: i64| {
+        let pods = ["db-0", "db-1", "db-2"].map(|name| pod(name, &json!({"name": "v"}))).to_vec();
+        let mut readings = readings(nodes, pods);
+        readings.budgets = vec![
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "shop", "name": "db"}, "spec": {"selector": {}},
+                "status": {"currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": 1, "expectedPods": 3},
+            }))
+            .unwrap(),
+        ];
+        outlook(
+            &["n1"],
+            Some(&DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() }),
+            readings,
+            &[],
+        )
+    };
+    let alone = planned(&["n1"], 0);
+    assert!(alone.is_blocked() && alone.lacks_room());
+    let expected = "\
+NODE   POD         WOULD   BECAUSE
+n1     shop/db-0   go
+n1     shop/db-1   block   budget shop/db waits for replacements that fit on no other node
+n1     shop/db-2   block   budget shop/db waits for replacements that fit on no other node
+
+budget shop/db: guards 3 pods, lets 1 go now and 1 at once when all its pods are healthy, but 2 never: replacements of the \
+others fit on no other node
+room for 0 of 3 pods on 0 other nodes: an estimate by requests, taints, selectors and volumes
+no room: shop/db-0, shop/db-1, shop/db-2 (of 0 other nodes: there is none)
+1 node, 3 pods: 2 block, 1 go
+Something blocks this plan. Nothing was changed.
+";
+    assert_eq!(said(&alone), expected);
+    assert_eq!(document::document(&alone)["lacksRoom"], json!(true));
+    let past = planned(&["n1"], 600);
+    assert!(!past.is_blocked() && past.lacks_room(), "{}", said(&past));
+    let two = planned(&["n1", "n2"], 0);
+    assert!(!two.is_blocked() && !two.lacks_room(), "{}", said(&two));
+}
+
+#[test]
+fn a_node_that_waits_in_line_has_room_until_its_turn() {
+    for (limit, lacks) in
+        [(Limit::Unknown("x".into()), true), (Limit::Set("1".parse().unwrap(), "x".into()), false)]
+    {
+        let mut readings = readings(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]);
+        readings.limit = limit;
+        let outlook = outlook(&["n1", "n2"], None, readings, &[]);
+        assert_eq!(outlook.lacks_room(), lacks, "{}", said(&outlook));
+    }
 }
 
 #[test]

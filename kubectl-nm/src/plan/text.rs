@@ -142,14 +142,16 @@ fn summary(outlook: &Outlook) -> Vec<Line> {
     );
     lines.extend(outlook.nodes.iter().filter_map(prospect));
     lines.push(totals(outlook));
+    let lack = if outlook.lacks_room() { ", but not everything has room elsewhere." } else { "." };
+    let good = if outlook.lacks_room() { Style::Bad } else { Style::Good };
     let ending = if outlook.is_blocked() {
         Line::default().with(Style::Bad, "Something blocks this plan.")
     } else if outlook.forecast.is_none() {
         Line::default().with(Style::Busy, "Nobody knows whether something blocks this plan.")
     } else if outlook.missing.is_empty() {
-        Line::default().with(Style::Good, "Nothing blocks this plan.")
+        Line::default().with(good, format!("Nothing blocks this plan{lack}"))
     } else {
-        Line::default().with(Style::Busy, "As far as it is known, nothing blocks this plan.")
+        Line::default().with(Style::Busy, format!("As far as it is known, nothing blocks this plan{lack}"))
     };
     lines.push(ending.and(" Nothing was changed."));
     lines
@@ -197,9 +199,12 @@ fn guards(forecast: &Forecast) -> Vec<Line> {
 /// What a budget lets go; what it never does is no obstacle where pods are deleted past it.
 fn budget(guard: &Guard, deletes: bool) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let Guard { budget, pods, now, at_most, rounds } = guard;
+    let Guard { budget, pods, now, at_most, rounds, short_of } = guard;
     let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
     match rounds {
+        None if *short_of > 0 => line
+            .and(format!("{now} go now and {at_most} at once when all its pods are healthy, but "))
+            .with(never, format!("{short_of} never: replacements of the others fit on no other node")),
         None if *now == 0 => line.with(never, "none go, now or later, while it is as it is"),
         None => line.and(format!("{now} go now and ")).with(never, "none later, while it is as it is"),
         Some(rounds) => line
@@ -245,7 +250,7 @@ fn room(estimate: &Estimate) -> Vec<Line> {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
         let reasons = if reasons.is_empty() { String::from("there is none") } else { reasons.join(", ") };
-        let line = Line::default().with(Style::Busy, "no room: ").and(few(&names));
+        let line = Line::default().with(Style::Bad, "no room: ").and(few(&names));
         lines.push(line.and(format!(" (of {}: {reasons})", counted(*nodes, "other node"))));
     }
     if !left_out.is_empty() {
