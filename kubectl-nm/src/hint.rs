@@ -8,6 +8,10 @@ use crate::client_error::SILENT;
 use crate::error::Error;
 use crate::webhook;
 
+/// What to do about a server that has not answered yet, while it is waited for.
+pub(crate) const SLOW: &str = "check the address of the server, the network and any proxy; `kubectl config view --minify` \
+                               shows what is used; --request-timeout says how long to wait";
+
 impl Error {
     /// What to do about it.
     pub(crate) fn hint(&self) -> Option<String> {

@@ -92,7 +92,7 @@ use crate::cli::{Cli, Command};
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::output::{Colour, Output};
+use crate::output::{Colour, FirstAnswer, Output};
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -119,11 +119,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(cli: Cli, command: &'static str) -> Exit {
-    let mut out = Output::of_this_process(cli.color, command).leading(cli.connection.to_paste());
+    let first = FirstAnswer::default();
+    let mut out =
+        Output::of_this_process(cli.color, command).leading(cli.connection.to_paste(), first.clone());
     let has_goal = cli.command.has_goal();
     let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let ended = runtime.block_on(dispatch(cli, &mut out));
+            let ended = runtime.block_on(dispatch(cli, &first, &mut out));
             // A name server that does not answer holds a thread for as long as it likes; nobody waits for that one.
             runtime.shutdown_background();
             ended
@@ -147,9 +149,9 @@ fn execute(cli: Cli, command: &'static str) -> Exit {
     }
 }
 
-async fn dispatch(cli: Cli, out: &mut Output) -> Result<Exit, Error> {
+async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exit, Error> {
     let namespace = cli.connection.namespace.as_deref().filter(|name| !name.is_empty());
-    let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection).await?));
+    let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection, first).await?));
     match cli.command {
         Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,

@@ -4,6 +4,8 @@
 //! it surfaces as [`Closed`] and ends the program quietly. Talk that nobody reads is dropped.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::paste;
 use crate::text::{Line, harmless, harmless_document};
@@ -32,6 +34,22 @@ impl Closed {
     }
 }
 
+/// Whether the cluster has answered anything yet: who asks it notes it, and who waits is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstAnswer(Arc<AtomicBool>);
+
+impl FirstAnswer {
+    /// Whether it has.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it has.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Where everything is printed to.
 pub(crate) struct Output {
     data: Sink,
@@ -46,6 +64,8 @@ pub(crate) struct Output {
     held: Option<Vec<Line>>,
     /// The flags that lead to the cluster, each with a blank before it.
     flags: String,
+    /// Whether the cluster has answered, if one is asked.
+    first: Option<FirstAnswer>,
 }
 
 /// What becomes of the work when stdout is closed.
@@ -80,12 +100,18 @@ impl Output {
             when_closed: WhenClosed::End,
             held: None,
             flags: String::new(),
+            first: None,
         }
     }
 
-    /// The same where these flags lead to the cluster, each with a blank before it.
-    pub(crate) fn leading(self, flags: String) -> Self {
-        Self { flags, ..self }
+    /// The same where these flags lead to the cluster, each with a blank before it, and this tells whether it has answered.
+    pub(crate) fn leading(self, flags: String, first: FirstAnswer) -> Self {
+        Self { flags, first: Some(first), ..self }
+    }
+
+    /// Whether the cluster has not answered anything yet.
+    pub(crate) fn awaits_first_answer(&self) -> bool {
+        self.first.as_ref().is_some_and(|first| !first.has_come())
     }
 
     /// Whether a person sits at a terminal that can be drawn on, and reads and types there.
@@ -336,6 +362,7 @@ pub(crate) mod captured {
             when_closed: WhenClosed::End,
             held: None,
             flags,
+            first: None,
         };
         (out, captured)
     }

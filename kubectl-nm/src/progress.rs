@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, interval_at};
 
+use crate::hint::SLOW;
 use crate::output::Output;
 use crate::text::Line;
 
@@ -13,7 +14,11 @@ const FIRST: Duration = Duration::from_secs(1);
 /// How often they are told again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Waits for `work`, and says on stderr what is going on if that takes over a second: `doing` is asked each time.
+/// When somebody doubts that the server is there at all.
+const DOUBT: Duration = Duration::from_secs(4);
+
+/// Waits for `work`, and says on stderr what is going on if that takes over a second: `doing` is asked each time. Where the
+/// server has never answered, what to do about it is said before it is given up.
 pub(crate) async fn during<T>(
     out: &mut Output,
     doing: impl Fn() -> String,
@@ -21,11 +26,20 @@ pub(crate) async fn during<T>(
 ) -> T {
     let mut work = std::pin::pin!(work);
     let mut ticks = interval_at(Instant::now() + FIRST, AGAIN);
+    let mut doubt = std::pin::pin!(tokio::time::sleep(DOUBT));
+    let mut doubted = false;
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
             _ = ticks.tick() => out.talk(&Line::new(format!("{} ...", doing()))),
+            () = &mut doubt, if !doubted => {
+                doubted = true;
+                if out.awaits_first_answer() {
+                    out.talk(&Line::new(format!("{} ... no answer yet", doing())));
+                    out.hint(SLOW);
+                }
+            }
         }
     }
 }
@@ -40,6 +54,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::output::FirstAnswer;
     use crate::output::captured::output;
 
     #[tokio::test(start_paused = true)]
@@ -63,6 +78,12 @@ mod tests {
         assert_eq!(during(&mut out, || format!("{} of 9", done.get()), work).await, "done");
         assert_eq!(captured.talk(), "2 of 9 ...\n9 of 9 ...\n");
         assert_eq!(captured.data(), "");
+
+        let first = FirstAnswer::default();
+        let (out, captured) = output();
+        let mut out = out.leading(String::new(), first);
+        during(&mut out, || "asking".into(), tokio::time::sleep(Duration::from_secs(5))).await;
+        assert_eq!(captured.talk(), format!("asking ...\nasking ... no answer yet\nhint: {SLOW}\n"));
 
         let (mut out, captured) = output();
         during(&mut out, String::new, tokio::time::sleep(Duration::from_millis(999))).await;

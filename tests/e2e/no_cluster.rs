@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nm_tests::programs::{Outcome, plugin_of};
+use nm_sandbox::faults::{Action, Rule, Target};
+use nm_tests::cluster::Cluster;
+use nm_tests::programs::{Outcome, plugin, plugin_of};
 use serde_json::json;
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A person waits for less than five seconds. Of these a server that says nothing takes four; machines that run tests are
-/// busy, and whoever waited twice would take eight all the same.
-const SOON: Duration = Duration::from_millis(7500);
+/// Machines that run tests are busy, and whoever waited twice for five seconds would take ten all the same.
+const SOON: Duration = Duration::from_millis(9500);
 
 /// Where nothing has to be waited for, nothing is.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -48,14 +49,15 @@ fn kubeconfig(server: &str) -> NamedTempFile {
 }
 
 /// What each command says and how long it takes, all at once: with them only the server's time counts.
-async fn together(kubeconfig: &Path) -> Vec<(&'static [&'static str], Outcome, Duration)> {
+async fn together(kubeconfig: &Path, flag: &str) -> Vec<(&'static [&'static str], Outcome, Duration)> {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.tar.gz");
     built(kubeconfig).await;
     let asked = COMMANDS.iter().map(|args| {
         // What it gathers is not to lie about.
         let place = ["-o", report.to_str().unwrap()];
-        let line = if args[0] == "gather" { [args, &place[..]].concat() } else { args.to_vec() };
+        let mut line = if args[0] == "gather" { [args, &place[..]].concat() } else { args.to_vec() };
+        line.push(flag);
         async move {
             let begun = Instant::now();
             (*args, plugin_of(kubeconfig, &line).await, begun.elapsed())
@@ -78,22 +80,40 @@ fn own(args: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_says_nothing_is_given_up_soon_by_every_command() {
+async fn a_server_that_says_nothing_is_told_of_by_every_command_and_given_up_in_time() {
     // The system takes connections to it, and nobody ever speaks: of the one no certificate comes, of the other no answer.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     for scheme in ["https", "http"] {
         let server = format!("{scheme}://{}", silent.local_addr().unwrap());
-        for (args, failed, took) in together(kubeconfig(&server).path()).await {
+        for (args, failed, took) in together(kubeconfig(&server).path(), "--request-timeout=5s").await {
             assert!(took < SOON, "{args:?} took {took:?}");
             assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
-            let said = format!("Unable to connect to the server {server}: it does not answer\nhint: ");
-            assert!(failed.stderr.contains(&said), "{args:?}: {failed:?}");
-            // Whoever waits for it is told before what for.
+            let given_up = [
+                format!("Unable to connect to the server {server}: it does not answer\nhint: "),
+                format!("error: the server {server} did not answer within 5s\nhint: "),
+            ];
+            assert!(given_up.iter().any(|said| failed.stderr.contains(said)), "{args:?}: {failed:?}");
+            // Whoever waits for it is told before what for, and what may be wrong.
             let first = failed.stderr.lines().next().unwrap();
             let is_told = first.contains(&format!(" {server}")) && first.ends_with(" ...");
             assert!(is_told, "{args:?}: {failed:?}");
+            assert!(
+                failed.stderr.contains(" ... no answer yet\nhint: check the address"),
+                "{args:?}: {failed:?}"
+            );
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slow_is_waited_for() {
+    let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
+    let slow = Action::DelayAnswer(Duration::from_secs(5));
+    let lists = Target::any().verb("list").resource("nodemaintenances");
+    cluster.sandbox().unwrap().faults().add(Rule::new(lists, slow));
+    let shown = plugin(&cluster, &["status"]).await.ok();
+    assert!(shown.stderr.contains(" ... no answer yet\nhint: check the address"), "{shown:?}");
+    assert!(shown.stderr.ends_with("No maintenances found.\n"), "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 use crate::connection::{self, ConnectionFlags};
 use crate::maintenance::node;
 use crate::node_name::distinct;
+use crate::output::FirstAnswer;
 
 use super::typed::Typed;
 
@@ -64,7 +65,8 @@ fn look_up(kind: Kind, connection: &ConnectionFlags) -> Option<Vec<String>> {
             keep_quiet();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
             runtime.block_on(async {
-                let cluster = Cluster::from(connection::connect(connection).await.ok()?);
+                let cluster =
+                    Cluster::from(connection::connect(connection, &FirstAnswer::default()).await.ok()?);
                 in_cluster(kind, &cluster).await
             })
         }

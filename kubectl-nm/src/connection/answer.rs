@@ -1,13 +1,13 @@
 //! What every answer has to be, whatever was asked for: the first of all in time, and none a web page.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, pin::pin};
 
 use http::{Response, StatusCode, header::CONTENT_TYPE};
 use tokio::time::timeout;
 use tower::BoxError;
+
+use crate::output::FirstAnswer;
 
 /// An answer that no API server gives: a page, or a redirection to one. With its code.
 #[derive(Debug, thiserror::Error)]
@@ -19,13 +19,13 @@ pub(crate) struct Foreign(pub(crate) StatusCode);
 pub(super) struct Audience {
     /// How long the first may take; `None` is as long as it likes.
     patience: Option<Duration>,
-    heard: Arc<AtomicBool>,
+    first: FirstAnswer,
 }
 
 impl Audience {
-    /// Nobody has answered yet.
-    pub(super) fn new(patience: Option<Duration>) -> Self {
-        Self { patience, heard: Arc::default() }
+    /// Waits for the first answer, which is noted in `first`, and for all later ones.
+    pub(super) fn new(patience: Option<Duration>, first: FirstAnswer) -> Self {
+        Self { patience, first }
     }
 
     /// The answer, as far as it is one of an API server.
@@ -38,23 +38,19 @@ impl Audience {
         answer: impl Future<Output = Result<Response<B>, BoxError>>,
     ) -> Result<Response<B>, BoxError> {
         let mut answer = pin!(answer);
-        let in_time = match self.patience.filter(|_| !self.has_heard()) {
+        let in_time = match self.patience.filter(|_| !self.first.has_come()) {
             None => None,
             Some(patience) => timeout(patience, &mut answer).await.ok(),
         };
         let answer = match in_time {
             Some(answer) => answer?,
-            None if self.patience.is_some() && !self.has_heard() => {
+            None if self.patience.is_some() && !self.first.has_come() => {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             None => answer.await?,
         };
-        self.heard.store(true, Ordering::Relaxed);
+        self.first.note();
         if is_page(&answer) { Err(Foreign(answer.status()).into()) } else { Ok(answer) }
-    }
-
-    fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
     }
 }
 
@@ -85,15 +81,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_first_answer_is_limited() {
-        let audience = Audience::new(Some(PATIENCE));
+        let patient = || Audience::new(Some(PATIENCE), FirstAnswer::default());
+        let audience = patient();
         let begun = Instant::now();
         assert!(audience.clone().hear(pending::<Result<Response<()>, BoxError>>()).await.is_err());
         assert_eq!(begun.elapsed(), PATIENCE);
         assert!(audience.clone().hear(late(3)).await.is_ok());
         assert!(audience.hear(late(60)).await.is_ok());
-        assert!(Audience::new(None).hear(late(60)).await.is_ok());
+        assert!(Audience::new(None, FirstAnswer::default()).hear(late(60)).await.is_ok());
         // Two are asked for at once, and one of them is answered.
-        let audience = Audience::new(Some(PATIENCE));
+        let audience = patient();
         let (soon, late) = tokio::join!(audience.clone().hear(late(1)), audience.hear(late(60)));
         assert!(soon.is_ok() && late.is_ok());
     }
@@ -107,7 +104,7 @@ mod tests {
             (302, "text/html", false),
             (502, "text/html", true),
         ] {
-            let heard = Audience::new(None).hear(ready(answer(code, kind))).await;
+            let heard = Audience::new(None, FirstAnswer::default()).hear(ready(answer(code, kind))).await;
             assert_eq!(heard.is_ok(), is_answer, "{code} {kind}");
         }
     }
