@@ -74,6 +74,10 @@ mod tests {
             let (mut out, captured) = output();
             let answered = ask("Drain {}", &nodes(&["n1", "n2"]), &mut out, &mut answer.as_bytes());
             assert_eq!(answered.is_ok(), agreed, "{answer:?}");
+            assert!(
+                answered.is_ok() || answered.is_err_and(|error| error.exit() == Exit::Usage),
+                "{answer:?}"
+            );
             assert_eq!(captured.talk(), "node/n1\nnode/n2\nDrain these 2 nodes? [y/N] ");
             assert_eq!(captured.data(), "");
         }

@@ -207,7 +207,7 @@ impl Error {
     /// How a command ends that came to nothing by it.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unconfirmed(_) | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
+            Self::Unconfirmed(_) | Self::Declined | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
             Self::Setup(SetupError::NotReady { .. } | SetupError::NotGone { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }

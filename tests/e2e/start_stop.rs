@@ -177,7 +177,7 @@ async fn on_a_terminal_more_than_one_node_is_asked_about() {
     let kubeconfig = cluster.kubeconfig().to_str().unwrap().to_owned();
     let env = [("KUBECONFIG", kubeconfig.as_str())];
     let start = || Terminal::run(&program("kubectl-nm"), &["start", a, b], &env, 24, 100);
-    for (answer, code, there) in [("\r", 1, false), ("n\r", 1, false), ("y\r", 0, true)] {
+    for (answer, code, there) in [("\r", 2, false), ("n\r", 2, false), ("y\r", 0, true)] {
         let mut terminal = start();
         let question = "Put these 2 nodes into maintenance and move their pods away? [y/N]";
         let screen = terminal.until_shown(question).await;
