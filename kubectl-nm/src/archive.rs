@@ -46,41 +46,53 @@ impl Archive {
     }
 }
 
-/// A file that is to be: until it is whole it lies beside its place under another name.
+/// A file that is to be. Nothing lies about until all of it is known, whatever ends the program before.
 pub(crate) struct Place {
     path: PathBuf,
-    draft: PathBuf,
-    file: File,
 }
 
 impl Place {
-    /// Makes sure that a file can be written that does not exist yet. Only its owner may read it.
+    /// Makes sure that a file can be written that does not exist yet.
     ///
     /// # Errors
     ///
     /// When the file exists, or cannot be written.
     pub(crate) fn keep(path: &Path) -> io::Result<Self> {
         is_free(path)?;
+        drop(Draft::beside(path)?);
+        Ok(Self { path: path.to_owned() })
+    }
+
+    fn fill(self, bytes: &[u8]) -> io::Result<()> {
+        let mut draft = Draft::beside(&self.path)?;
+        draft.file.write_all(bytes)?;
+        is_free(&self.path)?;
+        std::fs::rename(&draft.path, &self.path)
+    }
+}
+
+/// A file that becomes another when it is whole, and is removed otherwise. Only its owner may read it.
+struct Draft {
+    path: PathBuf,
+    file: File,
+}
+
+impl Draft {
+    fn beside(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
         let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Self { path: path.to_owned(), file: options.open(&draft)?, draft })
-    }
-
-    fn fill(mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        is_free(&self.path)?;
-        std::fs::rename(&self.draft, &self.path)
+        Ok(Self { file: options.open(&draft)?, path: draft })
     }
 }
 
-impl Drop for Place {
+impl Drop for Draft {
     fn drop(&mut self) {
         // Where it has become what it was for, there is nothing of that name.
-        let _ = std::fs::remove_file(&self.draft);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -121,6 +133,7 @@ mod tests {
         assert_eq!(Place::keep(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         let late = folder.path().join("late");
         let kept = Place::keep(&late).unwrap();
+        assert!(!late.exists() && std::fs::read_dir(folder.path()).unwrap().count() == 1, "nothing yet");
         std::fs::write(&late, "another's").unwrap();
         assert_eq!(filled().write(kept).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&late).unwrap(), "another's");
