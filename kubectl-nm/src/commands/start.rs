@@ -124,8 +124,8 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         out.talk(&Line::new(format!("warning: {warning}")));
     }
     if args.dry_run == DryRun::None {
-        let nodes: Vec<String> = steps.iter().map(|(node, _)| node.clone()).collect();
-        confirm("Put {} into maintenance and move their pods away", &nodes, args.yes, out)?;
+        let new = steps.iter().filter(|(_, step)| *step == Step::Create).map(|(node, _)| node.clone());
+        confirm("Put {} into maintenance and move their pods away", &new.collect::<Vec<_>>(), args.yes, out)?;
     }
 
     let (all, done) = (steps.len(), Cell::new(0));

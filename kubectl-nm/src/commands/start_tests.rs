@@ -183,6 +183,28 @@ async fn nothing_begins_unless_everything_can() {
     assert_eq!(posts, 0);
 }
 
+/// Answers of a cluster in which these nodes are in maintenance and all others exist.
+fn with_maintenances(
+    of: &'static [&'static str],
+) -> impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static {
+    move |method, path| match (method, path) {
+        ("POST", _) => created("n3"),
+        _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "x"}})),
+        _ => list(&of.iter().map(|node| requested(node)).collect::<Vec<_>>()),
+    }
+}
+
+#[tokio::test]
+async fn only_nodes_that_are_not_in_maintenance_yet_are_asked_about() {
+    let already = "node/n1 is in maintenance already\nnode/n2 is in maintenance already\n";
+    let (ended, printed, _) = start("n1 n2", with_maintenances(&["n1", "n2"])).await;
+    assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, already));
+    let (ended, printed, posts) = start("n1 n2 n3", with_maintenances(&["n1", "n2"])).await;
+    assert_eq!((ended.unwrap(), posts), (Exit::Done, 1), "one was named, and one is meant: {printed}");
+    let (ended, _, _) = start("n1 n2 n3", with_maintenances(&["n1"])).await;
+    assert!(matches!(ended, Err(Error::Unconfirmed(2))));
+}
+
 #[tokio::test]
 async fn how_long_is_waited_is_not_how_long_a_drain_may_take_that_is_there_already() {
     let (cluster, _) = cluster(|_, _| failure(500, "InternalError", "x"));
