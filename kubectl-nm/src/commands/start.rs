@@ -246,6 +246,11 @@ async fn begin(cluster: &Cluster, node: &str, step: Step, args: &StartArgs) -> R
 fn present(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Begun, Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;
+    let object = match args.dry_run {
+        // What is kept elsewhere is what somebody asked for, and not what came of it.
+        DryRun::Client => NodeMaintenance::new(&object.name_any(), object.spec),
+        DryRun::None | DryRun::Server => object,
+    };
     Ok(Begun { object, created: false })
 }
 

@@ -206,6 +206,15 @@ async fn only_nodes_that_are_not_in_maintenance_yet_are_asked_about() {
 }
 
 #[tokio::test]
+async fn what_is_kept_elsewhere_is_what_was_asked_for() {
+    let (ended, printed, _) = start("n1 --dry-run client -o json", with_maintenances(&["n1"])).await;
+    assert_eq!(ended.unwrap(), Exit::Done);
+    let object: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(object["spec"]["nodeName"], "n1");
+    assert_eq!((&object["metadata"], object.get("status")), (&json!({"name": "n1"}), None), "{printed}");
+}
+
+#[tokio::test]
 async fn how_long_is_waited_is_not_how_long_a_drain_may_take_that_is_there_already() {
     let (cluster, _) = cluster(|_, _| failure(500, "InternalError", "x"));
     let there = |line: &str| present(requested("n1"), &args(line), &cluster);
