@@ -304,4 +304,7 @@ async fn a_plan_for_all_nodes_finds_that_nothing_is_left_to_move_to() {
     ] {
         assert!(planned.stdout.contains(said), "{planned:?}");
     }
+    let line = ["plan", &nodes[0], "--reason", "kernel", "--wait", "--watch", "-y", "--dry-run", "client"];
+    let one = plugin(&cluster, &line).await;
+    assert_eq!(one.code, Some(0), "{one:?}");
 }

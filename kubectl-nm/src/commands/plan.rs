@@ -57,9 +57,37 @@ pub(crate) struct PlanArgs {
         add = format::offered(parse_format))]
     output: Format,
 
-    // Last, because what follows it would stand under its heading.
+    // Last, because what follows them would stand under their heading.
     #[command(flatten)]
     drain: DrainFlags,
+
+    #[command(flatten)]
+    _started: StartFlags,
+}
+
+/// What a line for `start` says beside what a plan depends on.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Accepted without effect, so that a line for start can be planned as it is")]
+struct StartFlags {
+    /// Why
+    #[arg(long, short = 'r', hide_short_help = true)]
+    reason: Option<String>,
+
+    /// Nobody is asked
+    #[arg(long, short = 'y', hide_short_help = true)]
+    yes: bool,
+
+    /// There is nothing to wait for
+    #[arg(long, hide_short_help = true)]
+    wait: bool,
+
+    /// There is nothing to follow
+    #[arg(long, hide_short_help = true)]
+    watch: bool,
+
+    /// Nothing is changed in any case
+    #[arg(long, value_name = "HOW", hide_short_help = true, value_parser = ["none", "client", "server"])]
+    dry_run: Option<String>,
 }
 
 /// A plan is no object: it has no name, and its table is as wide as it is.
