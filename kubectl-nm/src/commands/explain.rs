@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::explanation::{Cause, abandoned, causes, unlisted};
 use crate::leadership::{self, Leadership};
 use crate::maintenance::{Standing, headline, node};
-use crate::nodes::check_exist;
+use crate::nodes::{check_exist, unchecked};
 use crate::output::Output;
 use crate::text::{Line, Style};
 use crate::{node_name, progress};
@@ -47,7 +47,10 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
     let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
     found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
     if found.is_empty() {
-        check_exist(cluster, [&args.node]).await?;
+        if !check_exist(cluster, [&args.node]).await?.is_empty() {
+            out.talk(&unchecked(&args.node));
+            return Ok(Exit::Error);
+        }
         out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;
         return Ok(Exit::Done);
     }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::cluster::tests::{cluster, failure, list};
 use crate::maintenance::fixture::{named, requested, running, with_status};
 use crate::output::captured::output;
 
@@ -15,6 +16,23 @@ fn told_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool
     let stuck =
         tell(object, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out).unwrap();
     (captured.data(), stuck)
+}
+
+#[tokio::test]
+async fn of_a_node_that_nobody_may_look_for_nothing_is_known() {
+    for (code, exit, data, talk) in [
+        (403, Exit::Error, "", "node/n1: you may not read nodes, so nobody checked that it exists\n"),
+        (200, Exit::Done, "node/n1 is not in maintenance\n", ""),
+    ] {
+        let (cluster, _) = cluster(move |_, path| match path {
+            "/api/v1/nodes/n1" if code == 403 => failure(403, "Forbidden", "n1"),
+            "/api/v1/nodes/n1" => (200, json!({"metadata": {"name": "n1"}})),
+            _ => list(&[]),
+        });
+        let (mut out, captured) = output();
+        let ended = run(ExplainArgs { node: "n1".into() }, &cluster, &mut out).await.unwrap();
+        assert_eq!((ended, captured.data().as_str(), captured.talk().as_str()), (exit, data, talk));
+    }
 }
 
 #[test]
