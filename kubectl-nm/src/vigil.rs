@@ -139,7 +139,10 @@ impl<'a> Vigil<'a> {
 
     fn see(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
         let seen = self.outlook.see(event)?;
-        for change in &seen.changes {
+        // How the drain went that is called off was told while it went.
+        let is_old =
+            seen.begun && matches!(self.voice, Voice::Progress) && self.outlook.goal() == Some(Goal::Stopped);
+        for change in seen.changes.iter().filter(|_| !is_old) {
             self.tell(change)?;
         }
         if seen.begun {

@@ -270,3 +270,14 @@ fn a_journal_has_the_time_of_a_lost_connection_and_of_a_new_one() {
     assert!(talk[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{talk:?}");
     assert_eq!(talk[1], "2026-01-02T12:00:00Z connected again");
 }
+
+#[test]
+fn a_node_that_is_given_back_is_not_told_what_held_its_drain() {
+    let was = || stopping(with_status("n1", running(40, &[("cart-0", "budget cart has 1")])));
+    let mut moments = list(vec![was()]);
+    moments.push(event(Event::Delete(was())));
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], moments);
+    assert_eq!(exit, Some(Exit::Done));
+    assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
+    assert_eq!(captured.talk(), "node/n1: Stopped: the node is given back\n");
+}
