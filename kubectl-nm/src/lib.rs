@@ -158,7 +158,13 @@ async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exi
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,
         Command::Explain(args) => commands::explain::run(args, &cluster().await?, out).await,
-        Command::Watch(args) => commands::watch::run(args, &cluster().await?, out).await,
+        Command::Watch(args) => match cluster().await {
+            Ok(cluster) => commands::watch::run(args, &cluster, out).await,
+            Err(error) => {
+                commands::watch::fail(&args, out);
+                Err(error)
+            }
+        },
         Command::Install(args) if !args.needs_cluster() => commands::install::rehearse(&args, namespace, out),
         Command::Install(args) => {
             let cluster = cluster().await?;

@@ -289,6 +289,18 @@ async fn commands_that_are_told_to_be_pasted_lead_to_the_same_cluster() {
 }
 
 #[test]
+fn a_program_that_watches_reads_also_that_there_is_no_cluster() {
+    let watch = ["watch", "-o", "json", "--kubeconfig", "/nowhere/kubeconfig"];
+    let output = std::process::Command::new(program("kubectl-nm")).args(watch).output().unwrap();
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&line["type"], &line["exitCode"], &line["result"]),
+        (&json!("done"), &json!(1), &json!("error"))
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn wrong_usage_is_exit_code_two_and_help_is_none() {
     let run = |args: &[&str]| std::process::Command::new(program("kubectl-nm")).args(args).output().unwrap();
     assert_eq!(run(&["start"]).status.code(), Some(2));

@@ -165,6 +165,14 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) ->
     attend(outlook, Manner { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
 }
 
+/// Tells a program that there is no way to the cluster: whatever goes wrong, it reads that it is the end.
+pub(crate) fn fail(args: &WatchArgs, out: &mut Output) {
+    if args.output == Some(Format::Json) {
+        // Where nobody reads what is written, this is no news either.
+        let _ = Report::of(out, Timestamp::now, args.outlook()).fail();
+    }
+}
+
 /// Shows what the outlook is on as `watch` does of itself, until its end.
 ///
 /// # Errors
