@@ -55,18 +55,20 @@ async fn installed() -> (Cluster, Reconciler) {
     (cluster, reconciler)
 }
 
-/// How kubectl names what the manifests hold.
-fn names() -> Vec<String> {
-    let name = |object: kube::api::DynamicObject| {
-        let types = object.types.clone().unwrap();
-        let group = types.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
-        format!("{}{}/{}", types.kind.to_lowercase(), group.unwrap_or_default(), object.name_any())
-    };
-    manifests::all().into_iter().map(name).collect()
+/// How kubectl names an object.
+fn name(object: &kube::api::DynamicObject) -> String {
+    let types = object.types.clone().unwrap();
+    let group = types.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
+    format!("{}{}/{}", types.kind.to_lowercase(), group.unwrap_or_default(), object.name_any())
 }
 
+/// What is said of each object of the manifests.
 fn lines(suffix: &str) -> String {
-    names().iter().fold(String::new(), |all, name| format!("{all}{name} {suffix}\n"))
+    let line = |object: &kube::api::DynamicObject| match object.namespace() {
+        Some(namespace) => format!("{} (namespace {namespace}) {suffix}\n", name(object)),
+        None => format!("{} {suffix}\n", name(object)),
+    };
+    manifests::all().iter().map(line).collect()
 }
 
 /// Without the signs of life of what took over a second.
@@ -111,7 +113,7 @@ async fn installing_again_changes_what_is_named_and_says_so() {
     assert_eq!(upgraded.code, Some(0), "{upgraded:?}");
     let configured: Vec<&str> =
         upgraded.stdout.lines().filter(|line| !line.ends_with(" unchanged")).collect();
-    assert_eq!(configured, ["deployment.apps/nm-reconciler configured"]);
+    assert_eq!(configured, ["deployment.apps/nm-reconciler (namespace node-maintenance) configured"]);
     assert_eq!(
         without_progress(&upgraded.stderr),
         format!(
@@ -352,7 +354,8 @@ async fn without_a_cluster_the_error_is_clear() {
     let nowhere = Path::new("/nowhere/kubeconfig");
     plugin_of(nowhere, &["version", "--client"]).await.expect(0, &own, "");
     let rehearsed = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
-    rehearsed.expect(0, &(names().join("\n") + "\n"), "");
+    let names = manifests::all().iter().map(|object| name(object) + "\n").collect::<String>();
+    rehearsed.expect(0, &names, "");
 }
 
 fn deployment(cluster: &Cluster) -> Api<Deployment> {
@@ -376,11 +379,13 @@ async fn an_installation_is_finished_and_removed_as_a_whole_also_when_nobody_rea
     let installed = unread(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await;
     assert_eq!(installed.code, Some(0), "{installed:?}");
     assert!(
-        installed.stderr.contains("deployment.apps/nm-reconciler created\n"),
+        installed.stderr.contains("deployment.apps/nm-reconciler (namespace node-maintenance) created\n"),
         "{installed:?}"
     );
     let again = plugin(&cluster, &["install", "--wait=false"]).await.ok();
     assert!(again.stdout.lines().all(|line| line.ends_with(" unchanged")), "{again:?}");
+    let roles: Vec<&str> = again.stdout.lines().filter(|line| line.starts_with("role.rbac")).collect();
+    assert!(roles.len() > 1 && roles[0] != roles[1], "{roles:?}");
     let removed = unread(&cluster, &["uninstall", "-y"]).await;
     assert_eq!(removed.code, Some(0), "{removed:?}");
     plugin(&cluster, &["uninstall", "-y"]).await.expect(0, "", "nm-reconciler is not installed.\n");
