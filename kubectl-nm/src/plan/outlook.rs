@@ -112,15 +112,7 @@ impl Outlook {
         let mut warnings: Vec<&str> =
             planned.iter().filter_map(|name| drain_of(name, asked, &readings).warning()).collect();
         warnings.dedup();
-        Self {
-            warnings,
-            nodes,
-            room,
-            local_volumes,
-            limit: readings.limit,
-            missing,
-            forecast,
-        }
+        Self { warnings, nodes, room, local_volumes, limit: readings.limit, missing, forecast }
     }
 
     /// Whether something stands in the way that does not pass by itself: a pod that is blocked, or a node that cannot be

@@ -173,7 +173,7 @@ fn a_node_that_had_no_pods_has_a_full_bar_beside_its_100_percent() {
     for (status, percent, bar) in [(drained, "100%", "##########"), (failed, "0%", "----------")] {
         let mut model = fleet(Options { ascii: true, ..sized(120, 30) });
         let object = maintenance("worker-07", 60, status);
-        tell(&mut model, Message::Maintenances(Change::All(vec![std::sync::Arc::new(object)])));
+        tell(&mut model, Message::Maintenances(Change::All(vec![Arc::new(object)])));
         let row = |model: &_| text(model).lines().find(|line| line.contains(percent)).map(str::to_owned);
         let of_fleet = row(&model).unwrap();
         assert!(of_fleet.contains(&format!("[{bar}]")), "{of_fleet}");
