@@ -5,8 +5,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nm_shared::Grouped;
 use nm_shared::leader_lease::Tenure;
+use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
 use crate::certificate;
@@ -19,7 +19,7 @@ use crate::leadership::{self, Leadership};
 use crate::objects::Right;
 use crate::versions::{OWN, skew};
 use crate::webhook::Answer;
-use crate::{leftovers, manifests, pages, paste, permissions, rollout};
+use crate::{account, leftovers, manifests, pages, paste, permissions, rollout};
 
 /// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -42,6 +42,10 @@ pub(crate) struct Facts {
     pub(crate) node_leases: Known<Vec<Lease>>,
     /// How the API server comes to ask the webhook.
     pub(crate) configuration: Known<Option<Value>>,
+    /// What narrows what the reconciler may do with that.
+    pub(crate) policies: Known<account::Policies>,
+    /// The permissions that are granted apart, and whether the reconciler has them.
+    pub(crate) granted: Vec<(Grant, Known<bool>)>,
     /// What the webhook says.
     pub(crate) answer: Known<Answer>,
     /// The nodes.
@@ -59,6 +63,15 @@ pub(crate) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
     found.push(reconciler(facts));
     found.push(leader(facts, now));
     found.push(webhook(facts, now));
+    if let Some(deployment) =
+        facts.installed.as_ref().ok().and_then(|installed| installed.deployment.as_ref())
+    {
+        // Where another installer configures the webhook, the reconciler has no permission to narrow.
+        if !matches!(facts.configuration, Ok(None)) {
+            found.push(account::policy(&facts.server, &facts.policies, INSTALL));
+        }
+        found.push(account::permissions(deployment, &facts.maintenances, &facts.granted));
+    }
     found.push(versions(facts));
     found.extend(permissions::findings(&facts.missing));
     found.push(leftovers::nodes(&facts.nodes, &facts.maintenances));

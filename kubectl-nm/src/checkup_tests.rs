@@ -50,6 +50,8 @@ fn healthy() -> Facts {
         lease: Ok(lease("2026-01-02T03:04:01.000000Z")),
         node_leases: Ok(Vec::new()),
         configuration: Ok(Some(json!({"webhooks": []}))),
+        policies: Ok(account::policies().into_iter().map(|policy| (policy.clone(), Some(policy))).collect()),
+        granted: Grant::ALL.map(|grant| (grant, Ok(false))).into(),
         answer: Ok(Answer::Given),
         nodes: Ok(vec![json!({"metadata": {"name": "n1"}})]),
         maintenances: Ok(Vec::new()),

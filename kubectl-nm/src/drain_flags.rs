@@ -43,7 +43,7 @@ pub(crate) struct DrainFlags {
     delete_empty_dir_data: Option<bool>,
 
     /// Delete a pod whose eviction has been refused for so long without a break, past any disruption budget; 0, the
-    /// default, is never
+    /// default, is never. It takes a permission of nm-reconciler that is not granted by default
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     delete_after: Option<Duration>,
 

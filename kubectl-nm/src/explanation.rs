@@ -173,6 +173,10 @@ fn remedy_of(reason: &str, said: &str, maintenance: &NodeMaintenance, kubectl: &
         ("Give it all the time that it needs, and it goes on", patch("{\"timeoutSeconds\":0}"))
     } else if is(Reason::InvalidDrain) {
         ("Correct the selector of spec.drain, or move all pods", patch("{\"podSelector\":null}"))
+    } else if is(Reason::MissingRights)
+        && let Some(granted) = remedy::granting(kubectl, said)
+    {
+        return granted;
     } else if is(Reason::MissingRights) {
         (
             "Give nm-reconciler the rights of the manifests; these it has",

@@ -5,6 +5,7 @@
 //! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
 //! `vigil`, and print through `output` alone. Shells that complete a line that is being typed ask `completion`.
 
+mod account;
 mod archive;
 mod boolean;
 mod caller;

@@ -2,6 +2,9 @@
 //!
 //! Everything here is pure. The files are the only source: what is not in them is not installed.
 
+use std::collections::BTreeSet;
+
+use nm_shared::Grant;
 use nm_shared::line::MaxUnavailable;
 use nm_shared::names::LEASE_NAMESPACE;
 use serde_json::{Value, json};
@@ -24,6 +27,8 @@ const FILES: &[(&str, &str)] = &[
     ("service_account.yaml", include_str!("../../manifests/service_account.yaml")),
     ("cluster_role.yaml", include_str!("../../manifests/cluster_role.yaml")),
     ("cluster_role_binding.yaml", include_str!("../../manifests/cluster_role_binding.yaml")),
+    ("webhook_policy.yaml", include_str!("../../manifests/webhook_policy.yaml")),
+    ("webhook_policy_binding.yaml", include_str!("../../manifests/webhook_policy_binding.yaml")),
     ("lease_namespace.yaml", include_str!("../../manifests/lease_namespace.yaml")),
     ("lease_role.yaml", include_str!("../../manifests/lease_role.yaml")),
     ("lease_role_binding.yaml", include_str!("../../manifests/lease_role_binding.yaml")),
@@ -38,6 +43,28 @@ const FILES: &[(&str, &str)] = &[
     ("webhook_configuration.yaml", include_str!("../../manifests/webhook_configuration.yaml")),
 ];
 
+/// The files of a component that grants a permission.
+fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
+    macro_rules! component {
+        ($name:literal) => {
+            [
+                (
+                    concat!($name, "/cluster_role.yaml"),
+                    include_str!(concat!("../../manifests/components/", $name, "/cluster_role.yaml")),
+                ),
+                (
+                    concat!($name, "/cluster_role_binding.yaml"),
+                    include_str!(concat!("../../manifests/components/", $name, "/cluster_role_binding.yaml")),
+                ),
+            ]
+        };
+    }
+    match grant {
+        Grant::NodeConditions => component!("node_conditions"),
+        Grant::PodDeletion => component!("pod_deletion"),
+    }
+}
+
 /// What differs from one installation to another. What is `None` is as in the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
@@ -51,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// What of its command line is ours to apply.
     pub(crate) words: Words,
+    /// The permissions that are granted beside those that every installation has.
+    pub(crate) grants: BTreeSet<Grant>,
 }
 
 impl Settings {
@@ -74,6 +103,7 @@ impl Settings {
                 self.max_unavailable.or(variable)
             },
             words,
+            grants: self.grants,
         }
     }
 }
@@ -81,6 +111,7 @@ impl Settings {
 /// All objects, in the order in which they are installed, with these settings.
 pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects: Vec<Value> = FILES.iter().map(|(name, text)| read(name, text)).collect();
+    objects.extend(settings.grants.iter().flat_map(|grant| granting(*grant)));
     for object in &mut objects {
         if let Some(namespace) = &settings.namespace {
             rename(object, namespace);
@@ -90,6 +121,27 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
         }
     }
     objects
+}
+
+/// The role and its binding by which a permission is granted, in the namespace of the files.
+pub(crate) fn granting(grant: Grant) -> [Value; 2] {
+    files_of(grant).map(|(name, text)| read(name, text))
+}
+
+/// Keeps the path at which the API server asks the webhook: the program chooses it, and the files have none.
+pub(crate) fn keep_path(wanted: &mut Value, installed: &Value) {
+    let paths: Vec<(Value, Value)> = installed["webhooks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|webhook| (webhook["name"].clone(), webhook["clientConfig"]["service"]["path"].clone()))
+        .collect();
+    for webhook in wanted.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+        let path = paths.iter().find(|(name, path)| *name == webhook["name"] && path.is_string());
+        if let Some((_, path)) = path {
+            webhook["clientConfig"]["service"]["path"] = path.clone();
+        }
+    }
 }
 
 /// The definition of `NodeMaintenance`.
@@ -201,6 +253,7 @@ mod tests {
             image: Some("r.example.com/nm:2".into()),
             replicas: Some(3),
             max_unavailable: Some("10%".parse().unwrap()),
+            grants: BTreeSet::from(Grant::ALL),
             ..Settings::default()
         };
         let changed = objects(&settings);
@@ -216,12 +269,43 @@ mod tests {
         let limit = json!({"name": "NM_MAX_UNAVAILABLE", "value": "10%"});
         assert_eq!(container["env"].as_array().unwrap().last(), Some(&limit));
         assert_eq!(of_kind(&changed, "Namespace")["metadata"]["name"], "kube-nodes");
-        let subject = &of_kind(&changed, "ClusterRoleBinding")["subjects"][0];
-        assert_eq!(subject["namespace"], "kube-nodes");
+        let bindings = changed.iter().filter(|object| object["kind"] == "ClusterRoleBinding");
+        let subjects: Vec<&Value> = bindings.map(|binding| &binding["subjects"][0]["namespace"]).collect();
+        assert_eq!(subjects, ["kube-nodes"; 3]);
 
         let plain = objects(&Settings::default());
         assert!(!of_kind(&plain, "Deployment").to_string().contains("NM_MAX_UNAVAILABLE"));
         assert_eq!(of_kind(&plain, "Namespace")["metadata"]["name"], NAMESPACE);
+    }
+
+    #[test]
+    fn a_permission_is_granted_by_the_files_of_its_component() {
+        let plain = objects(&Settings::default()).len();
+        for grant in Grant::ALL {
+            let settings = Settings { grants: [grant].into(), ..Settings::default() };
+            let granted = objects(&settings).split_off(plain);
+            let (verb, resource) = grant.permission();
+            let rule = json!([{"apiGroups": [""], "resources": [resource], "verbs": [verb]}]);
+            assert_eq!((granted.len(), &of_kind(&granted, "ClusterRole")["rules"]), (2, &rule));
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/components");
+            assert!(folder.join(grant.as_str().replace('-', "_")).join("kustomization.yaml").exists());
+        }
+    }
+
+    #[test]
+    fn the_path_of_the_webhook_stays_as_it_was_found() {
+        let objects = objects(&Settings::default());
+        let mut wanted = of_kind(&objects, "ValidatingWebhookConfiguration").clone();
+        assert!(!wanted.to_string().contains("\"path\""), "the program chooses it");
+        let mut installed = wanted.clone();
+        keep_path(&mut wanted, &installed);
+        assert_eq!(wanted, installed);
+        installed["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/validate/0");
+        installed["webhooks"][0]["timeoutSeconds"] = json!(1);
+        keep_path(&mut wanted, &installed);
+        let path = |index: usize| &wanted["webhooks"][index]["clientConfig"]["service"]["path"];
+        assert_eq!((path(0), path(1)), (&json!("/validate/0"), &Value::Null));
+        assert_eq!(wanted["webhooks"][0]["timeoutSeconds"], 10);
     }
 
     #[test]

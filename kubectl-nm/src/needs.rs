@@ -89,6 +89,9 @@ const NEEDS: &[(&str, &[Need])] = &[
             ("get", "coordination.k8s.io", "leases"),
             ("list", "coordination.k8s.io", "leases"),
             ("get", WEBHOOKS, "validatingwebhookconfigurations"),
+            ("get", WEBHOOKS, "validatingadmissionpolicies"),
+            ("get", WEBHOOKS, "validatingadmissionpolicybindings"),
+            ("create", "authorization.k8s.io", "subjectaccessreviews"),
         ],
     ),
     (

@@ -4,7 +4,8 @@
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::ResourceExt;
@@ -64,6 +65,21 @@ pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Valu
         Ok(found) => value(&found).map(Some),
         Err(error) if error.is_unserved() => Ok(None),
         Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the server knows objects of this kind. Who may not read them may still apply them.
+///
+/// # Errors
+///
+/// When the server cannot be asked.
+pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error> {
+    let (api, name, what) = place(cluster, object);
+    match cluster.ask(&format!("get {what}"), async || api.get(&name).await).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_unserved() => Ok(false),
+        Err(error) if error.status().is_some() => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -244,6 +260,36 @@ pub(crate) async fn may(cluster: &Cluster, right: &Right) -> Result<bool, Error>
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client());
     let params = PostParams::default();
     let asked = "create selfsubjectaccessreviews.authorization.k8s.io";
+    let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Whether an account has a permission, in all namespaces. The resource is one of the core group.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn may_account(
+    cluster: &Cluster,
+    account: &str,
+    (verb, resource): (&str, &str),
+) -> Result<bool, Error> {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let attributes = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource: Some(subresource.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SubjectAccessReviewSpec {
+        user: Some(account.to_owned()),
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client());
+    let params = PostParams::default();
+    let asked = "create subjectaccessreviews.authorization.k8s.io";
     let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }

@@ -3,7 +3,7 @@
 //! The commands look before they act wherever looking is what comes first. Names come from the API, and what is pasted
 //! is obeyed, so everything in a command is quoted for a shell.
 
-use nm_shared::BlockReason;
+use nm_shared::{BlockReason, Grant};
 
 /// A blocked pod.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,16 @@ pub(crate) struct Remedy {
     pub(crate) command: String,
 }
 
+/// What to do where a permission is missing that is granted apart: advice and a command. `said` is what the status says of it.
+pub(crate) fn granting(kubectl: &str, said: &str) -> Option<(String, String)> {
+    let grant = Grant::named_in(said)?;
+    let (verb, resource) = grant.permission();
+    // A plugin takes kubectl's flags behind its name.
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    let advice = format!("Give nm-reconciler the permission to {verb} {resource}");
+    Some((advice, format!("{program} nm install --grant {grant}{flags}")))
+}
+
 /// What to do about a blocked pod.
 pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
     let Case { kubectl, namespace, name, node, .. } = *case;
@@ -55,14 +65,16 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             "KubeVirt tries again by itself; the migrations say why it failed".into(),
             format!("{kubectl_in} get vmim -o wide"),
         ),
-        BlockReason::Forbidden => (
-            "Give nm-reconciler the right to evict pods there".into(),
-            format!(
-                "{kubectl} auth can-i create pods --subresource=eviction -n {} --as={}",
-                quoted(namespace),
-                quoted(refused_user(case.message))
-            ),
-        ),
+        BlockReason::Forbidden => granting(kubectl, case.message).unwrap_or_else(|| {
+            (
+                "Give nm-reconciler the right to evict pods there".into(),
+                format!(
+                    "{kubectl} auth can-i create pods --subresource=eviction -n {} --as={}",
+                    quoted(namespace),
+                    quoted(refused_user(case.message))
+                ),
+            )
+        }),
         BlockReason::NamespaceTerminating => (
             "The namespace is being deleted and will end the pod; see what holds it up".into(),
             format!("{kubectl} get namespace {} -o yaml", quoted(namespace)),

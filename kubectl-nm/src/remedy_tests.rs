@@ -103,3 +103,12 @@ fn obstacles_are_told_in_short() {
         assert_eq!(obstacle("shop", reason, message), common);
     }
 }
+
+#[test]
+fn a_permission_that_is_granted_apart_is_granted_by_a_command() {
+    let said = Grant::PodDeletion.explain("User \"u\" cannot delete resource \"pods\" in API group \"\"");
+    let granted = granting("kubectl --context=c", &said).unwrap();
+    assert_eq!(granted.0, "Give nm-reconciler the permission to delete pods");
+    assert_eq!(granted.1, "kubectl nm install --grant pod-deletion --context=c");
+    assert_eq!(granting("kubectl", "User \"u\" cannot create resource \"pods/eviction\""), None);
+}

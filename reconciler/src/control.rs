@@ -88,7 +88,8 @@ async fn work(
         end = ends.next() => return Err(end),
     }
     let own_nodes = Arc::new(OwnWrites::default());
-    let (conditions, publishing) = NodeConditions::start(&client, cluster.nodes.clone(), own_nodes.clone());
+    let (conditions, publishing) =
+        NodeConditions::start(&client, triggers.clone(), cluster.nodes.clone(), own_nodes.clone());
     tasks.spawn("the publisher of node conditions", publishing);
     let context = Arc::new(Context {
         pods: PodWatches::new(client.clone(), triggers.clone(), tasks.clone()),

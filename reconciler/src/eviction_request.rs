@@ -10,7 +10,7 @@ use kube::core::Status;
 use kube::core::response::StatusDetails;
 use nm_shared::decision::{Eviction, Request};
 use nm_shared::eviction_outcome::EvictionOutcome;
-use nm_shared::pod;
+use nm_shared::{Grant, pod};
 use serde_json::json;
 
 /// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
@@ -23,11 +23,21 @@ pub(crate) async fn ask(client: &Client, eviction: &Eviction) -> EvictionOutcome
         Err(error) => return EvictionOutcome::Unknown(error.to_string()),
     };
     match tokio::time::timeout(PATIENCE, answer(client, request)).await {
-        Ok(Ok(status)) => EvictionOutcome::from(&status),
+        Ok(Ok(status)) => explained(EvictionOutcome::from(&status), eviction.request),
         Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
         Err(_) => {
             EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
         }
+    }
+}
+
+/// A right to delete pods is granted apart, so a refusal says by what.
+fn explained(outcome: EvictionOutcome, request: Request) -> EvictionOutcome {
+    match (outcome, request) {
+        (EvictionOutcome::Forbidden(said), Request::Delete) => {
+            EvictionOutcome::Forbidden(Grant::PodDeletion.explain(&said))
+        }
+        (other, _) => other,
     }
 }
 

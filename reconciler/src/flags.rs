@@ -37,7 +37,8 @@ pub(crate) struct Flags {
     pub(crate) own_pod: Option<PodReference>,
 
     /// Tell on the nodes themselves where their maintenance stands, by the conditions `DrainInProgress`, `Drained` and
-    /// `MaintenanceInProgress` of KEP-5683
+    /// `MaintenanceInProgress` of KEP-5683. That takes the permission to patch nodes/status, which is granted by `kubectl nm
+    /// install --grant node-conditions` or by the component `node_conditions` of the manifests
     #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,
 

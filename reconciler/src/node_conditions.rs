@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
+use nm_shared::Grant;
 use nm_shared::node_conditions::{self, WantedCondition};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -26,6 +27,7 @@ use tracing::warn;
 use crate::cluster_watches::slim_node;
 use crate::failures::Failures;
 use crate::own_writes::OwnWrites;
+use crate::triggers::Triggers;
 use crate::write_params::patch_params;
 
 /// Where the right is missing, it is missing for all nodes: it is asked for again so soon.
@@ -40,13 +42,32 @@ const AT_ONCE: usize = 8;
 /// What a node is to tell; none of ours, if there is nothing.
 type Wanted = Vec<WantedCondition>;
 
+/// When and in which words the API server refused to have conditions written, if the last answer was that.
+#[derive(Debug, Default)]
+struct Refused(Mutex<Option<(Instant, String)>>);
+
+impl Refused {
+    fn set(&self, refused: Option<(Instant, String)>) -> Option<(Instant, String)> {
+        std::mem::replace(&mut *self.lock(), refused)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Takes in what nodes are to tell.
-pub(crate) struct NodeConditions(UnboundedSender<(String, Wanted)>);
+pub(crate) struct NodeConditions {
+    wishes: UnboundedSender<(String, Wanted)>,
+    refused: Arc<Refused>,
+}
 
 impl NodeConditions {
-    /// Knows nodes by this store and by what was written. The future writes, for ever.
+    /// Knows nodes by this store and by what was written. The future writes, for ever, and wakes everybody when the
+    /// permission turns out to be missing or is granted.
     pub(crate) fn start(
         client: &Client,
+        triggers: Triggers,
         nodes: Store<Node>,
         own: Arc<OwnWrites<Node>>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
@@ -56,15 +77,22 @@ impl NodeConditions {
             nodes,
             own,
             turns: Semaphore::new(AT_ONCE),
-            refused: Mutex::default(),
+            triggers,
+            refused: Arc::default(),
         };
-        (Self(sender), publisher.run(receiver))
+        let conditions = Self { wishes: sender, refused: publisher.refused.clone() };
+        (conditions, publisher.run(receiver))
+    }
+
+    /// What is refused, if anything is.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refused.lock().as_ref().map(|(_, said)| Grant::NodeConditions.explain(said))
     }
 
     /// Has a node tell this and no more, sooner or later.
     pub(crate) fn want(&self, node: &str, wanted: Wanted) {
         // The receiver is gone only when the term ends.
-        let _ = self.0.unbounded_send((node.to_owned(), wanted));
+        let _ = self.wishes.unbounded_send((node.to_owned(), wanted));
     }
 }
 
@@ -73,8 +101,8 @@ struct Publisher {
     nodes: Store<Node>,
     own: Arc<OwnWrites<Node>>,
     turns: Semaphore,
-    /// When the right was found missing, if it was.
-    refused: Mutex<Option<Instant>>,
+    triggers: Triggers,
+    refused: Arc<Refused>,
 }
 
 impl Publisher {
@@ -130,8 +158,10 @@ impl Publisher {
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return node,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    if self.set(Some(Instant::now())).is_none() {
-                        warn!(node, "conditions of nodes are not published: {}", status.message);
+                    if self.refused.set(Some((Instant::now(), status.message.clone()))).is_none() {
+                        let why = Grant::NodeConditions.explain(&status.message);
+                        warn!(node, "conditions of nodes are not published: {why}");
+                        self.triggers.wake_all();
                     }
                 }
                 Err(error) => {
@@ -161,7 +191,9 @@ impl Publisher {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
         let answered = timeout(PATIENCE, self.api.patch_status(node, &params, &patch)).await;
         let mut written = answered.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
-        self.set(None);
+        if self.refused.set(None).is_some() {
+            self.triggers.wake_all();
+        }
         slim_node(&mut written);
         self.own.remember(written);
         Ok(())
@@ -169,12 +201,8 @@ impl Publisher {
 
     /// For how long nothing is written, after a refusal.
     fn rest(&self) -> Option<Duration> {
-        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        PAUSE.checked_sub(refused?.elapsed()).filter(|rest| !rest.is_zero())
-    }
-
-    fn set(&self, refused: Option<Instant>) -> Option<Instant> {
-        std::mem::replace(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner), refused)
+        let refused = self.refused.lock().as_ref()?.0;
+        PAUSE.checked_sub(refused.elapsed()).filter(|rest| !rest.is_zero())
     }
 }
 
@@ -190,9 +218,14 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::maintenances::Maintenances;
 
     /// A write, and where to answer it.
     type Asked = mpsc::UnboundedReceiver<(Value, tokio::sync::oneshot::Sender<Response<Body>>)>;
+
+    fn triggers() -> Triggers {
+        Triggers::new(Arc::new(Maintenances::new([]))).0
+    }
 
     /// An API server with a node that tells these conditions, and the publisher beside it.
     fn publisher(there: &Value) -> (NodeConditions, Asked, Writer<Node>) {
@@ -212,7 +245,7 @@ mod tests {
         let (nodes, mut writer) = reflector::store();
         writer.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
         let client = Client::new(server, "default");
-        let (conditions, run) = NodeConditions::start(&client, nodes, Arc::default());
+        let (conditions, run) = NodeConditions::start(&client, triggers(), nodes, Arc::default());
         tokio::spawn(run);
         (conditions, asked, writer)
     }
@@ -296,7 +329,8 @@ mod tests {
         });
         let api = Api::all(Client::new(never, "default"));
         let turns = Semaphore::new(AT_ONCE);
-        let publisher = Publisher { api, nodes, own: Arc::default(), turns, refused: Mutex::default() };
+        let (own, refused) = (Arc::default(), Arc::default());
+        let publisher = Publisher { api, nodes, own, turns, triggers: triggers(), refused };
         sender.unbounded_send(("gone".to_owned(), wanted())).unwrap();
         drop(sender);
         publisher.run(receiver).await;
@@ -313,7 +347,12 @@ mod tests {
             conditions.want("n", wanted());
             tokio::task::yield_now().await;
         }
-        asked.recv().await.unwrap();
+        assert_eq!(conditions.refusal().as_deref(), Some("no"));
+        let (patch, answer) = asked.recv().await.unwrap();
         assert!(began.elapsed() >= PAUSE, "{:?}", began.elapsed());
+        answer.send(ok("2", &patch["status"]["conditions"])).unwrap();
+        while conditions.refusal().is_some() {
+            tokio::task::yield_now().await;
+        }
     }
 }

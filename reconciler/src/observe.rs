@@ -70,6 +70,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         machines: machines(context, maintenance, pods.as_deref()),
         returned,
         node_conditions: context.node_conditions,
+        node_conditions_forbidden: context.conditions.refusal(),
         own_pod: context.own_pod.clone(),
         rivals: rivals(context, maintenance),
         others: others(context, maintenance),

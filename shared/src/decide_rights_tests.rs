@@ -14,6 +14,16 @@ fn a_missing_right_degrades_and_is_named() {
 }
 
 #[test]
+fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
+    let forbidden = Some("cannot patch nodes/status".to_owned());
+    let observed = Observed { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
+    let decision = decide(&maintenance(&json!({})), &observed, now());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
+    assert_eq!((status.last_error.as_str(), decision.evictions.is_empty()), ("", false));
+}
+
+#[test]
 fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
     let forbidden = Observed { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());

@@ -18,6 +18,7 @@ pub mod drain_plan;
 pub mod drain_status;
 pub mod eviction_outcome;
 pub mod forecast;
+pub mod grant;
 pub mod group;
 pub mod leader_lease;
 pub mod line;
@@ -50,6 +51,7 @@ pub mod steady_time;
 pub mod turn;
 pub mod volumes;
 
+pub use grant::Grant;
 pub use group::{Group, Grouped};
 pub use maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 pub use status::{

@@ -111,6 +111,7 @@ pub struct DrainSpec {
     pub skip_wait_for_delete_timeout_seconds: i64,
 
     /// A pod that is refused for this many seconds without a break is deleted, past any disruption budget. 0: never.
+    /// The reconciler needs the permission to delete pods for that: `kubectl nm install --grant pod-deletion`.
     #[schemars(range(min = 0))]
     pub delete_after_seconds: i64,
 

@@ -50,6 +50,8 @@ pub struct Observed {
     pub returned: HashSet<String>,
     /// Whether the node is to tell by its conditions where the maintenance stands.
     pub node_conditions: bool,
+    /// The API server's sentence, if it refuses to have these conditions written.
+    pub node_conditions_forbidden: Option<String>,
     /// The pod that the reconciler itself runs in, if it does.
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.

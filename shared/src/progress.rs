@@ -26,6 +26,8 @@ const ATTEMPTS_PACE: SignedDuration = SignedDuration::from_secs(60);
 pub struct Survey<'a> {
     pods: Vec<(&'a Judged, PodState)>,
     migrating: Vec<MigratingPod>,
+    /// What is refused and keeps no pod here.
+    forbidden: Option<String>,
 }
 
 impl<'a> Survey<'a> {
@@ -54,7 +56,7 @@ impl<'a> Survey<'a> {
         let pods: Vec<(&Judged, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(judged, _)| migrating_pod(judged, observed)).collect();
-        Self { pods, migrating }
+        Self { pods, migrating, forbidden: observed.node_conditions_forbidden.clone() }
     }
 
     /// The pods whose end is waited for.
@@ -73,10 +75,10 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// The first pod that a missing right keeps here.
+    /// What is said of a right that is missing: the first by which a pod is kept here, before those by which none is.
     pub fn missing_right(&self) -> Option<&str> {
         let forbidden = self.blocked().find(|(_, obstacle)| obstacle.reason == BlockReason::Forbidden);
-        forbidden.map(|(_, obstacle)| obstacle.message.as_str())
+        forbidden.map(|(_, obstacle)| obstacle.message.as_str()).or(self.forbidden.as_deref())
     }
 
     /// Writes the survey into a status: the pods to move are counted when a maintenance begins, and not again.

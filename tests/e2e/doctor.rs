@@ -38,6 +38,8 @@ ok    definition    NodeMaintenance is defined as by this version
 ok    reconciler    2 replicas run in namespace node-maintenance
 ok    leader        REPLICA leads and renewed its lease AGE ago
 ok    webhook       it answers; its certificate is good until DATE
+ok    policy        nm-reconciler may change only the certificate and the path of its webhook
+ok    permissions   nm-reconciler has those of the features in use
 ok    versions      plugin OWN, reconciler OWN
 ok    permissions   you have every permission that the commands need
 ok    nodes         none is cordoned by a maintenance that is gone

@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -34,6 +35,8 @@ rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 role.rbac.authorization.k8s.io/nm-reconciler deleted
 rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 role.rbac.authorization.k8s.io/nm-reconciler deleted
+validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler deleted
+validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
 serviceaccount/nm-reconciler deleted
@@ -98,6 +101,7 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     let reconciler = webhook::start(&cluster, &[]);
     let address = webhook::address(&reconciler).await;
     cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
+    webhook::believed(&cluster).await;
     let ready = plugin(&cluster, &["install", "--timeout", "60s"]).await;
     let said = "nm-reconciler is ready in namespace node-maintenance: 2 replicas, and the webhook answers\n";
     assert_eq!((ready.code, ready.stdout), (Some(0), lines("unchanged") + said), "{}", ready.stderr);
@@ -389,4 +393,40 @@ async fn an_installation_is_finished_and_removed_as_a_whole_also_when_nobody_rea
     let removed = unread(&cluster, &["uninstall", "-y"]).await;
     assert_eq!(removed.code, Some(0), "{removed:?}");
     plugin(&cluster, &["uninstall", "-y"]).await.expect(0, "", "nm-reconciler is not installed.\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_is_granted_when_it_is_asked_for_stays_and_goes_with_the_rest() {
+    let (cluster, _reconciler) = installed().await;
+    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
+    let granted = async || {
+        let all = bindings.list(&ListParams::default()).await.unwrap();
+        let names = all.iter().map(ResourceExt::name_any);
+        names.filter(|name| name.starts_with("nm-reconciler-")).collect::<Vec<_>>()
+    };
+    assert_eq!(granted().await, [""; 0]);
+    let unknown = plugin(&cluster, &["install", "--grant", "everything"]).await;
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert!(unknown.stderr.contains("node-conditions, pod-deletion"), "{}", unknown.stderr);
+    let spec = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "e2e-impatient"},
+        "spec": {"nodeName": cluster.nodes().await[0], "drain": {"deleteAfterSeconds": 60}}});
+    let impatient = serde_json::from_value(spec).unwrap();
+    cluster.maintenances().create(&PostParams::default(), &impatient).await.unwrap();
+    let missing =
+        "grants        nm-reconciler may not delete pods, which spec.drain.deleteAfterSeconds needs";
+    let doctor = plugin(&cluster, &["doctor"]).await;
+    assert!(doctor.stdout.contains(missing), "{doctor:?}");
+
+    let made = plugin(&cluster, &["install", "--grant", "pod-deletion", "--wait=false"]).await.ok();
+    let line = "clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler-pod-deletion created\n";
+    assert!(made.stdout.contains(line), "{}", made.stdout);
+    let doctor = plugin(&cluster, &["doctor"]).await;
+    assert!(doctor.stdout.contains("features in use, and pod-deletion"), "{doctor:?}");
+    let kept = plugin(&cluster, &["install", "--grant", "node-conditions", "--wait=false"]).await.ok();
+    let line = "clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler-pod-deletion unchanged\n";
+    assert!(kept.stdout.contains(line), "{}", kept.stdout);
+    assert_eq!(granted().await, ["nm-reconciler-node-conditions", "nm-reconciler-pod-deletion"]);
+    let _ = plugin(&cluster, &["uninstall", "-y", "--stop-all"]).await.ok();
+    assert_eq!(granted().await, [""; 0]);
 }

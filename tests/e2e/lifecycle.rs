@@ -284,6 +284,7 @@ async fn a_node_tells_by_its_conditions_where_its_maintenance_stands_if_that_is_
         let found = |type_: &str| conditions.iter().find(|c| c.type_ == type_).map(|c| c.status.as_str());
         expected.iter().all(|(type_, status)| found(type_).unwrap_or("-") == *status)
     };
+    cluster.grant("node_conditions").await;
     let _reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
     let workload = Workload::new(&cluster, "told").await;
     workload.pod_on(node, "held", json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}})).await;

@@ -161,7 +161,7 @@ async fn the_components_are_added_by_a_kustomization_that_names_them() {
     let manifests =
         format!("{up}{}", folder().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
     let image = "{name: localhost/nm-reconciler, newName: registry.example.com/nm-reconciler, newTag: mine}";
-    let components = ["dashboard", "network_policy", "service_monitor"];
+    let components = ["dashboard", "network_policy", "node_conditions", "pod_deletion", "service_monitor"];
     let listed: Vec<String> =
         components.iter().map(|name| format!("{manifests}/components/{name}")).collect();
     let kustomization =
@@ -171,6 +171,9 @@ async fn the_components_are_added_by_a_kustomization_that_names_them() {
     assert!(built.contains("image: registry.example.com/nm-reconciler:mine\n"), "{built}");
     for kind in ["ConfigMap", "NetworkPolicy", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
+    }
+    for role in ["node-conditions", "pod-deletion"] {
+        assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();
     assert_eq!(there.count(), components.len(), "every component is tried");

@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -64,7 +67,13 @@ fn as_read(object: &Value) -> Result<Value, String> {
         ("monitoring.coreos.com/v1", "ServiceMonitor") => through::<ServiceMonitor>(object),
         ("nodemaintenance.medik8s.io/v1beta1", "NodeMaintenance") => through::<NodeMaintenance>(object),
         ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration") => {
-            through::<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration>(object)
+            through::<ValidatingWebhookConfiguration>(object)
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            through::<ValidatingAdmissionPolicy>(object)
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            through::<ValidatingAdmissionPolicyBinding>(object)
         }
         (version, kind) => Err(format!("nobody knows {version} {kind}")),
     }

@@ -2,13 +2,9 @@
 
 use std::net::SocketAddr;
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
-use nm_tests::manifests;
 use nm_tests::programs::program;
 use nm_tests::reconciler::{Reconciler, unconfigured};
 use nm_tests::until::PATIENCE;
@@ -176,13 +172,6 @@ async fn a_replica_that_stands_by_is_ready_and_leaves_counting_to_the_one_that_l
 #[tokio::test(flavor = "multi_thread")]
 async fn the_right_to_tell_on_nodes_is_missed_in_one_line_and_asked_for_seldom() {
     let Some(cluster) = only_sandbox(1, "requests are counted").await else { return };
-    let role = manifests::cluster_role();
-    let mut rules = role.rules.clone().unwrap();
-    rules.retain(|rule| rule.resources.as_ref().is_none_or(|resources| resources != &["nodes/status"]));
-    assert_eq!(rules.len() + 1, role.rules.as_ref().unwrap().len());
-    let patch = Patch::Merge(json!({"rules": rules}));
-    let api: Api<ClusterRole> = Api::all(cluster.client.clone());
-    api.patch(&role.name_any(), &PatchParams::default(), &patch).await.unwrap();
     let workload = Workload::new(&cluster, "untold").await;
     let node = &cluster.nodes().await[0];
     for name in ["a", "b", "c", "d", "e"] {

@@ -122,6 +122,9 @@ fn check_names(grants: &[Grant], log: &RequestLog, account: &str, own: &str) {
 /// lease that is to be renewed, the same node twice, so that an event repeats, a virtual machine that is called back, and
 /// a maintenance of each older group.
 async fn everything(cluster: &Cluster) -> Reconciler {
+    for component in manifests::GRANTED {
+        cluster.grant(component).await;
+    }
     let workload = Workload::new(cluster, "rights").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     // Certificates that are renewed meanwhile.

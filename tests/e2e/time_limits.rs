@@ -127,6 +127,7 @@ async fn a_pod_that_does_not_end_is_no_longer_waited_for_or_is_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
     let cluster = Cluster::start(2).await;
+    cluster.grant("pod_deletion").await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "impatient").await;
     workload.pod_on(node, "guarded", json!({})).await;

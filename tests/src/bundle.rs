@@ -124,7 +124,9 @@ impl ServiceVersion {
                 Some(name)
             }
             "ClusterRole" if name == account.name_any() => {
-                self.rules[0].extend(rules(object));
+                let is_for_olm =
+                    |rule: &Value| rule["resources"] == json!(["validatingwebhookconfigurations"]);
+                self.rules[0].extend(rules(object).into_iter().filter(|rule| !is_for_olm(rule)));
                 None
             }
             "Role" if object.namespace() == account.namespace() => {
@@ -134,8 +136,16 @@ impl ServiceVersion {
             // OLM makes accounts, bindings and the webhook's service itself, and takes no namespaces and quotas. The role
             // that is left is about the leases of nodes, in a namespace that OLM does not look after: to grant it in all
             // namespaces would be to grant it where leases elect leaders and keep nodes alive.
-            "Namespace" | "ResourceQuota" | "Role" | "RoleBinding" | "ServiceAccount"
-            | "ClusterRoleBinding" | "Service" => None,
+            // The policy narrows a right that is not granted where OLM writes the webhook's configuration.
+            "Namespace"
+            | "ResourceQuota"
+            | "Role"
+            | "RoleBinding"
+            | "ServiceAccount"
+            | "ClusterRoleBinding"
+            | "Service"
+            | "ValidatingAdmissionPolicy"
+            | "ValidatingAdmissionPolicyBinding" => None,
             "ClusterRole" => Some(format!("{name}_clusterrole")),
             "PodDisruptionBudget" => Some(format!("{name}_poddisruptionbudget")),
             "Deployment" => {

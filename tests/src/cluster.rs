@@ -151,17 +151,34 @@ impl Cluster {
         std::fs::write(self.reconciler_kubeconfig(), with_token(&self.kubeconfig, &token)).unwrap();
     }
 
-    /// Applies an object on the server's side, whoever has set what in it before.
-    pub async fn apply(&self, object: &DynamicObject) {
+    /// Where objects like this one are.
+    fn api_of(&self, object: &DynamicObject) -> Api<DynamicObject> {
         let kind = object.types.as_ref().unwrap().try_into().unwrap();
         let resource = ApiResource::from_gvk(&kind);
         let client = self.client.clone();
-        let api: Api<DynamicObject> = match object.namespace() {
+        match object.namespace() {
             Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
             None => Api::all_with(client, &resource),
-        };
+        }
+    }
+
+    /// Deletes an object, if it is there.
+    async fn remove(&self, object: &DynamicObject) {
+        let _ = self.api_of(object).delete(&object.name_any(), &DeleteParams::default()).await;
+    }
+
+    /// Applies an object on the server's side, whoever has set what in it before.
+    pub async fn apply(&self, object: &DynamicObject) {
+        let api = self.api_of(object);
         let params = PatchParams::apply("nm-tests").force();
         api.patch(&object.name_any(), &params, &Patch::Apply(object)).await.unwrap();
+    }
+
+    /// Grants the reconciler the permissions of a component of the manifests, such as `pod_deletion`.
+    pub async fn grant(&self, component: &str) {
+        for object in manifests::component(component) {
+            self.apply(&object).await;
+        }
     }
 
     /// A bearer token of a service account, good for longer than any test.
@@ -177,6 +194,11 @@ impl Cluster {
 
     /// Removes what an earlier test, which may have failed anywhere, left behind.
     async fn tidy(&self) {
+        for component in manifests::GRANTED {
+            for object in manifests::component(component) {
+                self.remove(&object).await;
+            }
+        }
         let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
         let _ = webhooks.delete(names::WEBHOOK_CONFIGURATION, &DeleteParams::default()).await;
         let leases: Api<Lease> = Api::all(self.client.clone());

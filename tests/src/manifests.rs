@@ -23,6 +23,12 @@ pub fn all() -> Vec<DynamicObject> {
     files_of("kustomization.yaml").iter().map(|file| serde_json::from_value(read(file)).unwrap()).collect()
 }
 
+/// What a component adds.
+pub fn component(name: &str) -> Vec<DynamicObject> {
+    let files = files_of(&format!("components/{name}/kustomization.yaml"));
+    files.iter().map(|file| serde_json::from_value(read(file)).unwrap()).collect()
+}
+
 /// What the reconciler needs of a cluster, wherever it runs.
 pub fn prerequisites() -> Vec<DynamicObject> {
     let is_one = |object: &DynamicObject| !RUNNING_IT.contains(&object.types.as_ref().unwrap().kind.as_str());
@@ -54,15 +60,21 @@ pub fn service_account() -> ServiceAccount {
     the_one()
 }
 
-/// What the reconciler may do in all namespaces.
+/// What the reconciler may do in all namespaces, by default.
 pub fn cluster_role() -> ClusterRole {
     let name = service_account().name_any();
     all_of::<ClusterRole>().into_iter().find(|role| role.name_any() == name).expect("the reconciler's role")
 }
 
-/// What the reconciler may do, each rule with the namespace that it is for; none where that is the cluster.
+/// The permissions that are granted by components of the manifests.
+pub const GRANTED: [&str; 2] = ["node_conditions", "pod_deletion"];
+
+/// What the reconciler may do where everything is granted, each rule with the namespace that it is for; none where that is the cluster.
 pub fn rules() -> Vec<(Option<String>, PolicyRule)> {
-    let everywhere = cluster_role().rules.into_iter().flatten().map(|rule| (None, rule));
+    let granted =
+        GRANTED.into_iter().flat_map(component).filter_map(|object| object.try_parse::<ClusterRole>().ok());
+    let roles = granted.filter(|role| role.rules.is_some()).chain([cluster_role()]);
+    let everywhere = roles.flat_map(|role| role.rules.unwrap_or_default()).map(|rule| (None, rule));
     let in_its_namespace = |role: Role| {
         let namespace = role.metadata.namespace;
         role.rules.into_iter().flatten().map(move |rule| (namespace.clone(), rule))

@@ -6,8 +6,8 @@ use clap::Args;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use kube::api::ListParams;
-use nm_shared::leader_lease;
 use nm_shared::names::WEBHOOK_CONFIGURATION;
+use nm_shared::{Grant, leader_lease};
 use serde_json::{Value, json};
 
 use crate::checkup::{Facts, findings};
@@ -21,7 +21,10 @@ use crate::needs::needs;
 use crate::objects::{self, Right};
 use crate::output::Output;
 use crate::text::{Line, Style};
-use crate::{every_group, leader_clock, leadership, manifests, progress, webhook};
+use crate::{account, every_group, leader_clock, leadership, manifests, progress, webhook};
+
+/// The name of the reconciler's service account.
+const ACCOUNT: &str = "nm-reconciler";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -105,12 +108,27 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
     );
     let (definition, ours, all) = (manifests::definition(), manifests::selector(), ListParams::default());
     let ours = ListParams::default().labels(&ours);
-    let (pods, definition, lease, node_leases, configuration, answer, nodes, maintenances, missing) = futures::join!(
+    let account = format!("system:serviceaccount:{place}:{ACCOUNT}");
+    let (
+        pods,
+        definition,
+        lease,
+        node_leases,
+        configuration,
+        policies,
+        granted,
+        answer,
+        nodes,
+        maintenances,
+        missing,
+    ) = futures::join!(
         objects::list(cluster, ("v1", "Pod"), Some(place), &ours),
         objects::get(cluster, &definition),
         leader_clock::observe(cluster, &lease, Timestamp::now()),
         leadership::node_leases(cluster),
         objects::get(cluster, &configuration),
+        policies(cluster),
+        granted(&account, cluster),
         webhook::ask(cluster),
         objects::list(cluster, ("v1", "Node"), None, &all),
         every_group::maintenances(cluster),
@@ -125,11 +143,33 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         lease: known(lease),
         node_leases: known(node_leases),
         configuration: known(configuration),
+        policies: known(policies),
+        granted,
         answer: known(answer),
         nodes: known(nodes),
         maintenances: known(maintenances),
         missing,
     })
+}
+
+/// What there is of what narrows the reconciler's permission to patch its webhook configuration.
+async fn policies(cluster: &Cluster) -> Result<account::Policies, Error> {
+    let mut found = Vec::new();
+    for policy in account::policies() {
+        let there = objects::get(cluster, &policy).await?;
+        found.push((policy, there));
+    }
+    Ok(found)
+}
+
+/// Which of the permissions that are granted apart the reconciler has.
+async fn granted(account: &str, cluster: &Cluster) -> Vec<(Grant, Known<bool>)> {
+    let mut granted = Vec::new();
+    for grant in Grant::ALL {
+        let may = objects::may_account(cluster, account, grant.permission()).await;
+        granted.push((grant, known(may)));
+    }
+    granted
 }
 
 /// Asks about each right once, however many commands need it.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::DynamicObject;
+use nm_shared::Grant;
 use nm_shared::line::MaxUnavailable;
 use nm_shared::names::LEASE_NAMESPACE;
 use serde_json::Value;
@@ -61,6 +62,11 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "N|N%")]
     max_unavailable: Option<MaxUnavailable>,
 
+    /// Permissions to grant for what is off by default: node-conditions for the reconciler's --node-conditions, pod-deletion
+    /// for spec.drain.deleteAfterSeconds. What is granted already stays
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = clap::value_parser!(Grant))]
+    grant: Vec<Grant>,
+
     /// client: change nothing and ask nobody, only say what would be installed
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = ["none", "client"])]
     dry_run: String,
@@ -99,6 +105,7 @@ impl InstallArgs {
             image: self.image.clone(),
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
+            grants: self.grant.iter().copied().collect(),
             ..Settings::default()
         })
     }
@@ -258,14 +265,27 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, E
     let installed = Installed::find(cluster, asked.namespace.as_deref()).await?;
     check(&installed, asked.namespace.as_deref())?;
     let deployment = installed.deployment.clone().unwrap_or_default();
-    let settings =
+    let mut settings =
         Settings { namespace: Some(installed.namespace.clone()), ..asked.clone() }.or_as_in(&deployment);
+    settings.grants.extend(granted(cluster).await?);
     let mut steps: Vec<Step> = stream::iter(manifests::objects(&settings))
         .map(async |wanted| Ok::<_, Error>(Step { before: objects::get(cluster, &wanted).await?, wanted }))
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
+    for step in &mut steps {
+        if let Some(before) = &step.before {
+            manifests::keep_path(&mut step.wanted, before);
+        }
+    }
     let mut notes = notes(&asked, &settings);
+    if !serves_policies(&steps, cluster).await? {
+        steps.retain(|step| !is_policy(step));
+        notes.push(Line::new(
+            "This Kubernetes has no ValidatingAdmissionPolicy (1.30 has): nothing narrows the permission of nm-reconciler to \
+             patch its webhook configuration to the fields that it writes.",
+        ));
+    }
     if steps.iter().any(is_foreign_namespace) {
         steps.retain(|step| !manifests::is_about_own_namespace(&step.wanted));
         notes.push(Line::new(format!(
@@ -276,6 +296,32 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, E
     let wanted: Vec<&Value> = steps.iter().map(|step| &step.wanted).collect();
     let lacking = rehearsal::rehearse(&wanted, &namespaces_to_come(&steps), force, cluster).await?;
     Ok(Plan { namespace: installed.namespace, steps, notes, lacking })
+}
+
+/// The permissions that have been granted by their components.
+async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
+    let mut granted = Vec::new();
+    for grant in Grant::ALL {
+        let [_, binding] = manifests::granting(grant);
+        if objects::get(cluster, &binding).await?.is_some_and(|found| manifests::is_ours(&found)) {
+            granted.push(grant);
+        }
+    }
+    Ok(granted)
+}
+
+fn is_policy(step: &Step) -> bool {
+    step.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+}
+
+/// Whether the API server knows the kinds of all policies.
+async fn serves_policies(steps: &[Step], cluster: &Cluster) -> Result<bool, Error> {
+    for step in steps.iter().filter(|step| is_policy(step) && step.before.is_none()) {
+        if !objects::is_served(cluster, &step.wanted).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether something else is in the way.

@@ -113,3 +113,16 @@ fn an_image_that_no_node_could_pull_is_refused_at_once() {
     let refused = parse(&["--dry-run", "client", "--image", "a b"]).unwrap_err().to_string();
     assert!(refused.contains("'--image <IMAGE>': it is no image's name"), "{refused}");
 }
+
+#[tokio::test]
+async fn where_the_api_server_knows_no_policies_it_is_noticed_before_one_is_applied() {
+    use crate::cluster::tests::{cluster, failure};
+
+    let objects = manifests::objects(&Settings::default());
+    let steps: Vec<Step> = objects.into_iter().map(|wanted| Step { wanted, before: None }).collect();
+    assert_eq!(steps.iter().filter(|step| is_policy(step)).count(), 2);
+    let (old, _) = cluster(|_, _| (404, json!("404 page not found")));
+    assert!(!serves_policies(&steps, &old).await.unwrap());
+    let (new, _) = cluster(|_, _| failure(404, "NotFound", "nm-reconciler"));
+    assert!(serves_policies(&steps, &new).await.unwrap());
+}

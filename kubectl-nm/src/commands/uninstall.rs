@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use nm_shared::names::WEBHOOK;
-use nm_shared::{Grouped, leader_lease};
+use nm_shared::{Grant, Grouped, leader_lease};
 use serde_json::{Value, json};
 
 use crate::cluster::{AT_ONCE, Cluster, Deletion};
@@ -188,7 +188,11 @@ async fn look(namespace: Option<&str>, cluster: &Cluster) -> Result<Found, Error
         let there = installed.namespace;
         return Err(SetupError::NotThere { there, wanted: wanted.to_owned() }.into());
     }
-    let settings = Settings { namespace: Some(installed.namespace.clone()), ..Settings::default() };
+    let settings = Settings {
+        namespace: Some(installed.namespace.clone()),
+        grants: Grant::ALL.into(),
+        ..Settings::default()
+    };
     let existing: Vec<Value> = stream::iter(manifests::objects(&settings))
         .map(async |object| objects::get(cluster, &object).await)
         .buffered(AT_ONCE)

@@ -118,7 +118,8 @@ impl Known {
             "rbac.authorization.k8s.io": rbac { ClusterRole ClusterRoleBinding Role RoleBinding }
             "storage.k8s.io": storage { StorageClass }
             "admissionregistration.k8s.io": admissionregistration {
-                MutatingWebhookConfiguration ValidatingWebhookConfiguration
+                MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+                ValidatingWebhookConfiguration
             }
             "scheduling.k8s.io": scheduling { PriorityClass }
             "coordination.k8s.io": coordination { Lease }

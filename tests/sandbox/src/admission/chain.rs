@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::condition;
+use super::policy;
 use super::question::{Question, View};
 use super::services::Services;
 use super::verdict::{self, Verdict};
@@ -46,10 +47,11 @@ impl Admission {
         question: impl FnOnce() -> Question,
     ) -> Result<Vec<String>, Refusal> {
         let configurations: Vec<Object> = store.read(|state| state.list(&CONFIGURATIONS, None).collect());
-        if configurations.is_empty() {
+        if configurations.is_empty() && policy::is_idle(store) {
             return Ok(Vec::new());
         }
         let question = question();
+        policy::check(store, &question, || namespace_labels(store, &question))?;
         if question.asked.group == CONFIGURATIONS.group {
             // What configures webhooks is never subject to them, so that it can be mended.
             return Ok(Vec::new());
@@ -124,9 +126,9 @@ impl Admission {
     }
 }
 
-/// Whether no webhook is configured.
+/// Whether no webhook is configured, and no policy in effect.
 pub(crate) fn is_idle(store: &Store) -> bool {
-    store.read(|state| state.list(&CONFIGURATIONS, None).next().is_none())
+    store.read(|state| state.list(&CONFIGURATIONS, None).next().is_none()) && policy::is_idle(store)
 }
 
 /// The labels that a `namespaceSelector` is held against: a namespace that is written is chosen by what it becomes.

@@ -30,14 +30,22 @@ impl Condition {
     }
 
     fn holds(&self, context: &Context<'_>) -> Result<bool, String> {
-        let failed = |because: &str| format!("expression '{}' resulted in error: {because}", self.expression);
-        let program = self.program.as_ref().map_err(|error| failed(error))?;
-        match program.execute(context) {
-            Ok(Cel::Bool(holds)) => Ok(holds),
-            Ok(_) => Err(failed("the result is no boolean")),
-            Err(ExecutionError::NoSuchKey(key)) => Err(failed(&format!("no such key: {key}"))),
-            Err(error) => Err(failed(&error.to_string())),
+        match self.value(context)? {
+            Cel::Bool(holds) => Ok(holds),
+            _ => Err(self.failed("the result is no boolean")),
         }
+    }
+
+    fn value(&self, context: &Context<'_>) -> Result<Cel, String> {
+        let program = self.program.as_ref().map_err(|error| self.failed(error))?;
+        program.execute(context).map_err(|error| match error {
+            ExecutionError::NoSuchKey(key) => self.failed(&format!("no such key: {key}")),
+            error => self.failed(&error.to_string()),
+        })
+    }
+
+    fn failed(&self, because: &str) -> String {
+        format!("expression '{}' resulted in error: {because}", self.expression)
     }
 }
 
@@ -54,12 +62,7 @@ pub(super) fn all_hold(conditions: &[Condition], request: &Value) -> Result<bool
     if conditions.is_empty() {
         return Ok(true);
     }
-    let mut context = Context::default().with_all();
-    for (name, value) in
-        [("request", request), ("object", &request["object"]), ("oldObject", &request["oldObject"])]
-    {
-        context.add_variable_from_value(name, cel(value));
-    }
+    let context = context(request);
     let mut failed = None;
     for condition in conditions {
         match condition.holds(&context) {
@@ -69,6 +72,37 @@ pub(super) fn all_hold(conditions: &[Condition], request: &Value) -> Result<bool
         }
     }
     failed.map_or(Ok(true), Err)
+}
+
+/// Whether an expression holds that may use variables, each of which may use those before it.
+///
+/// # Errors
+/// What went wrong.
+pub(super) fn holds(
+    condition: &Condition,
+    variables: &[(&str, Condition)],
+    request: &Value,
+) -> Result<bool, String> {
+    let mut context = context(request);
+    let mut values: HashMap<Key, Cel> = HashMap::new();
+    for (name, variable) in variables {
+        values.insert(Key::from((*name).to_owned()), variable.value(&context)?);
+        context.add_variable_from_value("variables", Cel::Map(Map { map: Arc::new(values.clone()) }));
+    }
+    condition.holds(&context)
+}
+
+/// What every expression may use.
+fn context(request: &Value) -> Context<'static> {
+    let mut context = Context::default().with_all();
+    for (name, value) in
+        [("request", request), ("object", &request["object"]), ("oldObject", &request["oldObject"])]
+    {
+        context.add_variable_from_value(name, cel(value));
+    }
+    // Every value is dynamic here.
+    context.add_function("dyn", |value: Cel| Ok::<Cel, ExecutionError>(value));
+    context
 }
 
 /// A JSON value as CEL knows it: whole numbers are `int`.

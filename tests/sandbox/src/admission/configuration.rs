@@ -5,8 +5,27 @@ use serde_json::{Value, json};
 use super::condition;
 use crate::refusal::FieldError;
 
-/// Fills in the defaults of every webhook.
+/// Fills in the defaults of every webhook, and those of a policy.
 pub(crate) fn fill(configuration: &mut Value) {
+    if let Some(constraints) = configuration.pointer_mut("/spec/matchConstraints") {
+        for (field, default) in [
+            ("matchPolicy", json!("Equivalent")),
+            ("namespaceSelector", json!({})),
+            ("objectSelector", json!({})),
+        ] {
+            if constraints[field].is_null() {
+                constraints[field] = default;
+            }
+        }
+        for rule in constraints.get_mut("resourceRules").and_then(Value::as_array_mut).into_iter().flatten() {
+            if rule["scope"].is_null() {
+                rule["scope"] = json!("*");
+            }
+        }
+        if configuration["spec"]["failurePolicy"].is_null() {
+            configuration["spec"]["failurePolicy"] = json!("Fail");
+        }
+    }
     let webhooks = configuration.get_mut("webhooks").and_then(Value::as_array_mut);
     for webhook in webhooks.into_iter().flatten() {
         let defaults = [

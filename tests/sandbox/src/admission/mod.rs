@@ -5,12 +5,15 @@
 //! this process through `services`), and makes of their answers (`verdict`) warnings or a refusal, in the API server's
 //! own words. What is asked is a [`Question`].
 //!
+//! Before them, what is written is held to `ValidatingAdmissionPolicy`s (`policy`).
+//!
 //! Mutating webhooks are not called. Webhooks are always asked in version `v1` of `AdmissionReview`.
 
 mod call;
 mod chain;
 mod condition;
 pub(crate) mod configuration;
+mod policy;
 mod question;
 mod rule;
 mod services;

@@ -95,6 +95,8 @@ fn built_in(name: &str) -> ListKind {
         | "imagePullSecrets"
         | "secrets"
         | "webhooks"
+        | "matchConditions"
+        | "variables"
         | "resourceClaims" => &["name"],
         "volumeMounts" => &["mountPath"],
         "volumeDevices" => &["devicePath"],
