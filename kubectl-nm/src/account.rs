@@ -23,7 +23,11 @@ pub(crate) fn policy(server: &str, policies: &Known<Policies>, install: &str) ->
         Ok(policies) => policies,
     };
     if minor(server).is_some_and(|minor| minor < 30) {
-        return unknown(CHECK, "Kubernetes has no ValidatingAdmissionPolicy before 1.30");
+        return warn(
+            CHECK,
+            "nm-reconciler may change all of its webhook configuration: Kubernetes has no ValidatingAdmissionPolicy before 1.30",
+            "Kubernetes 1.30 or later narrows that; `kubectl nm install` then applies the policy",
+        );
     }
     let wrong = policies.iter().find_map(|(wanted, found)| {
         let kind = wanted["kind"].as_str().unwrap_or_default();
@@ -75,10 +79,11 @@ pub(crate) fn permissions(
         }
     }
     match granted.as_slice() {
-        [] => ok(CHECK, "nm-reconciler has those of the features in use"),
-        granted => {
-            ok(CHECK, format!("nm-reconciler has those of the features in use, and {}", granted.join(", ")))
-        }
+        [] => ok(CHECK, "nm-reconciler has the permissions of the features in use"),
+        granted => ok(
+            CHECK,
+            format!("nm-reconciler has the permissions of the features in use, and {}", granted.join(", ")),
+        ),
     }
 }
 
@@ -141,7 +146,7 @@ mod tests {
         };
         check(&found(&audited), Grade::Warn, "spec.validationActions");
         check(&policy("v1.29.3", &Ok(Vec::new()), "install"), Grade::Warn, "before 1.30");
-        check(&policy("v1.36.2", &Err("no".into()), "install"), Grade::Warn, "nobody can tell: no");
+        check(&policy("v1.36.2", &Err("no".into()), "install"), Grade::Unknown, "nobody can tell: no");
     }
 
     #[test]

@@ -39,7 +39,7 @@ ok    reconciler    2 replicas run in namespace node-maintenance
 ok    leader        REPLICA leads and renewed its lease AGE ago
 ok    webhook       it answers; its certificate is good until DATE
 ok    policy        nm-reconciler may change only the certificate and the path of its webhook
-ok    permissions   nm-reconciler has those of the features in use
+ok    grants        nm-reconciler has the permissions of the features in use
 ok    versions      plugin OWN, reconciler OWN
 ok    permissions   you have every permission that the commands need
 ok    nodes         none is cordoned by a maintenance that is gone

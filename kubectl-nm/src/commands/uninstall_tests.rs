@@ -217,12 +217,12 @@ fn who_is_asked_reads_that_every_maintenance_goes_with_its_definition() {
     let all = manifests::objects(&Settings::default());
     assert_eq!(
         asked(all.clone()),
-        "Remove nm-reconciler from namespace ns with these 16 objects, and with \
+        "Remove nm-reconciler from namespace ns with these 18 objects, and with \
          customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io every \
          NodeMaintenance of the cluster"
     );
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
-    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 15 objects");
+    assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 17 objects");
     assert_eq!(
         full_name(&object("Deployment")),
         "deployment.apps/nm-reconciler in namespace node-maintenance"
