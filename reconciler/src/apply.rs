@@ -76,6 +76,9 @@ impl ApplyError {
 /// A write that takes longer than this is given up and tried anew.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How often the record of a maintenance that is over is tried to be removed while others write to the node.
+const FORGETTING: usize = 5;
+
 /// Carries out `decision`, which was made at `now`.
 pub(crate) async fn apply(
     context: &Context,
@@ -113,6 +116,8 @@ pub(crate) async fn apply(
             memory.recordons = count;
             memory.recordoned_at = Some(Instant::now());
         });
+        // Who came meanwhile came to a node that took pods.
+        context.evictor.ledger().forget_returns(node);
     }
     if let Some(status) = &decision.status {
         let sent = Timestamp::now();
@@ -149,10 +154,8 @@ pub(crate) async fn apply(
         context.own_maintenances.remember(released);
         // Whoever inherits the node may begin.
         context.triggers.wake_node(node);
-        if let Some(patch) = current_node.and_then(|node| node_patch::forget(&node, &uid))
-            && let Err(error) = patch_node(context, node, &patch).await
-        {
-            debug!(node, %error, "the record stays on the node, and counts as a leftover");
+        if let Some(current) = current_node {
+            forget_record(context, current, &uid).await;
         }
     }
     for announcement in &decision.events {
@@ -168,6 +171,24 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     slim_node(&mut patched);
     context.own_nodes.remember(patched.clone());
     Ok(Arc::new(patched))
+}
+
+/// Removes the record of a maintenance that is over, if one is left. Should that fail, it counts as a leftover.
+async fn forget_record(context: &Context, mut node: Arc<Node>, uid: &str) {
+    let name = node.name_any();
+    for _ in 0..FORGETTING {
+        let Some(patch) = node_patch::forget(&node, uid) else { return };
+        match patch_node(context, &name, &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return debug!(node = name, %error, "the record stays on the node"),
+            Ok(_) => return,
+        }
+        // Others write to nodes too: kubelets, for one.
+        match bounded(context.node_api().get(&name)).await {
+            Ok(current) => node = Arc::new(current),
+            Err(error) => return debug!(node = name, %error, "the record stays on the node"),
+        }
+    }
 }
 
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {

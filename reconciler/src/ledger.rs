@@ -185,6 +185,11 @@ impl Ledger {
         self.returns.entry(node.to_owned()).or_default().note(pods)
     }
 
+    /// Counts anew who comes back to `node`, from the pods that are there next.
+    pub(crate) fn forget_returns(&mut self, node: &str) {
+        self.returns.remove(node);
+    }
+
     /// Takes back the requests for pods of `node` that are not wanted any more. Nobody refuses what nobody wants.
     pub(crate) fn take_back(&mut self, node: &str, wanted: &HashSet<String>) {
         if let Some(pods) = self.nodes.get_mut(node) {

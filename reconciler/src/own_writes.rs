@@ -21,10 +21,12 @@ impl<K> Default for OwnWrites<K> {
 }
 
 impl<K: Resource> OwnWrites<K> {
-    /// Remembers an object as the API server returned it.
+    /// Remembers an object as the API server returned it, unless a newer one was returned to another request.
     pub(crate) fn remember(&self, object: K) {
-        if let Some(uid) = object.uid() {
-            self.lock().insert(uid, Arc::new(object));
+        let Some(uid) = object.uid() else { return };
+        let mut written = self.lock();
+        if written.get(&uid).is_none_or(|own| version(own.as_ref()) < version(&object)) {
+            written.insert(uid, Arc::new(object));
         }
     }
 
@@ -76,6 +78,7 @@ mod tests {
             |seen: &str| writes.freshest(Arc::new(node(seen))).resource_version().unwrap_or_default();
         assert_eq!(freshest("9"), "9");
         writes.remember(node("10"));
+        writes.remember(node("8"));
         assert_eq!(freshest("9"), "10");
         assert_eq!(freshest("11"), "11");
         assert_eq!(freshest("9"), "9", "the write was forgotten");

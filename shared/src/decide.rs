@@ -137,19 +137,39 @@ fn cordon(
             return Some(wait);
         }
         decision.recordons = Some(observed.recordons.next_count());
+        decision.node = Some(patch);
+        if node_patch::bears_every_mark(node, observed.group) {
+            // It was the record that was missing, or that named nobody.
+            return None;
+        }
         let sentence = format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
         for subject in [Subject::Maintenance, Subject::Node] {
             decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
         }
+        return None;
     }
     decision.node = Some(patch);
     None
 }
 
 fn requester<'a>(maintenance: &'a NodeMaintenance, observed: &'a Observed, node: &Node) -> Requester<'a> {
-    let is_another = ownership::is_of_another_node(maintenance, node);
-    let past = if is_another { Past::Fresh } else { ownership::past(maintenance) };
+    let uid = ownership::uid(maintenance);
+    let is_another = ownership::is_of_another_node(maintenance, node) && !node_patch::is_named(node, uid);
+    let past = match ownership::past(maintenance) {
+        _ if is_another => Past::Fresh,
+        Past::Fresh if has_lost_record(maintenance, observed, node) => Past::Ours,
+        past => past,
+    };
     Requester { uid: ownership::uid(maintenance), group: observed.group, past, others: &observed.others }
+}
+
+/// Whether the node bears every mark and no record, before any status tells of them: the finalizer and the lease come
+/// before the marks, so these are ours, and somebody removed the record.
+fn has_lost_record(maintenance: &NodeMaintenance, observed: &Observed, node: &Node) -> bool {
+    node_patch::bears_every_mark(node, observed.group)
+        && !node_patch::has_record(node)
+        && ownership::is_adopted(maintenance)
+        && observed.lease.as_deref().is_some_and(node_lease::is_ours)
 }
 
 /// Said with the status by which a maintenance has begun: until that is written, whoever looks again says it again, and
@@ -209,7 +229,8 @@ fn drain(
     for at in changes.chain(deadline).filter(|at| *at > now) {
         decision.look_again_in(wait_until(at, now));
     }
-    if timed_out {
+    // A pod that is evicted from a node that takes pods may land on it again.
+    if timed_out || postponed.is_some() {
         decision.wanted = Some(HashSet::new());
         return;
     }
@@ -220,8 +241,7 @@ fn drain(
         queue.held.get(pod::uid(&judged.pod)).map(|held| (judged.pod.clone(), held.budget.clone()))
     });
     decision.held = held.collect();
-    // A pod that is evicted from a node that takes pods may land on it again.
-    match observed.gathering.hold().max(postponed) {
+    match observed.gathering.hold() {
         Some(wait) if survey.pending().next().is_some() => decision.look_again_in(wait),
         _ => {
             decision.evictions = queue.evictions;

@@ -81,6 +81,38 @@ fn a_new_node_of_the_same_name_keeps_the_cordon_that_it_came_with() {
 }
 
 #[test]
+fn a_new_node_of_the_same_name_is_another_also_once_it_owns_the_maintenance() {
+    let new = with_node(observed(), |node| {
+        node["metadata"]["uid"] = json!("another");
+        node["spec"]["unschedulable"] = json!(true);
+    });
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid});
+    let owners = json!({"metadata": {"ownerReferences": [owner("node-uid"), owner("another")]}});
+    let adopted = NodeMaintenance { status: begun().status, ..maintenance(&owners) };
+    let decision = decide(&adopted, &new, now());
+    assert!(decision.events.is_empty(), "nobody uncordoned it");
+    let there = patched(new, &decision);
+    let end = decide(&ending(&adopted), &there, now());
+    let back = patched(there, &end);
+    assert_eq!(back.node.unwrap().spec.clone().unwrap().unschedulable, Some(true), "as it came");
+}
+
+#[test]
+fn a_record_that_is_removed_before_the_status_tells_of_it_leaves_marks_that_are_known_as_ours() {
+    let lease = json!({"spec": {"holderIdentity": crate::names::LEASE_HOLDER, "leaseDurationSeconds": 3600,
+        "renewTime": "2026-01-01T00:59:00.000000Z"}});
+    let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
+    let stripped =
+        Observed { lease, ..with_node(cordoned(), |node| node["metadata"]["annotations"] = json!({})) };
+    let new = maintenance(&json!({}));
+    let again = decide(&new, &stripped, now());
+    assert_eq!(reasons(&again), [EventReason::BeginMaintenance], "nobody uncordoned it");
+    let there = patched(stripped, &again);
+    let end = decide(&ending(&after(&new, &again)), &there, now());
+    assert!(is_given_back(&patched(there, &end)));
+}
+
+#[test]
 fn an_heir_is_named_in_the_record_before_the_finalizer_goes() {
     let heir = Arc::new(maintenance(&json!({"metadata": {"name": "z", "uid": "z-uid"}})));
     let beside = Observed { rivals: vec![heir], others: HashSet::from(["z-uid".to_owned()]), ..cordoned() };
@@ -109,6 +141,7 @@ fn a_contested_cordon_is_put_back_at_growing_intervals_and_no_pod_is_evicted_in_
     };
     let early = fought(3, 1, observed());
     assert!(early.node.is_none() && early.events.is_empty() && early.evictions.is_empty());
+    assert_eq!(early.wanted, Some(HashSet::new()), "also those that are queued");
     assert_eq!(early.look_again, Some(Duration::from_secs(3)));
     let status = early.status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "CordonContested"));

@@ -29,7 +29,7 @@ struct Undo {
     /// The uid of the maintenance that inherits the node, until it has made the record its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     heir: Option<String>,
-    /// All of it is undone. Such a record stays, until its maintenance is gone, on a node that had marks like ours
+    /// All of it is undone. Such a record stays, until its maintenance is gone, on a node that had our label or taint
     /// before: without it they would be taken for ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     restored: bool,
@@ -68,10 +68,19 @@ pub enum Past {
 
 /// Whether the node has every mark of a maintenance of this group, and the record of what it was before.
 pub fn is_cordoned(node: &Node, group: Group) -> bool {
+    bears_every_mark(node, group) && has_record(node)
+}
+
+/// Whether the node has every mark of a maintenance of this group, with or without a record.
+pub fn bears_every_mark(node: &Node, group: Group) -> bool {
     unschedulable(node)
         && (!group.has_exclude_label() || label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE))
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
-        && recorded(&node.metadata).is_some()
+}
+
+/// Whether there is a record on the node, whosever it is.
+pub fn has_record(node: &Node) -> bool {
+    recorded(&node.metadata).is_some()
 }
 
 /// Whether the record on the node is that of the maintenance with this uid: then the maintenance has begun, whatever its
@@ -136,7 +145,8 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let undo = match standing_record(node, requester) {
         Some(undo) => undo,
         None if recorded(&node.metadata).is_some_and(|undo| undo.restored) => return None,
-        None if must_be_ours(node, requester) => everything(node, group),
+        // Somebody may have cordoned the node since it was given back: only our own marks tell that it was not.
+        None if requester.past != Past::Fresh && bears_mark(node, group) => everything(node, group),
         None => return None,
     };
     let was_there = |mark: &Taint| !undo.added_taints.contains(&id(mark));
@@ -149,9 +159,8 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let labels: Map<String, Value> =
         undo.labels_before.iter().map(|(key, before)| (key.clone(), json!(before))).collect();
 
-    let looks_ours = !undo.made_unschedulable
-        || undo.labels_before.values().any(|before| before.as_deref() == Some(EXCLUDE_VALUE))
-        || restored.iter().any(|taint| marks(group).iter().any(|mark| mark.key == taint.key));
+    let looks_ours = undo.labels_before.values().any(|before| before.as_deref() == Some(EXCLUDE_VALUE))
+        || restored.iter().any(|taint| taint.key == group.drain_taint());
     let record = looks_ours.then(|| {
         let owner = undo.maintenance.clone().filter(|uid| requester.others.contains(uid));
         let maintenance = Some(owner.unwrap_or_else(|| requester.uid.to_owned()));
@@ -258,7 +267,8 @@ fn standing_record(node: &Node, requester: &Requester) -> Option<Undo> {
     stands.then_some(undo)
 }
 
-/// Whether marks without a record can only be ours, or those of the medik8s operator.
+/// Whether the marks of a node that is in maintenance, without a record, can only be ours, or those of the medik8s
+/// operator.
 fn must_be_ours(node: &Node, requester: &Requester) -> bool {
     match requester.past {
         Past::Fresh => false,

@@ -39,11 +39,11 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value
 }
 
 /// Whether the maintenance began on a node of the same name that is gone: `node` is another, on which it has done nothing
-/// yet.
+/// unless a record says so.
 pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
     let owners = maintenance.metadata.owner_references.iter().flatten();
-    let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1").peekable();
-    nodes.peek().is_some() && !nodes.any(|owner| Some(&owner.uid) == node.metadata.uid.as_ref())
+    let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
+    nodes.any(|owner| Some(&owner.uid) != node.metadata.uid.as_ref())
 }
 
 /// A merge patch that takes our finalizer off the object, and leaves those of others.
