@@ -38,7 +38,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Notes that a request is to be sent. How long it waits for its turn and its answer breaks no run.
+    /// Notes that a request is to be sent.
     pub fn begin(&mut self, now: SteadyTime) {
         self.see_to(now);
         self.in_flight = true;
@@ -63,7 +63,7 @@ impl Attempt {
 
     /// Since when the pod has been refused without a break, if it still is.
     pub fn unbroken_since(&self, now: SteadyTime) -> Option<SteadyTime> {
-        let is_fresh = self.in_flight || self.seen_to.is_some_and(|at| now.since(at) <= LONGEST_GAP);
+        let is_fresh = self.seen_to.is_some_and(|at| now.since(at) <= LONGEST_GAP);
         self.refused_since.filter(|_| is_fresh)
     }
 
@@ -172,9 +172,12 @@ mod tests {
         attempt.end(refused(), at(0));
         attempt.hold(at(60));
         attempt.begin(at(120));
+        attempt.end(refused(), at(155));
+        assert_eq!(attempt.unbroken_since(at(215)), Some(at(0)));
+        assert_eq!(attempt.unbroken_since(at(216)), None);
+        attempt.begin(at(216));
         attempt.end(refused(), at(300));
-        assert_eq!(attempt.unbroken_since(at(360)), Some(at(0)), "an answer that takes long breaks no run");
-        assert_eq!(attempt.unbroken_since(at(361)), None);
+        assert_eq!(attempt.unbroken_since(at(300)), Some(at(300)), "it waited too long in the queue");
         attempt.begin(at(361));
         attempt.end(refused(), at(362));
         assert_eq!(attempt.unbroken_since(at(363)), Some(at(362)));
