@@ -68,6 +68,7 @@ async fn asked(cluster: &Cluster, which: fn(&Entry) -> bool, count: usize) -> Ve
 #[tokio::test(flavor = "multi_thread")]
 async fn time_in_which_nobody_refused_counts_for_no_deletion() {
     let Some(cluster) = only_sandbox(1, WHY).await else { return };
+    cluster.grant("pod_deletion").await;
     let workload = Workload::new(&cluster, "counts").await;
     let node = &cluster.nodes().await[0];
     workload.pod_on(node, "cart", json!({})).await;
@@ -92,6 +93,7 @@ async fn time_in_which_nobody_refused_counts_for_no_deletion() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_that_is_refused_is_repeated_with_pauses_and_reported() {
     let Some(cluster) = only_sandbox(1, WHY).await else { return };
+    cluster.grant("pod_deletion").await;
     let workload = Workload::new(&cluster, "denied").await;
     let node = &cluster.nodes().await[0];
     workload.pod_on(node, "cart", json!({})).await;

@@ -37,6 +37,7 @@ async fn drains_and_gives_back(cluster: &Cluster, name: &str, node: &str) {
 /// Drains a node and gives it back while its conditions cannot be written, and once more when they can.
 async fn goes_on_despite(action: Action) {
     let Some(cluster) = only_sandbox(1, "only a sandbox refuses a write on demand").await else { return };
+    cluster.grant("node_conditions").await;
     let node = &cluster.nodes().await[0];
     let fails = matches!(action, Action::Fail(..));
     let faults = cluster.sandbox().unwrap().faults();
@@ -75,6 +76,7 @@ async fn conditions_of_nodes_that_are_never_answered_hold_up_neither_drain_nor_r
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_that_a_killed_reconciler_left_on_a_node_are_taken_off() {
     let Some(cluster) = only_sandbox(1, "only a sandbox refuses a write on demand").await else { return };
+    cluster.grant("node_conditions").await;
     let node = &cluster.nodes().await[0];
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
