@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(crate) const FIELD_MANAGER: &str = "kubectl-nm";
 
 /// The container of nm-reconciler in the manifests. Others beside it are not ours.
-const CONTAINER: &str = "reconciler";
+pub(crate) const CONTAINER: &str = "reconciler";
 
 /// The lists of words that make the command line, in its order.
 const COMMAND_LINE: [&str; 2] = ["command", "args"];

@@ -7,6 +7,8 @@
 use nm_shared::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION, WEBHOOK};
 use serde_json::{Map, Value, json};
 
+use crate::reconciler_settings::CONTAINER as OWN_CONTAINER;
+
 /// Of anyone's metadata.
 const METADATA: &[&str] = &[
     "name",
@@ -72,9 +74,6 @@ const DEPLOYMENT_STATUS: &[&str] = &[
     "unavailableReplicas",
     "conditions",
 ];
-
-/// The container of nm-reconciler in its pods, as the manifests name it.
-const OWN_CONTAINER: &str = "reconciler";
 
 /// The flags of nm-reconciler; each can also be set by a variable. None of them takes a secret.
 const SETTINGS: &[&str] = &[

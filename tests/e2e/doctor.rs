@@ -180,15 +180,14 @@ pub(crate) fn unpacked(path: &Path) -> BTreeMap<String, String> {
 
 /// All that a report has where everything may be read, one of the older groups is served and one reconciler runs that was
 /// never started again.
-const GATHERED: [&str; 16] = [
+const GATHERED: [&str; 15] = [
     "MANIFEST.txt",
     "customresourcedefinitions.json",
     "deployments.json",
     "events.json",
     "leases-medik8s-leases.json",
     "leases-node-maintenance.json",
-    "logs/nm-reconciler-0/main.log",
-    "logs/nm-reconciler-0/proxy.log",
+    "logs/nm-reconciler-0/reconciler.log",
     "nodemaintenances.json",
     "nodemaintenances.kubevirt.io.json",
     "nodes.json",
@@ -217,7 +216,7 @@ async fn a_report_has_what_is_needed_and_no_secret() {
     let reconciler = serde_json::from_value(json!({
         "metadata": {"name": "nm-reconciler-0", "annotations": {LOG: "it leads\nit does not\n"}, "labels": {
             "app.kubernetes.io/name": "kubectl-nm", "app.kubernetes.io/component": "reconciler"}},
-        "spec": {"containers": [{"name": "main", "image": "nm:1"}, {"name": "proxy", "image": "proxy:1"}]}}))
+        "spec": {"containers": [{"name": "reconciler", "image": "nm:1"}, {"name": "proxy", "image": "proxy:1"}]}}))
     .unwrap();
     ours.create(&PostParams::default(), &reconciler).await.unwrap();
     let event = serde_json::from_value(json!({
@@ -270,7 +269,7 @@ async fn a_report_has_what_is_needed_and_no_secret() {
         json!([{"name": "main", "image": "cart:1", "imagePullPolicy": "IfNotPresent",
         "resources": {}}])
     );
-    assert_eq!(files["logs/nm-reconciler-0/main.log"], "it leads\nit does not\n");
+    assert_eq!(files["logs/nm-reconciler-0/reconciler.log"], "it leads\nit does not\n");
     assert!(
         list("events.json").iter().any(|event| event["reason"] == "FailedPreStopHook"),
         "of a pod on the node"

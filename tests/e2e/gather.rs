@@ -52,6 +52,9 @@ async fn a_report_has_the_reconcilers_settings_and_nothing_of_what_runs_beside_i
     let path = folder.path().join("report.tar.gz");
     let _ = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await.ok();
     let files = unpacked(&path);
+    let logs: Vec<&str> = files.keys().filter_map(|name| name.strip_prefix("logs/")).collect();
+    assert!(logs.iter().any(|name| name.ends_with("/reconciler.log")), "{logs:?}");
+    assert!(!logs.iter().any(|name| name.contains("proxy")), "{logs:?}");
     for name in ["deployments.json", "reconciler-pods.json"] {
         let text = &files[name];
         assert!(

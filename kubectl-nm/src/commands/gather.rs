@@ -174,8 +174,8 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     let place =
         installed.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
     let place = place.to_owned();
-    let deployed =
-        installed.as_ref().map(|found| logs::deployed(found.deployment.as_ref())).unwrap_or_default();
+    let deployment = installed.as_ref().ok().and_then(|found| found.deployment.as_ref());
+    let container = logs::own(deployment).to_owned();
     let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server), ..Versions::default() };
     match installed {
         Ok(installed) => {
@@ -222,7 +222,12 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
     let ours = ListParams::default().labels(&manifests::selector());
     let reconcilers = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
     for pod in report.keep("reconciler-pods.json", reconcilers, scrub::ours).unwrap_or_default() {
-        for (file, log) in logs::read(cluster, &pod, &deployed).await {
+        let logs = logs::read(cluster, &pod, &container).await;
+        if logs.is_empty() {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            report.missing.push(format!("logs/{name}: it has no container {container}"));
+        }
+        for (file, log) in logs {
             match log {
                 Ok(text) => report.files.push((file, text)),
                 Err(error) => report.missing.push(format!("{file}: {error}")),
