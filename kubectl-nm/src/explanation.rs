@@ -48,7 +48,10 @@ pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestam
             .map(|_| by_condition(maintenance, "Degraded", kubectl)),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
-    causes.extend(of_pods(maintenance, kubectl));
+    // What was refused before no longer matters to a node that is given back.
+    if Standing::of(maintenance) != Standing::Stopping {
+        causes.extend(of_pods(maintenance, kubectl));
+    }
     causes
 }
 
@@ -68,6 +71,9 @@ pub(crate) fn abandoned(
 
 /// How many pods are held beyond those that the status lists.
 pub(crate) fn unlisted(maintenance: &NodeMaintenance) -> usize {
+    if Standing::of(maintenance) == Standing::Stopping {
+        return 0;
+    }
     let status = status(maintenance);
     usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
 }

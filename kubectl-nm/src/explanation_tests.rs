@@ -86,6 +86,16 @@ fn what_nobody_takes_up_or_lets_go_is_told_since_when() {
 }
 
 #[test]
+fn pods_that_were_blocked_before_it_stops_are_no_causes() {
+    let mut held = stopping(with_status("n1", running(40, &[("cart-0", "nothing replaces it")])));
+    held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    assert_eq!(
+        only(&held).what,
+        ["The node is given back, but finalizers keep the object: example.com/audit."]
+    );
+}
+
+#[test]
 fn pods_that_the_same_thing_holds_are_one_cause() {
     let budget =
         |name: &str| format!("The disruption budget {name} needs 3 healthy pods and has 3 currently");

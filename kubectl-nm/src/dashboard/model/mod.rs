@@ -241,7 +241,8 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let Some(pod) = status(maintenance).blocked_pods.first() else {
+        let is_stopping = Standing::of(maintenance) == Standing::Stopping;
+        let Some(pod) = status(maintenance).blocked_pods.first().filter(|_| !is_stopping) else {
             return self.remedy_of_cause(maintenance);
         };
         let case = Case {

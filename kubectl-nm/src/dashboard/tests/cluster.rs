@@ -16,6 +16,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::NodeState;
 use crate::dashboard::model::links::Freshness;
 use crate::dashboard::options::Options;
+use crate::maintenance::fixture::stopping;
 
 fn state(model: &Model, node: &str) -> Option<NodeState> {
     model.fleet.rows.all().find(|row| row.node == node).map(|row| row.state)
@@ -45,6 +46,18 @@ fn a_fleet_of_named_nodes_shows_those_alone_and_also_while_they_are_idle() {
     assert_eq!(states(&model), (Some(NodeState::Idle), Some(NodeState::Idle), 2));
     tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(worker_07()))));
     assert_eq!(states(&model), (Some(NodeState::Idle), Some(NodeState::Blocked), 2));
+}
+
+#[test]
+fn what_keeps_a_node_that_is_given_back_comes_before_its_pods_of_old() {
+    let mut model = deaf(options());
+    let mut object = stopping(worker_07());
+    object.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    assert!(!object.status.as_ref().unwrap().blocked_pods.is_empty());
+    tell(&mut model, Message::Maintenances(Change::All(vec![Arc::new(object)])));
+    let (why, remedy) = model.remedy().unwrap();
+    assert!(why.ends_with("finalizers keep the object: example.com/audit"), "{why}");
+    assert!(remedy.command.contains("finalizers"), "{remedy:?}");
 }
 
 #[test]
