@@ -9,13 +9,14 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
+use nm_shared::names::FINALIZER;
 
 use crate::changes::Change;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::follow::Moment;
 use crate::live::Live;
-use crate::maintenance::{Standing, headline};
+use crate::maintenance::{Standing, ending, headline};
 use crate::news::News;
 use crate::outlook::Outlook;
 use crate::output::Output;
@@ -297,11 +298,14 @@ fn hitch(object: &NodeMaintenance, goal: Option<Goal>) -> Option<String> {
         (Goal::Drained, Standing::Requested) => {
             Some(String::from("nothing has taken it up yet; is nm-reconciler running in this cluster?"))
         }
-        (Goal::Stopped, Standing::Stopping) if !finalizers.is_empty() => Some(format!(
-            "still there, held by the finalizer {}; what set it removes it when its work is done, \
+        (Goal::Stopped, Standing::Stopping) if finalizers.iter().any(|held| held == FINALIZER) => {
+            Some(format!(
+                "still there, held by the finalizer {}; what set it removes it when its work is done, \
              for maintenances that is nm-reconciler: is it running?",
-            finalizers.join(", ")
-        )),
+                finalizers.join(", ")
+            ))
+        }
+        (Goal::Stopped, Standing::Stopping) if !finalizers.is_empty() => Some(ending(object)),
         (Goal::Stopped, Standing::Stopping) => Some(String::from("still there, although nothing holds it")),
         _ => None,
     }

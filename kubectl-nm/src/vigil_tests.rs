@@ -161,6 +161,14 @@ fn a_wait_that_hangs_says_on_what() {
     assert_eq!(exit, None);
     assert!(captured.talk().contains("held by the finalizer foregroundDeleteNodeMaintenance"));
 
+    let mut foreign = stopping(requested("n1"));
+    foreign.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
+    let mut moments = list(vec![foreign]);
+    moments.push(Moment::Reminder);
+    let talk = wait(Goal::Stopped, &["n1"], moments).1.talk();
+    assert!(talk.contains("node/n1: the node is given back; held by example.com/audit\n"), "{talk}");
+    assert!(!talk.contains("nm-reconciler"), "{talk}");
+
     let mut moments = list(vec![requested("n1")]);
     moments.push(Moment::Reminder);
     assert!(wait(Goal::Drained, &["n1"], moments).1.talk().contains("is nm-reconciler running"));
