@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use crate::difference::first_deviation;
 use crate::finding::{Finding, Known, ok, unknown, warn};
 use crate::manifests;
-
-/// The flag and the variable by which the reconciler is told to write conditions of nodes.
-const NODE_CONDITIONS: (&str, &str) = ("--node-conditions", "NM_NODE_CONDITIONS");
+use crate::reconciler_settings::{Given, NODE_CONDITIONS};
 
 /// What of a policy there is in the cluster, beside what is installed.
 pub(crate) type Policies = Vec<(Value, Option<Value>)>;
@@ -62,12 +60,20 @@ pub(crate) fn permissions(
     may: &[(Grant, Known<bool>)],
 ) -> Finding {
     const CHECK: &str = "grants";
-    let mut granted = Vec::new();
+    let (mut granted, mut untold) = (Vec::new(), None);
     for (grant, may) in may {
-        match may {
-            Err(why) => return unknown(CHECK, why),
-            Ok(true) => granted.push(grant.as_str()),
-            Ok(false) if is_used(*grant, deployment, maintenances) => {
+        // Whoever has a permission needs no question whether it is used.
+        let is_missed = match may {
+            Ok(true) => {
+                granted.push(grant.as_str());
+                continue;
+            }
+            Ok(false) => is_used(*grant, deployment, maintenances),
+            Err(why) => Err(why.clone()),
+        };
+        match is_missed {
+            Ok(false) => {}
+            Ok(true) => {
                 let (verb, resource) = grant.permission();
                 return warn(
                     CHECK,
@@ -75,8 +81,11 @@ pub(crate) fn permissions(
                     format!("`kubectl nm install --grant {grant}` grants it"),
                 );
             }
-            Ok(false) => {}
+            Err(why) => untold = untold.or(Some(why)),
         }
+    }
+    if let Some(why) = untold {
+        return unknown(CHECK, &why);
     }
     match granted.as_slice() {
         [] => ok(CHECK, "nm-reconciler has the permissions of the features in use"),
@@ -87,24 +96,20 @@ pub(crate) fn permissions(
     }
 }
 
-fn is_used(grant: Grant, deployment: &Value, maintenances: &Known<Vec<Grouped>>) -> bool {
+fn is_used(grant: Grant, deployment: &Value, maintenances: &Known<Vec<Grouped>>) -> Known<bool> {
     match grant {
-        Grant::NodeConditions => {
-            let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-            containers.into_iter().flatten().any(writes_conditions)
-        }
-        Grant::PodDeletion => maintenances.iter().flatten().any(|object| {
-            let drain = object.maintenance.spec.drain.as_ref();
-            drain.is_some_and(|drain| drain.delete_after_seconds > 0)
+        Grant::NodeConditions => match NODE_CONDITIONS.switch_of(deployment) {
+            Given::Nothing => Ok(false),
+            Given::Value(value) => Ok(value == "true"),
+            Given::Elsewhere => Err(String::from("NM_NODE_CONDITIONS is set from elsewhere")),
+        },
+        Grant::PodDeletion => maintenances.as_ref().map_err(Clone::clone).map(|maintenances| {
+            maintenances.iter().any(|object| {
+                let drain = object.maintenance.spec.drain.as_ref();
+                drain.is_some_and(|drain| drain.delete_after_seconds > 0)
+            })
         }),
     }
-}
-
-fn writes_conditions(container: &Value) -> bool {
-    let (flag, variable) = NODE_CONDITIONS;
-    let list = |field: &str| container[field].as_array().into_iter().flatten();
-    list("args").chain(list("command")).any(|argument| argument == flag)
-        || list("env").any(|entry| entry["name"] == variable && entry["value"] == "true")
 }
 
 /// The policies as they are installed.
@@ -176,5 +181,36 @@ mod tests {
         ] {
             check(&permissions(deployment, &drain(after), &may), result, said);
         }
+    }
+
+    #[test]
+    fn only_what_the_reconciler_itself_is_set_to_uses_a_permission() {
+        let may = [(Grant::NodeConditions, Ok(false))];
+        let found = |container: Value, beside: Value| {
+            let deployment = json!({"spec": {"template": {"spec": {"containers": [beside, container]}}}});
+            permissions(&deployment, &Ok(Vec::new()), &may)
+        };
+        let ours = |args: Value, env: Value| json!({"name": "reconciler", "args": args, "env": env});
+        let variable = |value: &str| json!([{"name": "NM_NODE_CONDITIONS", "value": value}]);
+        let sidecar = || json!({"name": "proxy"});
+        let unset = ours(json!([]), json!([]));
+        check(&found(unset, json!({"name": "proxy", "args": ["--node-conditions"]})), Grade::Ok, "in use");
+        check(&found(ours(json!([]), variable("true")), sidecar()), Grade::Warn, "may not patch");
+        check(&found(ours(json!([]), variable("false")), sidecar()), Grade::Ok, "in use");
+        let by_flag =
+            ours(json!(["--log-level", "info", "--node-conditions", "--leader-elect"]), variable("false"));
+        check(&found(by_flag, sidecar()), Grade::Warn, "may not patch");
+        let source = json!([{"name": "NM_NODE_CONDITIONS", "valueFrom": {"configMapKeyRef": {"key": "k"}}}]);
+        let told = "nobody can tell: NM_NODE_CONDITIONS is set from elsewhere";
+        check(&found(ours(json!([]), source), sidecar()), Grade::Unknown, told);
+    }
+
+    #[test]
+    fn maintenances_that_may_not_be_listed_leave_open_whether_a_permission_is_missed() {
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"name": "reconciler"}]}}}});
+        let found =
+            |may| permissions(&deployment, &Err("forbidden".into()), &[(Grant::PodDeletion, Ok(may))]);
+        check(&found(false), Grade::Unknown, "nobody can tell: forbidden");
+        check(&found(true), Grade::Ok, "pod-deletion");
     }
 }

@@ -18,6 +18,10 @@ const COMMAND_LINE: [&str; 2] = ["command", "args"];
 pub(crate) const MAX_UNAVAILABLE: Setting =
     Setting { flag: "--max-unavailable", variable: "NM_MAX_UNAVAILABLE" };
 
+/// Whether it tells on the nodes where their maintenance stands; its flag takes no value.
+pub(crate) const NODE_CONDITIONS: Setting =
+    Setting { flag: "--node-conditions", variable: "NM_NODE_CONDITIONS" };
+
 /// A setting of nm-reconciler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
@@ -72,6 +76,17 @@ impl Setting {
             Some(flag) => Given::Value(flag.value),
             None => self.variable_in(container),
         }
+    }
+
+    /// The same of one whose flag takes no value.
+    pub(crate) fn switch_of(self, deployment: &Value) -> Given {
+        let Some(container) = container(deployment) else { return Given::Nothing };
+        let mut words =
+            COMMAND_LINE.into_iter().flat_map(|list| container[list].as_array().into_iter().flatten());
+        if words.any(|word| word == self.flag) {
+            return Given::Value(String::from("true"));
+        }
+        self.variable_in(container)
     }
 
     /// What its variable is set to, whether or not a flag has precedence.
