@@ -201,11 +201,13 @@ impl Output {
     ///
     /// When stdout is closed.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Closed> {
-        if !self.data.terminal {
-            return self.data.write(text);
-        }
         let harmless = |line: &str| line.split('\t').map(harmless).collect::<Vec<_>>().join("\t");
-        self.data.write(&text.split('\n').map(harmless).collect::<Vec<_>>().join("\n"))
+        let written = if self.data.terminal {
+            self.data.write(&text.split('\n').map(harmless).collect::<Vec<_>>().join("\n"))
+        } else {
+            self.data.write(text)
+        };
+        self.go_on(written)
     }
 
     /// A question, for whose answer the cursor stays on the line.
@@ -460,6 +462,17 @@ mod tests {
             out.document("{}").unwrap();
             out.data(&Line::new("c")).unwrap();
             assert_eq!(captured.talk(), "b\nc\n");
+            assert_eq!(out.finish().is_err(), is_error);
+        }
+    }
+
+    #[test]
+    fn work_that_goes_on_is_not_ended_by_text_that_nobody_reads() {
+        for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+            let (mut out, _captured) = captured::closed(by);
+            assert!(out.text("a").is_err());
+            out.go_on_when_closed();
+            out.text("deployment.apps/nm-reconciler\n").unwrap();
             assert_eq!(out.finish().is_err(), is_error);
         }
     }
