@@ -26,21 +26,21 @@ const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
 /// All that is removed, in that order: what changes clusters first, the definition last.
 const REMOVED: &str = "\
 validatingwebhookconfiguration.admissionregistration.k8s.io/nm-reconciler deleted
-service/nm-reconciler-webhook deleted
-deployment.apps/nm-reconciler deleted
-poddisruptionbudget.policy/nm-reconciler deleted
+service/nm-reconciler-webhook (namespace node-maintenance) deleted
+deployment.apps/nm-reconciler (namespace node-maintenance) deleted
+poddisruptionbudget.policy/nm-reconciler (namespace node-maintenance) deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-editor deleted
 clusterrole.rbac.authorization.k8s.io/nodemaintenance-viewer deleted
-rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
-role.rbac.authorization.k8s.io/nm-reconciler deleted
-rolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
-role.rbac.authorization.k8s.io/nm-reconciler deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
+role.rbac.authorization.k8s.io/nm-reconciler (namespace node-maintenance) deleted
+rolebinding.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
+role.rbac.authorization.k8s.io/nm-reconciler (namespace medik8s-leases) deleted
 validatingadmissionpolicybinding.admissionregistration.k8s.io/nm-reconciler deleted
 validatingadmissionpolicy.admissionregistration.k8s.io/nm-reconciler deleted
 clusterrolebinding.rbac.authorization.k8s.io/nm-reconciler deleted
 clusterrole.rbac.authorization.k8s.io/nm-reconciler deleted
-serviceaccount/nm-reconciler deleted
-resourcequota/nm-reconciler deleted
+serviceaccount/nm-reconciler (namespace node-maintenance) deleted
+resourcequota/nm-reconciler (namespace node-maintenance) deleted
 namespace/node-maintenance deleted
 customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted
 ";
@@ -265,8 +265,8 @@ async fn uninstalling_keeps_a_namespace_in_which_others_have_something() {
     let unasked = plugin(&cluster, &["uninstall"]).await;
     assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
     for line in [
-        "  deployment.apps/nm-reconciler in namespace node-maintenance\n",
-        "  secret/nm-reconciler-webhook in ",
+        "  deployment.apps/nm-reconciler (namespace node-maintenance)\n",
+        "  secret/nm-reconciler-webhook (namespace ",
     ] {
         assert!(unasked.stderr.contains(line), "{line} in {unasked:?}");
     }

@@ -123,7 +123,7 @@ pub(crate) fn rehearse(args: &InstallArgs, namespace: Option<&str>, out: &mut Ou
         return Ok(Exit::Done);
     }
     for object in &objects {
-        out.data(&Line::new(format!("{} created (dry run)", located(object))))?;
+        out.data(&Line::new(format!("{} created (dry run)", format::located(object))))?;
     }
     Ok(Exit::Done)
 }
@@ -247,7 +247,7 @@ impl Step {
     }
 
     fn line(&self, after: &Value) -> Line {
-        let line = Line::new(format!("{} ", located(after)));
+        let line = Line::new(format!("{} ", format::located(after)));
         match &self.before {
             None => line.with(Style::Good, "created"),
             Some(before) if changes(before, after).is_empty() => line.and("unchanged"),
@@ -353,15 +353,6 @@ fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
             vec![Line::new(format!("The image stays {image}; --image names another."))]
         }
         Some(_) => Vec::new(),
-    }
-}
-
-/// The name of an object, and the namespace that it is in: some names are there twice.
-fn located(object: &Value) -> String {
-    let name = format::name(object);
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{name} (namespace {namespace})"),
-        None => name,
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn run(
     if !args.yes {
         out.talk(&Line::new("These objects will be deleted:"));
         for object in &found.objects {
-            out.talk(&Line::new(format!("  {}", full_name(object))));
+            out.talk(&Line::new(format!("  {}", format::located(object))));
         }
     }
     confirm_this(&question(&found), args.yes, out)?;
@@ -135,15 +135,6 @@ fn question(found: &Found) -> String {
             format!("{question}, and with {} every NodeMaintenance of the cluster", format::name(definition))
         }
         None => question,
-    }
-}
-
-/// The object with its namespace, if it is in one.
-fn full_name(object: &Value) -> String {
-    let name = format::name(object);
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{name} in namespace {namespace}"),
-        None => name,
     }
 }
 
@@ -291,7 +282,7 @@ async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Res
 
 /// Deletes an object and waits until it is gone.
 async fn remove(object: &Value, timeout: Duration, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
-    let name = format::name(object);
+    let name = format::located(object);
     let work = async {
         if objects::delete(cluster, object).await? == Deletion::UnderWay {
             objects::until_gone(cluster, object).await;

@@ -224,7 +224,7 @@ fn who_is_asked_reads_that_every_maintenance_goes_with_its_definition() {
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
     assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 17 objects");
     assert_eq!(
-        full_name(&object("Deployment")),
-        "deployment.apps/nm-reconciler in namespace node-maintenance"
+        format::located(&object("Deployment")),
+        "deployment.apps/nm-reconciler (namespace node-maintenance)"
     );
 }

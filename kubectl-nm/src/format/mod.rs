@@ -11,4 +11,4 @@ mod print;
 mod yaml;
 
 pub(crate) use form::{Form, Format, offered, parse, parse_data, parse_objects};
-pub(crate) use print::{list, name};
+pub(crate) use print::{list, located, name};

@@ -78,6 +78,15 @@ pub(crate) fn name(object: &Value) -> String {
     group.map_or_else(|| format!("{kind}/{name}"), |(group, _)| format!("{kind}.{group}/{name}"))
 }
 
+/// The name of an object, and the namespace that it is in: some names are there twice.
+pub(crate) fn located(object: &Value) -> String {
+    let name = name(object);
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{name} (namespace {namespace})"),
+        None => name,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
