@@ -158,7 +158,7 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
             ok(
                 CHECK,
-                match lease.skew(now) {
+                match lease.skew() {
                     None => format!("{by} leads and renewed its lease {ago} ago"),
                     Some(skew) => {
                         let skew = age(skew.as_secs());

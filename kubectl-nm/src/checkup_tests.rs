@@ -365,11 +365,7 @@ fn what_cannot_be_learnt_is_never_fine() {
 
 #[test]
 fn clocks_that_differ_are_told_and_nobody_is_blamed() {
-    let observed = |renewed: &str| {
-        let mut found = lease(renewed);
-        found.renewed = Some(true);
-        Ok(found)
-    };
+    let observed = |renewed: &str| Ok(Observed::renewed_at(lease(renewed).lease, now()));
     for renewed in ["2026-01-02T03:03:31.000000Z", "2026-01-02T03:04:39.000000Z"] {
         let said = "pod-a leads and renews its lease; its clock and that of this machine differ by 34s";
         check("leader", Grade::Ok, said, |facts| facts.lease = observed(renewed));

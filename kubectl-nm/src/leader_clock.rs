@@ -19,7 +19,7 @@ use crate::objects;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// For how long at most.
-const LONGEST: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// By how much clocks differ that nobody takes for different.
 const NEGLIGIBLE: SignedDuration = SignedDuration::from_secs(2);
@@ -31,6 +31,8 @@ pub(crate) struct Observed {
     pub(crate) lease: Option<Lease>,
     /// Whether it was seen to be renewed; nothing where its times leave no doubt, so that nobody waited for it.
     pub(crate) renewed: Option<bool>,
+    /// By how much our clock was ahead of the leader's when it was seen to be renewed.
+    ahead: Option<SignedDuration>,
 }
 
 impl Observed {
@@ -44,16 +46,21 @@ impl Observed {
         }
     }
 
-    /// By how much our clock and that of the leader differ, if that is more than nothing.
-    pub(crate) fn skew(&self, now: Timestamp) -> Option<SignedDuration> {
-        let ours_is_ahead = now.duration_since(renewed(self.lease.as_ref())?);
-        (self.renewed == Some(true)).then(|| ours_is_ahead.abs())
+    /// A lease that was seen to be renewed at this time of our clock.
+    pub(crate) fn renewed_at(lease: Option<Lease>, seen: Timestamp) -> Self {
+        let ahead = renewed(lease.as_ref()).map(|renewed| seen.duration_since(renewed));
+        Self { lease, renewed: Some(true), ahead }
+    }
+
+    /// By how much our clock and that of the leader differ, if anybody would take them for different.
+    pub(crate) fn skew(&self) -> Option<SignedDuration> {
+        self.ahead.map(SignedDuration::abs).filter(|skew| *skew > NEGLIGIBLE)
     }
 }
 
 impl From<Option<Lease>> for Observed {
     fn from(lease: Option<Lease>) -> Self {
-        Self { lease, renewed: None }
+        Self { lease, ..Self::default() }
     }
 }
 
@@ -63,18 +70,19 @@ impl From<Option<Lease>> for Observed {
 ///
 /// When the server cannot be asked or refuses.
 pub(crate) async fn observe(cluster: &Cluster, wanted: &Value, now: Timestamp) -> Result<Observed, Error> {
+    let begun = Instant::now();
     let first = look(cluster, wanted).await?;
     let Some(patience) = doubt(first.as_ref(), now) else { return Ok(first.into()) };
-    let begun = Instant::now();
     while begun.elapsed() < patience {
         sleep(LOOK).await;
         // A look that fails is made up for by the next.
         let Ok(next) = look(cluster, wanted).await else { continue };
         if renewed(next.as_ref()) != renewed(first.as_ref()) {
-            return Ok(Observed { lease: next, renewed: Some(true) });
+            let waited = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
+            return Ok(Observed::renewed_at(next, now + waited));
         }
     }
-    Ok(Observed { lease: first, renewed: Some(false) })
+    Ok(Observed { lease: first, renewed: Some(false), ahead: None })
 }
 
 async fn look(cluster: &Cluster, wanted: &Value) -> Result<Option<Lease>, Error> {
@@ -96,4 +104,39 @@ fn doubt(lease: Option<&Lease>, now: Timestamp) -> Option<Duration> {
 
 fn renewed(lease: Option<&Lease>) -> Option<Timestamp> {
     Some(lease?.spec.as_ref()?.renew_time.as_ref()?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(lasts: u32) -> Lease {
+        serde_json::from_value(json!({"spec": {"holderIdentity": "a", "leaseDurationSeconds": lasts,
+            "renewTime": "2026-01-02T03:04:05.000000Z"}}))
+        .unwrap()
+    }
+
+    fn after(seconds: i64) -> Timestamp {
+        "2026-01-02T03:04:05Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn clocks_differ_by_what_they_did_when_the_lease_was_seen_renewed() {
+        for (seen, skew) in [(0, None), (2, None), (3, Some(3)), (-2, None), (-90, Some(90))] {
+            let observed = Observed::renewed_at(Some(lease(15)), after(seen));
+            assert_eq!(observed.skew(), skew.map(SignedDuration::from_secs), "{seen}");
+        }
+        assert_eq!(Observed::from(Some(lease(15))).skew(), None);
+    }
+
+    #[test]
+    fn a_long_lease_is_given_the_time_of_its_renewals() {
+        for (lasts, patience) in [(15, 7_500), (30, 15_000), (60, 30_000), (137, 60_000), (600, 60_000)] {
+            let doubt = doubt(Some(&lease(lasts)), after(1_000));
+            assert_eq!(doubt, Some(Duration::from_millis(patience)), "{lasts}");
+        }
+        assert_eq!(doubt(Some(&lease(15)), after(3)), None);
+    }
 }
