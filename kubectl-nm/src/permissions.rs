@@ -44,6 +44,11 @@ fn lacks(command: &str, missing: &[Right]) -> Finding {
             format!("you may run {command} only if you have every permission that it grants"),
             "the permissions of cluster-admin are enough",
         ),
+        // What others have in the namespace cannot be known then, so it stays.
+        "uninstall" if missing.iter().all(is_to_list_everything) => (
+            format!("{command} keeps the namespace"),
+            "it removes everything else; who may list everything in the namespace, as cluster-admin may, removes that too",
+        ),
         "install" | "uninstall" => {
             (format!("you may not run {command}"), "it needs the permissions of cluster-admin")
         }
@@ -56,6 +61,10 @@ fn lacks(command: &str, missing: &[Right]) -> Finding {
         ),
     };
     warn(CHECK, format!("{what}; missing permissions: {}", by_resource(missing)), remedy)
+}
+
+fn is_to_list_everything(right: &Right) -> bool {
+    (right.verb, right.group.as_str(), right.resource.as_str()) == ("list", "*", "*")
 }
 
 /// `create/get nodes, list pods`.
@@ -128,6 +137,16 @@ mod tests {
             said(&[("start", untold()), ("plan", untold())]),
             ["nobody can tell: the server does not answer"]
         );
+    }
+
+    #[test]
+    fn who_may_not_see_what_others_have_may_uninstall_all_but_the_namespace() {
+        let everything = || Right { verb: "list", group: "*".into(), resource: "*".into() };
+        let found = findings(&[("uninstall", Ok(vec![everything()]))]);
+        assert!(found[0].message.starts_with("uninstall keeps the namespace; missing permissions: list *"));
+        assert_eq!(found[0].result, Grade::Warn);
+        let more = vec![everything(), right("delete", "Deployment")];
+        assert!(said(&[("uninstall", Ok(more))])[0].starts_with("you may not run uninstall; "));
     }
 
     #[test]
