@@ -27,6 +27,8 @@ pub(crate) struct Blocker {
 pub(crate) struct Fleet {
     /// Nodes that it is narrowed to; none is all.
     scope: Vec<String>,
+    /// Whether maintenances have been told of; until then nobody could choose between rows.
+    told: bool,
     /// By uid.
     objects: HashMap<String, Arc<NodeMaintenance>>,
     marks: BTreeMap<String, Arc<NodeMarks>>,
@@ -53,7 +55,14 @@ impl Fleet {
             Change::All(objects) => {
                 self.objects = objects.iter().map(|object| (uid(object), Arc::clone(object))).collect();
                 self.paces.retain(|uid, _| self.objects.contains_key(uid));
+                if !std::mem::replace(&mut self.told, true) {
+                    self.rows.unpin();
+                }
+                let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
                 self.rebuild();
+                if let Some((key, node)) = selected {
+                    self.select_again(&key, &node);
+                }
             }
             Change::Applied(object) => {
                 self.objects.insert(uid(object), Arc::clone(object));
@@ -150,10 +159,23 @@ impl Fleet {
 
     fn rebuild(&mut self) {
         let objects = self.objects.values().filter(|object| self.is_in_scope(&object.spec.node_name));
-        let rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
+        let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
+        let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
+        let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());
+        rows.extend(idle.map(FleetRow::idle));
         self.rows.replace(rows);
-        for node in self.scope.clone() {
-            self.show_if_idle(&node);
+    }
+
+    /// Has the selection stay with its node where that has another row now.
+    fn select_again(&mut self, key: &str, node: &str) {
+        let now =
+            self.maintenance_of(node).map_or_else(|| FleetRow::idle(node), |object| FleetRow::of(object));
+        let is_there = |key: &str| self.rows.get(key).is_some();
+        if is_there(key) || !is_there(now.key()) {
+            return;
+        }
+        if let Some(instead) = self.rows.selected().map(|row| row.key().to_owned()) {
+            self.rows.succeed(&instead, now.key());
         }
     }
 

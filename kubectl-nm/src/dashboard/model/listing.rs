@@ -275,8 +275,13 @@ impl<R: Row> Listing<R> {
         self.selected = self.selected().map(|row| row.key().to_owned());
     }
 
+    /// The selected row, if the selection stays with it.
+    pub(crate) fn pinned(&self) -> Option<&R> {
+        self.selected().filter(|_| self.selected.is_some())
+    }
+
     /// Lets the selection go to the first row, unless somebody has moved it.
-    fn unpin(&mut self) {
+    pub(crate) fn unpin(&mut self) {
         if !self.moved {
             self.selected = None;
         }

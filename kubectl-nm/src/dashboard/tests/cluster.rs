@@ -49,6 +49,19 @@ fn a_fleet_of_named_nodes_shows_those_alone_and_also_while_they_are_idle() {
 }
 
 #[test]
+fn the_selection_stays_with_its_node_when_all_is_told_anew() {
+    let nodes = ["worker-05", "worker-07"].map(String::from).to_vec();
+    let mut model = fleet(Options { nodes, ..options() });
+    let selected = |model: &Model| model.fleet.rows.selected().unwrap().node.clone();
+    model.fleet.rows.select(0);
+    assert_eq!(selected(&model), "worker-07");
+    tell(&mut model, Message::Maintenances(Change::All(vec![])));
+    assert_eq!(selected(&model), "worker-07", "whose maintenance has ended meanwhile");
+    tell(&mut model, Message::Maintenances(Change::All(vec![Arc::new(worker_07())])));
+    assert_eq!(selected(&model), "worker-07", "which has begun one meanwhile");
+}
+
+#[test]
 fn what_keeps_a_node_that_is_given_back_comes_before_its_pods_of_old() {
     let mut model = deaf(options());
     let mut object = stopping(worker_07());
