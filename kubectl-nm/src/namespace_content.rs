@@ -18,6 +18,10 @@ const EVERYWHERE: &[(&str, &[&str])] = &[
     ("ServiceAccount", &["default", "builder", "deployer"]),
 ];
 
+/// The annotations of Secrets that a platform makes for a service account: Kubernetes before 1.24, and OpenShift.
+const MADE_FOR_ACCOUNTS: &[&str] =
+    &["kubernetes.io/service-account.name", "openshift.io/internal-registry-auth-token.service-account"];
+
 /// What nm-reconciler makes, or has made for it, without our label.
 const MADE_AT_WORK: &[(&str, &str)] =
     &[("Lease", leader_lease::NAME), ("Secret", WEBHOOK), ("Endpoints", WEBHOOK)];
@@ -59,7 +63,12 @@ fn is_of_no_account(object: &Value) -> bool {
     // Events tell of what was, and go by themselves.
     kind == "Event"
         || MADE_AT_WORK.contains(&(kind.as_str(), name.as_str()))
+        || (kind == "Secret" && MADE_FOR_ACCOUNTS.iter().any(|annotation| is_annotated(object, annotation)))
         || EVERYWHERE.iter().any(|(of, names)| *of == kind && names.contains(&name.as_str()))
+}
+
+fn is_annotated(object: &Value, annotation: &str) -> bool {
+    object["metadata"]["annotations"].get(annotation).is_some()
 }
 
 #[cfg(test)]
@@ -79,6 +88,7 @@ mod tests {
         let nothing = json!({});
         let ours = json!({"uid": "d", "labels": {manifests::LABEL.0: manifests::LABEL.1}});
         let owned = |by: &str, uid: &str| json!({"uid": uid, "ownerReferences": [{"kind": "X", "name": "x", "uid": by}]});
+        let made_for = |annotation: &str| json!({"annotations": {annotation: "default"}});
         let objects = [
             object("Deployment", "nm-reconciler", &ours),
             object("ReplicaSet", "nm-reconciler-1", &owned("d", "r")),
@@ -86,13 +96,23 @@ mod tests {
             object("Pod", "of-a-node", &owned("elsewhere", "q")),
             object("Secret", WEBHOOK, &nothing),
             object("Secret", "db", &nothing),
+            object("Secret", "default-token-x", &made_for("kubernetes.io/service-account.name")),
+            object(
+                "Secret",
+                "default-dockercfg-x",
+                &made_for("openshift.io/internal-registry-auth-token.service-account"),
+            ),
+            object("ConfigMap", "of-default", &made_for("kubernetes.io/service-account.name")),
             object("Lease", leader_lease::NAME, &nothing),
             object("ConfigMap", "kube-root-ca.crt", &nothing),
             object("ConfigMap", "settings", &nothing),
             object("ServiceAccount", "default", &nothing),
             object("Event", "e", &nothing),
         ];
-        assert_eq!(foreign(&objects), ["configmap/settings", "pod/of-a-node", "secret/db"]);
+        assert_eq!(
+            foreign(&objects),
+            ["configmap/of-default", "configmap/settings", "pod/of-a-node", "secret/db"]
+        );
         assert_eq!(foreign(&[]), Vec::<String>::new());
     }
 }
