@@ -78,8 +78,8 @@ pub(crate) async fn observe(cluster: &Cluster, wanted: &Value, now: Timestamp) -
         // A look that fails is made up for by the next.
         let Ok(next) = look(cluster, wanted).await else { continue };
         if renewed(next.as_ref()) != renewed(first.as_ref()) {
-            let waited = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
-            return Ok(Observed::renewed_at(next, now + waited));
+            let passed = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
+            return Ok(Observed::renewed_at(next, now + passed));
         }
     }
     Ok(Observed { lease: first, renewed: Some(false), ahead: None })
