@@ -228,7 +228,10 @@ async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
          hint: `kubectl nm uninstall -n operators` removes it\n",
     );
     let removed = plugin(&cluster, &["uninstall", "-n", "operators", "-y"]).await.ok();
-    assert!(removed.stdout.contains("deployment.apps/nm-reconciler deleted\n"), "{removed:?}");
+    assert!(
+        removed.stdout.contains("deployment.apps/nm-reconciler (namespace operators) deleted\n"),
+        "{removed:?}"
+    );
     let labels = namespaces.get("operators").await.unwrap().metadata.labels.unwrap_or_default();
     assert!(!labels.keys().any(|label| label.contains("pod-security")), "{labels:?}");
 }
