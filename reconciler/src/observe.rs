@@ -59,6 +59,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         let budgets = context.cluster.budgets.objects.state();
         Guard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
     });
+    let others = others(context, maintenance);
     Observed {
         group: maintenance.group,
         daemon_sets: context.cluster.daemon_sets(),
@@ -72,8 +73,8 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         node_conditions: context.node_conditions,
         node_conditions_forbidden: context.conditions.refusal(),
         own_pod: context.own_pod.clone(),
-        rivals: rivals(context, maintenance),
-        others: others(context, maintenance),
+        rivals: rivals(&others),
+        others: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         recordons: recordons(memory),
         gathering: gathering(context, maintenance, memory),
         status_written: memory.status_written,
@@ -145,20 +146,17 @@ fn gate(
     Gate { quorum, line }
 }
 
-fn rivals(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<NodeMaintenance>> {
-    let rivals = context.maintenances.filter(|other| {
-        other.spec.node_name == maintenance.spec.node_name
-            && other.metadata.deletion_timestamp.is_none()
-            && other.metadata.uid != maintenance.metadata.uid
-    });
-    rivals.into_iter().map(|rival| Arc::new(rival.maintenance.clone())).collect()
+/// The other maintenances of the same node, those being deleted included.
+fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<Grouped>> {
+    context.maintenances.filter(|other| {
+        other.spec.node_name == maintenance.spec.node_name && other.metadata.uid != maintenance.metadata.uid
+    })
 }
 
-fn others(context: &Context, maintenance: &NodeMaintenance) -> HashSet<String> {
-    let others = context.maintenances.seen().into_iter().filter(|other| {
-        other.spec.node_name == maintenance.spec.node_name && other.metadata.uid != maintenance.metadata.uid
-    });
-    others.map(|other| ownership::uid(&other).to_owned()).collect()
+/// Those of them that are not being deleted.
+fn rivals(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
+    let rivals = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
+    rivals.map(|rival| Arc::new(rival.maintenance.clone())).collect()
 }
 
 fn recordons(memory: Memory) -> Recordons {

@@ -137,16 +137,14 @@ fn cordon(
             return Some(wait);
         }
         decision.recordons = Some(observed.recordons.next_count());
-        decision.node = Some(patch);
-        if node_patch::bears_every_mark(node, observed.group) {
-            // It was the record that was missing, or that named nobody.
-            return None;
+        // Otherwise it was only the record that was missing, or that named nobody.
+        if !node_patch::bears_every_mark(node, observed.group) {
+            let sentence =
+                format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
+            for subject in [Subject::Maintenance, Subject::Node] {
+                decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
+            }
         }
-        let sentence = format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
-        for subject in [Subject::Maintenance, Subject::Node] {
-            decision.events.push(announce(subject, EventReason::RecordonNode, sentence.clone()));
-        }
-        return None;
     }
     decision.node = Some(patch);
     None
@@ -160,7 +158,7 @@ fn requester<'a>(maintenance: &'a NodeMaintenance, observed: &'a Observed, node:
         Past::Fresh if has_lost_record(maintenance, observed, node) => Past::Ours,
         past => past,
     };
-    Requester { uid: ownership::uid(maintenance), group: observed.group, past, others: &observed.others }
+    Requester { uid, group: observed.group, past, others: &observed.others }
 }
 
 /// Whether the node bears every mark and no record, before any status tells of them: the finalizer and the lease come
