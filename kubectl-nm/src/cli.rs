@@ -3,14 +3,20 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::completion::CompletionArgs;
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::explain::ExplainArgs;
+use crate::commands::gather::GatherArgs;
+use crate::commands::install::InstallArgs;
 use crate::commands::man::ManArgs;
-use crate::commands::{
-    doctor::DoctorArgs, explain::ExplainArgs, gather::GatherArgs, install::InstallArgs, plan::PlanArgs,
-    start::StartArgs, status::StatusArgs, stop::StopArgs, uninstall::UninstallArgs, version::VersionArgs,
-    watch::WatchArgs,
-};
+use crate::commands::plan::PlanArgs;
+use crate::commands::start::StartArgs;
+use crate::commands::status::StatusArgs;
+use crate::commands::stop::StopArgs;
+use crate::commands::uninstall::UninstallArgs;
+use crate::commands::version::VersionArgs;
+use crate::commands::watch::WatchArgs;
 use crate::connection::ConnectionFlags;
-use crate::output::Colour;
+use crate::terminal::output::Colour;
 
 /// The help of the whole, which is to fit a terminal of 24 lines and 80 columns with the prompt below it.
 const HELP: &str = "\

@@ -150,7 +150,7 @@ fn every_flag_of_every_command_is_described_in_its_man_page() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let Command::Man(args) = parse(&format!("man {path}")).unwrap().command else { panic!("it is man") };
-    let mut out = crate::output::captured::output().0;
+    let mut out = crate::terminal::output::captured::output().0;
     crate::commands::man::run(&args, Cli::command(), &mut out).unwrap();
     let mut command = Cli::command();
     command.build();

@@ -5,78 +5,25 @@
 //! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
 //! `vigil`, and print through `output` alone. Shells that complete a line that is being typed ask `completion`.
 
-mod account;
-mod archive;
-mod boolean;
-mod caller;
-mod certificate;
-mod changes;
-mod checkup;
+mod args;
 mod cli;
-mod client_error;
-mod cluster;
+mod client;
 mod commands;
 mod completion;
-mod completion_link;
-mod confirm;
 mod connection;
 mod dashboard;
-mod difference;
-mod drain_flags;
-mod duration;
+mod doctor;
 mod error;
-mod every_group;
-mod exit;
-mod explanation;
-mod finding;
-mod follow;
+mod explain;
 mod format;
-mod hint;
-mod image_name;
-mod installed;
-mod interrupt;
-mod job;
-mod leader_clock;
-mod leadership;
-mod leftovers;
-mod live;
-mod locale;
-mod logs;
+mod gather;
+mod install;
+mod interaction;
 mod maintenance;
-mod manifests;
-mod namespace_content;
-mod namespace_name;
-mod needs;
-mod news;
-mod node_name;
-mod nodes;
-mod objects;
-mod outlook;
-mod output;
-mod pages;
-mod parting;
-mod paste;
-mod permissions;
-mod picture;
 mod plan;
-mod progress;
-mod readiness;
-mod reconciler_settings;
-mod rehearsal;
-mod remedy;
-mod report;
-mod request;
-mod rollout;
-mod scrub;
-mod setup_error;
-mod suggestion;
-mod table;
-mod text;
+mod terminal;
 mod unknown_command;
-mod versions;
-mod vigil;
-mod wait;
-mod webhook;
+mod watch;
 
 /// What the benchmark in `benches/` measures.
 #[doc(hidden)]
@@ -90,16 +37,16 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
-use crate::cluster::Cluster;
+use crate::client::cluster::Cluster;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Colour, FirstAnswer, Output};
+use crate::error::exit::Exit;
+use crate::terminal::output::{Colour, FirstAnswer, Output};
 
 /// Runs the plugin with these arguments, the name of the program first, and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let begun = std::env::var_os("_");
-    let command = caller::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
+    let command = args::invocation::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
     if let Some(answer) = completion::answer(&arguments) {
         // A shell that has stopped listening needs no words.
         let _ = Output::of_this_process(Colour::Never, command).text(&answer);

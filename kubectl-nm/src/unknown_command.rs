@@ -5,8 +5,8 @@
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::args::suggestion::closest;
 use crate::cli::Cli;
-use crate::suggestion::closest;
 
 /// Other programs' words for what our commands do: what is typed, the command, and what that does.
 const KNOWN_ELSEWHERE: &[(&[&str], &str, &str)] = &[

@@ -11,21 +11,21 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info};
 
-use crate::api_requests::ApiRequests;
-use crate::control::control;
-use crate::election::{Candidate, ElectionError};
-use crate::flags::Flags;
-use crate::follow::SILENCE;
-use crate::logging;
-use crate::metrics::Metrics;
-use crate::probes;
-use crate::readiness::Readiness;
+use crate::client::request_metrics::ApiRequests;
+use crate::config::environment::{self, Surroundings};
+use crate::config::flags::Flags;
+use crate::config::logging;
+use crate::controller::leader_term::control;
+use crate::leader::election::{Candidate, ElectionError};
+use crate::leader::standalone::{AnotherLeads, refuse_beside_leader};
+use crate::runtime::leader_runtime::Stage;
+use crate::runtime::shutdown::{give_up, stop_signal, stopped};
+use crate::runtime::tasks;
 use crate::server::{BindError, Server};
-use crate::stage::Stage;
-use crate::standalone::{AnotherLeads, refuse_beside_leader};
-use crate::stop::{give_up, stop_signal, stopped};
-use crate::surroundings::{self, Surroundings};
-use crate::tasks;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::probes;
+use crate::telemetry::readiness::Readiness;
+use crate::watch::watch_stream::SILENCE;
 use crate::webhook::{self, WebhookError};
 
 /// Why the program cannot run.
@@ -86,7 +86,7 @@ fn start(flags: &Flags) -> Result<(), StartError> {
 
 async fn serve(flags: &Flags) -> Result<(), StartError> {
     let stop = stop_signal().map_err(StartError::Signals)?;
-    let replica = surroundings::replica();
+    let replica = environment::replica();
     let readiness = Readiness::default();
     let metrics = Arc::new(Metrics::new());
     let serving = serve_probes(flags, &readiness, &metrics, stop.clone()).await?;

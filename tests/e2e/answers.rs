@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
-use nm_shared::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, holds};
 use nm_shared::{BlockReason, BlockedPod};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;

@@ -12,7 +12,7 @@ use nm_sandbox::admission::Reviewer;
 use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
 use nm_shared::BlockReason;
-use nm_shared::condition::{ConditionType, holds};
+use nm_shared::api::condition::{ConditionType, holds};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};

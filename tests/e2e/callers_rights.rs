@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nm_sandbox::request_log::Entry;
 use nm_shared::Group;
-use nm_shared::names::WEBHOOK;
+use nm_shared::api::names::WEBHOOK;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{plugin, plugin_of};
 use nm_tests::workload::Workload;

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::DeleteParams;
 use kube::runtime::watcher;
-use nm_shared::condition::{ConditionType, find};
+use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_sandbox::controllers::kubelet::annotations::LOG;
-use nm_shared::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
+use nm_shared::api::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
 use nm_shared::{Group, NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::older_groups;

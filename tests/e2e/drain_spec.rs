@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
-use nm_shared::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, holds};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;

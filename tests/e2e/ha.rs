@@ -9,7 +9,7 @@ use kube::Api;
 use nm_sandbox::faults::{Action, Moment, Rule, Target};
 use nm_sandbox::request_log::Entry;
 use nm_sandbox::sandbox::Sandbox;
-use nm_shared::leader_lease;
+use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::reconciler::Reconciler;

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_shared::names::WEBHOOK;
+use nm_shared::api::names::WEBHOOK;
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::older_groups;
@@ -306,7 +306,7 @@ async fn maintenances_that_do_not_end_keep_everything_where_it_is() {
     configurations.delete("nm-reconciler", &kube::api::DeleteParams::default()).await.unwrap();
     let node = cluster.nodes().await[0].clone();
     let held: nm_shared::NodeMaintenance = serde_json::from_value(json!({
-        "metadata": {"name": node, "finalizers": [nm_shared::names::FINALIZER]}, "spec": {"nodeName": node}}))
+        "metadata": {"name": node, "finalizers": [nm_shared::api::names::FINALIZER]}, "spec": {"nodeName": node}}))
     .unwrap();
     cluster.maintenances().create(&PostParams::default(), &held).await.unwrap();
     let stuck = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "1s"]).await;

@@ -1,4 +1,4 @@
-//! The order of files: inside each crate a file uses only files below it, so there are no cycles.
+//! The layers: inside each crate a folder imports only from folders below it, and files have no import cycles.
 //!
 //! An edge is a `use` declaration or a path that begins with `crate::`, `super::` or `self::`, outside of test code.
 
@@ -7,6 +7,61 @@ use std::path::{Path, PathBuf};
 
 /// The files of a crate by module path; the root is the empty path.
 type Modules = BTreeMap<Vec<String>, String>;
+
+/// The folders (and files) directly under `src/` of each crate, from the lowest layer to the highest. Those on one line
+/// do not import each other; `lib.rs` and `main.rs` are above all of them.
+const LAYERS: [(&str, &[&[&str]]); 3] = [
+    ("shared", &[&["api"], &["cluster"], &["drain"], &["gate"], &["admission", "decide", "forecast"]]),
+    (
+        "reconciler",
+        &[
+            &["cache", "runtime"],
+            &["server", "telemetry"],
+            &["client", "config"],
+            &["evict", "leader"],
+            &["watch"],
+            &["controller", "webhook"],
+            &["program"],
+        ],
+    ),
+    (
+        "kubectl-nm",
+        &[
+            &["args", "terminal"],
+            &["connection"],
+            &["error"],
+            &["client", "format"],
+            &["maintenance"],
+            &["gather", "interaction", "plan"],
+            &["watch"],
+            &["install"],
+            &["doctor", "explain"],
+            &["dashboard"],
+            &["commands"],
+            &["cli"],
+            &["completion", "unknown_command"],
+        ],
+    ),
+];
+
+#[test]
+fn folders_import_only_from_the_layers_below_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut upward = Vec::new();
+    for (package, layers) in LAYERS {
+        let rank = |folder: &str| layers.iter().position(|layer| layer.contains(&folder));
+        let modules = modules(&root.join(package).join("src"));
+        for (from, text) in modules.iter().filter(|(from, _)| !from.is_empty()) {
+            let own = rank(&from[0]).unwrap_or_else(|| panic!("{package}: no layer for {}", from[0]));
+            for target in used(from, text, &modules).iter().filter(|target| !target.is_empty()) {
+                if target[0] != from[0] && rank(&target[0]) >= Some(own) {
+                    upward.push(format!("{package}: {} uses crate::{}", from.join("/"), target.join("::")));
+                }
+            }
+        }
+    }
+    assert!(upward.is_empty(), "imports that do not point downwards: {upward:#?}");
+}
 
 #[test]
 fn no_file_uses_a_file_that_uses_it() {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::events_until;
@@ -16,7 +16,9 @@ use crate::{configuration, drained, start, stop};
 
 /// The pods of a node that a drain moves, for clusters that run pods of their own.
 fn movable(pods: &[Pod]) -> i32 {
-    let stays = |pod: &&Pod| nm_shared::pod::daemon_set(pod).is_some() || nm_shared::pod::is_mirror(pod);
+    let stays = |pod: &&Pod| {
+        nm_shared::cluster::pod::daemon_set(pod).is_some() || nm_shared::cluster::pod::is_mirror(pod)
+    };
     i32::try_from(pods.len() - pods.iter().filter(stays).count()).unwrap()
 }
 

@@ -24,7 +24,7 @@ fn check(path: &str, generated: &str) {
 
 #[test]
 fn the_crd_is_the_one_that_the_types_say() {
-    let yaml = serde_saphyr::to_string(&nm_shared::crd::crd()).unwrap();
+    let yaml = serde_saphyr::to_string(&nm_shared::api::crd::crd()).unwrap();
     check("manifests/crd.yaml", &format!("# Generated from the types in shared/; a test holds it.\n{yaml}"));
 }
 
@@ -94,5 +94,5 @@ fn the_bundle_grants_what_the_manifests_grant_in_the_cluster_and_in_the_programs
     let security = |pod: &Value| pod["template"]["spec"]["containers"][0]["securityContext"].clone();
     assert_eq!(security(&install["deployments"][0]["spec"]), security(&deployment["spec"]));
     let definition = &version["spec"]["customresourcedefinitions"]["owned"][0];
-    assert_eq!(definition["name"], nm_shared::crd::crd().metadata.name.unwrap());
+    assert_eq!(definition["name"], nm_shared::api::crd::crd().metadata.name.unwrap());
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Namespace, PodSpec, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, KUBEVIRT_DRAIN_TAINT, UNSCHEDULABLE_TAINT};
 use nm_tests::manifests::{all_of, read, service_account, the_one};
 use nm_tests::programs::program;
 use nm_tests::reconciler::unconfigured;

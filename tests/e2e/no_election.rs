@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use nm_shared::leader_lease;
+use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::webhook::namespace;

@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_shared::names::FINALIZER;
+use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::plugin;
@@ -95,7 +95,7 @@ async fn limit_reasons(cluster: &Cluster, limit: Option<usize>) {
         None => json!([{"op": "remove", "path": field}]),
     };
     let patch = Patch::<()>::Json(serde_json::from_value(change).unwrap());
-    definitions.patch(&nm_shared::crd::crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
+    definitions.patch(&nm_shared::api::crd::crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let served = async {
         let probe = because("e2e-probe", "n", 1025);

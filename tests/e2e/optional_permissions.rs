@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use nm_shared::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, holds};
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;

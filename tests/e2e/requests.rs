@@ -24,7 +24,7 @@ async fn ten_nodes_at_once_cost_one_eviction_a_pod_and_at_most_fifteen_other_req
     let mut movable = 0;
     for node in &nodes {
         let pods = pods_on(&cluster.client, node).await;
-        movable += pods.iter().filter(|pod| nm_shared::pod::daemon_set(pod).is_none()).count();
+        movable += pods.iter().filter(|pod| nm_shared::cluster::pod::daemon_set(pod).is_none()).count();
     }
     assert!(movable >= 300, "the nodes hold a fair share of the pods: {movable}");
 

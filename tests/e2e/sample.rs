@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use nm_shared::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
+use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{has_kubectl, kubectl, plugin, program};
 use nm_tests::reconciler::{Reconciler, unconfigured};

@@ -7,11 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::Phase;
-use nm_shared::names::{
+use nm_shared::api::names::{
     DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, LEASE_HOLDER, LEASE_NAMESPACE, UNDO_ANNOTATION,
     UNSCHEDULABLE_TAINT,
 };
-use nm_shared::node_lease;
+use nm_shared::cluster::node_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;

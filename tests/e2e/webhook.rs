@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, ResourceExt};
 use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
-use nm_shared::names::WEBHOOK;
+use nm_shared::api::names::WEBHOOK;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, has_kubectl, kubectl};
@@ -103,7 +103,7 @@ async fn the_node_of_a_maintenance_stays_where_the_definition_allows_another() {
     assert!(outcome.stderr.contains("updating spec.nodeName isn't allowed"), "{}", outcome.stderr);
 
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let name = nm_shared::crd::crd().name_any();
+    let name = nm_shared::api::crd::crd().name_any();
     let rule = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/nodeName/x-kubernetes-validations";
     let without = json!([{"op": "remove", "path": rule}]);
     let without = Patch::<()>::Json(serde_json::from_value(without).unwrap());

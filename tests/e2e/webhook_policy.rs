@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use nm_shared::names::WEBHOOK_CONFIGURATION;
+use nm_shared::api::names::WEBHOOK_CONFIGURATION;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::until::PATIENCE;

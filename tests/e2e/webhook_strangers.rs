@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nm_sandbox::request_log::Entry;
-use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
 use nm_tests::until::until;

@@ -14,7 +14,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
 use nm_sandbox::sandbox::{Options, Sandbox};
-use nm_shared::{NodeMaintenance, leader_lease, names};
+use nm_shared::NodeMaintenance;
+use nm_shared::api::names;
+use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
@@ -136,7 +138,7 @@ impl Cluster {
             self.apply(&object).await;
         }
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        until(&crds, &nm_shared::crd::crd().name_any(), "established", |crd| {
+        until(&crds, &nm_shared::api::crd::crd().name_any(), "established", |crd| {
             let status = crd.and_then(|crd| crd.status.as_ref());
             let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
-use nm_shared::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
+use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};

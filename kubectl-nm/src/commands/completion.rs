@@ -7,11 +7,11 @@ use std::io;
 use clap::{Args, ValueEnum};
 use clap_complete::env::Shells;
 
-use crate::completion_link;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
-use crate::text::Line;
+use crate::error::completion_link;
+use crate::error::exit::Exit;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 /// The variable by which the scripts say which shell asks.
 pub(crate) const ASKING: &str = "KUBECTL_NM_COMPLETE";

@@ -6,22 +6,29 @@ use clap::Args;
 use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use kube::api::ListParams;
-use nm_shared::names::WEBHOOK_CONFIGURATION;
-use nm_shared::{Grant, leader_lease};
+use nm_shared::Grant;
+use nm_shared::api::names::WEBHOOK_CONFIGURATION;
+use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 
-use crate::checkup::{Facts, findings};
-use crate::cluster::{AT_ONCE, Cluster};
+use crate::client::cluster::{AT_ONCE, Cluster};
+use crate::client::every_group;
+use crate::client::objects::{self, Right};
+use crate::client::webhook_probe;
+use crate::doctor::finding::{Finding, Grade, Known};
+use crate::doctor::health_checks::{Facts, findings};
+use crate::doctor::required_permissions::needs;
+use crate::doctor::service_account;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::finding::{Finding, Grade, Known};
+use crate::error::exit::Exit;
 use crate::format::{self, Form};
-use crate::installed::Installed;
-use crate::needs::needs;
-use crate::objects::{self, Right};
-use crate::output::Output;
-use crate::text::{Line, Style};
-use crate::{account, every_group, leader_clock, leadership, manifests, progress, webhook};
+use crate::install::installed::Installed;
+use crate::install::leader_clock;
+use crate::install::leadership;
+use crate::install::manifests;
+use crate::interaction::progress;
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
 
 /// The name of the reconciler's service account.
 const ACCOUNT: &str = "nm-reconciler";
@@ -129,7 +136,7 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
         objects::get(cluster, &configuration),
         policies(cluster),
         granted(&account, cluster),
-        webhook::ask(cluster),
+        webhook_probe::ask(cluster),
         objects::list(cluster, ("v1", "Node"), None, &all),
         every_group::maintenances(cluster),
         missing_rights(cluster),
@@ -153,9 +160,9 @@ async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Erro
 }
 
 /// What there is of what narrows the reconciler's permission to patch its webhook configuration.
-async fn policies(cluster: &Cluster) -> Result<account::Policies, Error> {
+async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error> {
     let mut found = Vec::new();
-    for policy in account::policies() {
+    for policy in service_account::policies() {
         let there = objects::get(cluster, &policy).await?;
         found.push((policy, there));
     }

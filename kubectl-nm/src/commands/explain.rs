@@ -5,17 +5,18 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::cluster::Cluster;
-use crate::duration::age;
+use crate::args::duration::age;
+use crate::args::node_name;
+use crate::client::cluster::Cluster;
+use crate::client::nodes::{check_exist, unchecked};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::explanation::{Cause, abandoned, causes, unlisted};
-use crate::leadership::{self, Leadership};
+use crate::error::exit::Exit;
+use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
+use crate::install::leadership::{self, Leadership};
+use crate::interaction::progress;
 use crate::maintenance::{Standing, headline, node};
-use crate::nodes::{check_exist, unchecked};
-use crate::output::Output;
-use crate::text::{Line, Style};
-use crate::{node_name, progress};
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
 
 /// How many pods of a cause are named before it says "and N more".
 const NAMED: usize = 5;

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::cluster::tests::{cluster, failure, list};
+use crate::client::cluster::tests::{cluster, failure, list};
 use crate::maintenance::fixture::{named, requested, running, with_status};
-use crate::output::captured::output;
+use crate::terminal::output::captured::output;
 
 fn told(object: &NodeMaintenance) -> (String, bool) {
     told_under(Leadership::Held, object)

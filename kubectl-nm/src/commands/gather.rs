@@ -10,19 +10,24 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use nm_shared::Group;
-use nm_shared::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
+use nm_shared::api::names::{LEASE_NAMESPACE, UNDO_ANNOTATION};
 use serde_json::{Value, json};
 
-use crate::archive::{Archive, Place};
-use crate::cluster::Cluster;
+use crate::client::cluster::Cluster;
+use crate::client::every_group;
+use crate::client::objects::{self, Kind};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::installed::Installed;
-use crate::objects::{self, Kind};
-use crate::output::Output;
-use crate::text::Line;
-use crate::versions::{OWN, Versions};
-use crate::{every_group, format, logs, manifests, progress, scrub};
+use crate::error::exit::Exit;
+use crate::format;
+use crate::gather::archive::{Archive, Place};
+use crate::gather::logs;
+use crate::gather::redact;
+use crate::install::installed::Installed;
+use crate::install::manifests;
+use crate::install::versions::{OWN, Versions};
+use crate::interaction::progress;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -181,47 +186,47 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<Report, Er
         Ok(installed) => {
             versions.reconciler = installed.version();
             versions.reconciler_image = installed.image().map(str::to_owned);
-            report.keep("deployments.json", Ok(installed.deployment.into_iter().collect()), scrub::ours);
+            report.keep("deployments.json", Ok(installed.deployment.into_iter().collect()), redact::ours);
         }
         Err(error) => report.missing.push(format!("deployments.json: {error}")),
     }
     report.file(VERSIONS, &json!(versions));
     let everywhere = |kind: Kind| list(cluster, kind, None);
     let maintenances = maintenances(&mut report, cluster).await;
-    let nodes = report.keep("nodes.json", everywhere(("v1", "Node")).await, scrub::node);
+    let nodes = report.keep("nodes.json", everywhere(("v1", "Node")).await, redact::node);
     let known = maintenances.is_some() || nodes.is_some();
     let nodes = in_maintenance(&maintenances.unwrap_or_default(), &nodes.unwrap_or_default());
     let mut pods = Vec::new();
     if known {
         let there = pods_on(cluster, &nodes).await;
-        pods = report.keep("pods.json", there, scrub::pod).unwrap_or_default();
+        pods = report.keep("pods.json", there, redact::pod).unwrap_or_default();
     } else {
         report.missing.push(String::from("pods.json: nobody knows which nodes are in maintenance"));
     }
     let pods: HashSet<(&str, &str)> = pods.iter().map(place_and_name).collect();
     let budgets = everywhere(("policy/v1", "PodDisruptionBudget")).await;
-    report.keep("poddisruptionbudgets.json", budgets, scrub::plain);
+    report.keep("poddisruptionbudgets.json", budgets, redact::plain);
     let definition = objects::get(cluster, &manifests::definition()).await;
     report.keep(
         "customresourcedefinitions.json",
         definition.map(|found| found.into_iter().collect()),
-        scrub::whole,
+        redact::whole,
     );
     let configurations =
         everywhere(("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration")).await;
-    report.keep("validatingwebhookconfigurations.json", configurations.map(about_us), scrub::webhooks);
+    report.keep("validatingwebhookconfigurations.json", configurations.map(about_us), redact::webhooks);
     for namespace in [LEASE_NAMESPACE, &place] {
         let leases = list(cluster, ("coordination.k8s.io/v1", "Lease"), Some(namespace)).await;
-        report.keep(&format!("leases-{namespace}.json"), leases, scrub::plain);
+        report.keep(&format!("leases-{namespace}.json"), leases, redact::plain);
     }
     let events = everywhere(("events.k8s.io/v1", "Event")).await;
     let concerned = |events: Vec<Value>| {
         events.into_iter().filter(|event| concerns(event, &nodes, &pods, &place)).collect()
     };
-    report.keep("events.json", events.map(concerned), scrub::event);
+    report.keep("events.json", events.map(concerned), redact::event);
     let ours = ListParams::default().labels(&manifests::selector());
     let reconcilers = objects::list(cluster, ("v1", "Pod"), Some(&place), &ours).await;
-    for pod in report.keep("reconciler-pods.json", reconcilers, scrub::ours).unwrap_or_default() {
+    for pod in report.keep("reconciler-pods.json", reconcilers, redact::ours).unwrap_or_default() {
         let logs = logs::read(cluster, &pod, &container).await;
         if logs.is_empty() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -244,7 +249,7 @@ async fn maintenances(report: &mut Report, cluster: &Cluster) -> Option<Vec<Valu
     for group in Group::ALL {
         let older = if group == Group::default() { "" } else { &format!(".{}", group.name()) };
         let Some(found) = every_group::raw(cluster, group).await.transpose() else { continue };
-        let found = report.keep(&format!("nodemaintenances{older}.json"), found, scrub::plain);
+        let found = report.keep(&format!("nodemaintenances{older}.json"), found, redact::plain);
         if let Some(found) = found {
             kept.get_or_insert_with(Vec::new).extend(found);
         }

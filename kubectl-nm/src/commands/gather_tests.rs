@@ -37,8 +37,8 @@ fn only_events_and_webhooks_that_concern_us_are_kept() {
 #[test]
 fn the_manifest_says_what_is_inside_and_what_is_not() {
     let mut report = Report::default();
-    report.keep("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), scrub::plain);
-    report.keep("b.json", Err(Error::NotInstalled { server: "s".into() }), scrub::plain);
+    report.keep("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), redact::plain);
+    report.keep("b.json", Err(Error::NotInstalled { server: "s".into() }), redact::plain);
     let text = report.manifest(Timestamp::UNIX_EPOCH);
     assert!(
         text.contains("\n  a.json (") && text.contains("Could not be read:\n  b.json: error: "),
@@ -69,7 +69,7 @@ fn what_exists_is_told_with_another_way() {
             format!("it is a folder; -o {}/report.tar.gz makes a file in it", folder.path().display()),
         ),
     ] {
-        let (mut out, captured) = crate::output::captured::output();
+        let (mut out, captured) = crate::terminal::output::captured::output();
         let source = Place::keep(path).err().unwrap();
         let error = Error::Unwritable { path: path.display().to_string(), source };
         assert_eq!(refuse_existing(path, &error, &mut out), Exit::Error);

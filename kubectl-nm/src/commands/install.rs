@@ -11,23 +11,29 @@ use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::api::DynamicObject;
 use nm_shared::Grant;
-use nm_shared::line::MaxUnavailable;
-use nm_shared::names::LEASE_NAMESPACE;
+use nm_shared::api::names::LEASE_NAMESPACE;
+use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::Value;
 
-use super::status;
-use crate::cluster::{AT_ONCE, Cluster};
-use crate::difference::changes;
+use crate::args::boolean;
+use crate::args::duration;
+use crate::args::image_name;
+use crate::client::cluster::{AT_ONCE, Cluster};
+use crate::client::objects::{self, Manner, Right};
+use crate::commands::status;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::error::doc_links;
+use crate::error::exit::Exit;
+use crate::error::setup_error::SetupError;
 use crate::format::{self, Form};
-use crate::installed::Installed;
-use crate::manifests::{self, Settings};
-use crate::objects::{self, Manner, Right};
-use crate::output::Output;
-use crate::setup_error::SetupError;
-use crate::text::{Line, Style};
-use crate::{boolean, duration, image_name, pages, progress, readiness, rehearsal};
+use crate::install::difference::changes;
+use crate::install::installed::Installed;
+use crate::install::manifests::{self, Settings};
+use crate::install::preflight;
+use crate::install::readiness;
+use crate::interaction::progress;
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -234,7 +240,7 @@ impl Step {
     async fn take(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
         let manner = Manner { dry_run: false, force };
         let after = match objects::apply(cluster, &self.wanted, manner).await {
-            Err(error) if rehearsal::only_command_line(&error) => {
+            Err(error) if preflight::only_command_line(&error) => {
                 objects::apply(cluster, &self.wanted, Manner { force: true, ..manner }).await?
             }
             applied => applied?,
@@ -294,7 +300,7 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, E
         )));
     }
     let wanted: Vec<&Value> = steps.iter().map(|step| &step.wanted).collect();
-    let lacking = rehearsal::rehearse(&wanted, &namespaces_to_come(&steps), force, cluster).await?;
+    let lacking = preflight::rehearse(&wanted, &namespaces_to_come(&steps), force, cluster).await?;
     Ok(Plan { namespace: installed.namespace, steps, notes, lacking })
 }
 
@@ -347,7 +353,7 @@ fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     match &settings.image {
         None => vec![Line::new(format!(
             "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull: {}",
-            pages::address("image.md")
+            doc_links::address("image.md")
         ))],
         Some(image) if asked.image.is_none() && *image != default => {
             vec![Line::new(format!("The image stays {image}; --image names another."))]

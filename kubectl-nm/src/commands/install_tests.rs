@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::output::captured::output;
+use crate::terminal::output::captured::output;
 
 fn parse(words: &[&str]) -> Result<InstallArgs, clap::Error> {
     #[derive(clap::Parser)]
@@ -116,7 +116,7 @@ fn an_image_that_no_node_could_pull_is_refused_at_once() {
 
 #[tokio::test]
 async fn where_the_api_server_knows_no_policies_it_is_noticed_before_one_is_applied() {
-    use crate::cluster::tests::{cluster, failure};
+    use crate::client::cluster::tests::{cluster, failure};
 
     let objects = manifests::objects(&Settings::default());
     let steps: Vec<Step> = objects.into_iter().map(|wanted| Step { wanted, before: None }).collect();

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
-use crate::text::Line;
+use crate::error::exit::Exit;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +46,7 @@ fn in_full(command: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::captured::output;
+    use crate::terminal::output::captured::output;
 
     #[test]
     fn each_command_has_a_page_with_its_flags_and_examples() {

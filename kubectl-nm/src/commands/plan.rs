@@ -6,19 +6,19 @@ use std::collections::HashMap;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 
-use crate::cluster::Cluster;
-use crate::drain_flags::DrainFlags;
+use crate::args::drain_flags::DrainFlags;
+use crate::client::cluster::Cluster;
+use crate::client::nodes::{Selection, check_exist};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::error::exit::Exit;
 use crate::format::{self, Form, Format};
-use crate::nodes::{Selection, check_exist};
-use crate::output::Output;
-use crate::plan::asking::answers;
+use crate::interaction::progress;
+use crate::plan::cluster_snapshot::Readings;
 use crate::plan::document::document;
+use crate::plan::eviction_dry_run::answers;
 use crate::plan::outlook::{Outlook, draft};
-use crate::plan::readings::Readings;
 use crate::plan::text;
-use crate::progress;
+use crate::terminal::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:

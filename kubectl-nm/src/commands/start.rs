@@ -11,24 +11,25 @@ use kube::ResourceExt;
 use kube::core::Status;
 use nm_shared::NodeMaintenance;
 
-use super::{status, watch};
-use crate::cluster::{AT_ONCE, Cluster};
-use crate::confirm::confirm;
+use crate::client::cluster::{AT_ONCE, Cluster};
+use crate::client::nodes::{Selection, check_exist, unchecked};
+use crate::client::watch_stream::news;
+use crate::commands::status;
+use crate::commands::watch;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::follow::follow;
+use crate::error::exit::Exit;
 use crate::format::{self, Format};
-use crate::interrupt::interrupted;
+use crate::interaction::confirm::confirm;
+use crate::interaction::progress;
+use crate::maintenance::request::{Request, Step};
 use crate::maintenance::{node, uid};
-use crate::news::news;
-use crate::nodes::{Selection, check_exist, unchecked};
-use crate::outlook::{End, Outlook};
-use crate::output::Output;
-use crate::progress;
-use crate::request::{Request, Step};
-use crate::text::{Line, Style};
-use crate::vigil::{Vigil, Voice};
-use crate::wait::{Goal, Target};
+use crate::terminal::interrupt::interrupted;
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
+use crate::watch::follow::follow;
+use crate::watch::goal_tracker::{End, Outlook};
+use crate::watch::wait::{Goal, Target};
+use crate::watch::wait_reporter::{Vigil, Voice};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::tests::{cluster, failure, list, nodes};
+use crate::client::cluster::tests::{cluster, failure, list, nodes};
 use crate::maintenance::fixture::{named, requested, stopping};
-use crate::output::captured::output;
+use crate::terminal::output::captured::output;
 
 fn args(line: &str) -> StartArgs {
     #[derive(clap::Parser)]

@@ -7,18 +7,20 @@ use kube::api::DynamicObject;
 use nm_shared::NodeMaintenance;
 use serde::Serialize;
 
-use crate::changes::blocked_pod;
-use crate::cluster::Cluster;
-use crate::duration::age;
+use crate::args::duration::age;
+use crate::args::node_name;
+use crate::client::cluster::Cluster;
+use crate::client::nodes::check_exist;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::error::exit::Exit;
+use crate::format;
 use crate::format::{Form, Format};
+use crate::interaction::progress;
+use crate::maintenance::changes::blocked_pod;
 use crate::maintenance::{Standing, node, status};
-use crate::nodes::check_exist;
-use crate::output::Output;
-use crate::table;
-use crate::text::{Line, Style};
-use crate::{format, node_name, progress};
+use crate::terminal::output::Output;
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style};
 
 const EXAMPLES: &str = "\
 Examples:

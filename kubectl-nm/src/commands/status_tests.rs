@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::maintenance::fixture::{named, requested, running, with_status};
-use crate::output::captured::output;
+use crate::terminal::output::captured::output;
 
 fn now() -> Timestamp {
     "2026-01-02T03:07:25Z".parse().unwrap()

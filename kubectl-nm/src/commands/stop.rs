@@ -7,21 +7,22 @@ use clap::{ArgGroup, Args};
 use futures::stream::{self, StreamExt};
 use nm_shared::NodeMaintenance;
 
-use crate::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::confirm::confirm;
+use crate::args::duration;
+use crate::args::node_name::distinct;
+use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::nodes::{Selection, check_exist};
+use crate::client::watch_stream::news;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::follow::follow;
-use crate::interrupt::interrupted;
+use crate::error::exit::Exit;
+use crate::interaction::confirm::confirm;
+use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::news::news;
-use crate::node_name::distinct;
-use crate::nodes::{Selection, check_exist};
-use crate::output::Output;
-use crate::text::{Line, Style};
-use crate::vigil::Vigil;
-use crate::wait::{Goal, Target};
-use crate::{duration, progress};
+use crate::terminal::interrupt::interrupted;
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
+use crate::watch::follow::follow;
+use crate::watch::wait::{Goal, Target};
+use crate::watch::wait_reporter::Vigil;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -188,9 +189,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::tests::{cluster, failure, list, nodes};
+    use crate::client::cluster::tests::{cluster, failure, list, nodes};
     use crate::maintenance::fixture::{named, requested, stopping};
-    use crate::output::captured::output;
+    use crate::terminal::output::captured::output;
 
     #[test]
     fn every_object_for_a_node_is_found_whatever_its_name() {

@@ -8,22 +8,28 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use nm_shared::names::WEBHOOK;
-use nm_shared::{Grant, Grouped, leader_lease};
+use nm_shared::api::names::WEBHOOK;
+use nm_shared::cluster::leader_lease;
+use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
-use crate::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::confirm::confirm_this;
+use crate::args::duration;
+use crate::args::node_name::distinct;
+use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::every_group;
+use crate::client::objects;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::installed::Installed;
+use crate::error::exit::Exit;
+use crate::error::setup_error::SetupError;
+use crate::format;
+use crate::install::installed::Installed;
+use crate::install::manifests::{self, Settings};
+use crate::install::namespace_content;
+use crate::interaction::confirm::confirm_this;
+use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::manifests::{self, Settings};
-use crate::node_name::distinct;
-use crate::output::Output;
-use crate::setup_error::SetupError;
-use crate::text::Line;
-use crate::{duration, every_group, format, namespace_content, objects, progress};
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::cluster::tests::{cluster, failure};
-use crate::output::captured::output;
+use crate::client::cluster::tests::{cluster, failure};
+use crate::terminal::output::captured::output;
 
 fn names(objects: &[Value]) -> Vec<String> {
     objects.iter().map(format::name).collect()

@@ -2,16 +2,16 @@
 
 use clap::Args;
 
-use crate::cluster::Cluster;
+use crate::client::cluster::Cluster;
+use crate::client::objects;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::error::exit::Exit;
 use crate::format::{self, Form};
-use crate::installed::Installed;
-use crate::objects;
-use crate::output::Output;
-use crate::progress;
-use crate::text::Line;
-use crate::versions::{OWN, Versions, skew};
+use crate::install::installed::Installed;
+use crate::install::versions::{OWN, Versions, skew};
+use crate::interaction::progress;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,23 +8,26 @@ use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
-use crate::cluster::Cluster;
+use crate::args::duration;
+use crate::args::node_name;
+use crate::client::cluster::Cluster;
+use crate::client::nodes::{check_exist, unchecked};
+use crate::client::watch_stream::news;
 use crate::dashboard::{self, Ended, Left, Look, ThemeName};
+use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
-use crate::exit::Exit;
-use crate::follow::{Moment, follow};
-use crate::interrupt::interrupted;
+use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::news::news;
-use crate::nodes::{check_exist, unchecked};
-use crate::outlook::{End, Outlook};
-use crate::output::Output;
-use crate::parting;
-use crate::report::Report;
-use crate::text::{Line, Style};
-use crate::vigil::{Vigil, Voice};
-use crate::wait::Goal;
-use crate::{duration, locale, node_name, progress};
+use crate::terminal::interrupt::interrupted;
+use crate::terminal::locale;
+use crate::terminal::output::Output;
+use crate::terminal::text::{Line, Style};
+use crate::watch::exit_summary;
+use crate::watch::follow::{Moment, follow};
+use crate::watch::goal_tracker::{End, Outlook};
+use crate::watch::ndjson::Report;
+use crate::watch::wait::Goal;
+use crate::watch::wait_reporter::{Vigil, Voice};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -277,7 +280,7 @@ async fn show(
         });
     }
     if outlook.goal().is_none() {
-        for line in parting::farewell(outlook.picture(), outlook.nodes(), cluster.flags(), old_since) {
+        for line in exit_summary::farewell(outlook.picture(), outlook.nodes(), cluster.flags(), old_since) {
             out.talk(&line);
         }
     }
@@ -307,9 +310,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::cluster::tests::{NEVER, cluster, failure, list, nodes};
+    use crate::client::cluster::tests::{NEVER, cluster, failure, list, nodes};
     use crate::maintenance::fixture::requested;
-    use crate::output::captured::output;
+    use crate::terminal::output::captured::output;
 
     #[derive(Parser)]
     struct Line {

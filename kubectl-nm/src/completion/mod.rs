@@ -21,8 +21,8 @@ use self::names::Kind;
 use self::typed::Typed;
 use crate::cli::Cli;
 use crate::commands::completion::ASKING;
-use crate::completion_link;
-use crate::text::harmless;
+use crate::error::completion_link;
+use crate::terminal::text::harmless;
 
 /// The verbs that are about nodes before their maintenance; all others are about those in maintenance.
 const BEFORE: [&str; 2] = ["start", "plan"];

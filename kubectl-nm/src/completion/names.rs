@@ -6,13 +6,13 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::cluster::Cluster;
+use crate::args::node_name::distinct;
+use crate::client::cluster::Cluster;
 use crate::connection::{self, ConnectionFlags};
 use crate::maintenance::node;
-use crate::node_name::distinct;
-use crate::output::FirstAnswer;
+use crate::terminal::output::FirstAnswer;
 
-use super::typed::Typed;
+use crate::completion::typed::Typed;
 
 const PATIENCE: Duration = Duration::from_millis(1500);
 
@@ -111,7 +111,7 @@ fn keep_quiet() {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::tests::{cluster, failure, list, nodes};
+    use crate::client::cluster::tests::{cluster, failure, list, nodes};
     use crate::maintenance::fixture::named;
 
     #[tokio::test]

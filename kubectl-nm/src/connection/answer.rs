@@ -7,7 +7,7 @@ use http::{Response, StatusCode, header::CONTENT_TYPE};
 use tokio::time::timeout;
 use tower::BoxError;
 
-use crate::output::FirstAnswer;
+use crate::terminal::output::FirstAnswer;
 
 /// An answer that no API server gives: a page, or a redirection to one. With its code.
 #[derive(Debug, thiserror::Error)]

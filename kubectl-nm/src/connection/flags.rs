@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::{boolean, duration, namespace_name};
+use crate::args::boolean;
+use crate::args::duration;
+use crate::args::namespace_name;
 
 const HEADING: &str = "Connection, as in kubectl";
 

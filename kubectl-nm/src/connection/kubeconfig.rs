@@ -10,8 +10,8 @@ use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster, NamedContext,
 };
 
-use super::error::ConnectionError;
-use super::flags::ConnectionFlags;
+use crate::connection::error::ConnectionError;
+use crate::connection::flags::ConnectionFlags;
 
 /// The files that a kubeconfig is read from.
 #[derive(Debug, PartialEq)]

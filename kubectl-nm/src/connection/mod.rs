@@ -18,7 +18,7 @@ use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
 use tower::util::MapFutureLayer;
 
-use crate::output::FirstAnswer;
+use crate::terminal::output::FirstAnswer;
 use answer::Audience;
 
 pub(crate) use answer::Foreign;
@@ -134,7 +134,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cluster::Cluster;
+    use crate::client::cluster::Cluster;
 
     #[derive(Parser)]
     struct Line {

@@ -7,10 +7,10 @@ use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
-use super::message::Message;
-use crate::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::dashboard::message::Message;
 use crate::error::Error;
-use crate::request::Step;
+use crate::maintenance::request::Step;
 
 /// Creates maintenances, and says what became of it.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
@@ -98,7 +98,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::cluster::tests::{cluster, failure};
+    use crate::client::cluster::tests::{cluster, failure};
     use crate::maintenance::fixture::{named, requested, stopping};
 
     async fn said(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {

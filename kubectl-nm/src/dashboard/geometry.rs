@@ -5,10 +5,10 @@
 
 use ratatui::layout::Rect;
 
-use super::model::fleet_row::{FleetRow, NodeState};
-use super::model::links::Freshness;
-use super::model::listing::Row;
-use super::model::{Model, Side};
+use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::listing::Row;
+use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::model::{Model, Side};
 
 /// With fewer columns rows become cards.
 const CARDS_BELOW: u16 = 50;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
-use super::pod_facts::Facts;
+use crate::dashboard::pod_facts::Facts;
 
 /// Something happened.
 #[derive(Debug)]

@@ -13,15 +13,15 @@
 //! actions run in tasks of their own, so that a slow server never holds up a key.
 
 mod actions;
-mod aftermath;
 mod effect;
 mod feed;
 mod geometry;
 mod message;
 mod model;
 mod options;
-mod paint;
+mod pending_commands;
 mod pod_facts;
+mod redraw;
 mod run;
 mod signals;
 mod streams;

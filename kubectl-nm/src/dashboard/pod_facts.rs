@@ -10,12 +10,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use nm_shared::budgets::Budgets;
-use nm_shared::drain_plan::{DaemonSets, DrainPlan, Judged, Verdict};
-use nm_shared::names::MIRROR_ANNOTATION;
-use nm_shared::pod_state::{self, Known, PodState};
-use nm_shared::steady_time::SteadyTime;
-use nm_shared::{DrainSpec, Group, pod};
+use nm_shared::api::names::MIRROR_ANNOTATION;
+use nm_shared::cluster::pod;
+use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::plan::{DaemonSets, DrainPlan, Judged, Verdict};
+use nm_shared::drain::pod_state::{self, Known, PodState};
+use nm_shared::drain::steady_time::SteadyTime;
+use nm_shared::{DrainSpec, Group};
 
 /// What tells a pod from others.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
-use super::message::Message;
-use super::streams;
+use crate::dashboard::message::Message;
+use crate::dashboard::streams;
 
 /// A frame is written at once; this is more than any has.
 const FRAME_BYTES: usize = 256 * 1024;

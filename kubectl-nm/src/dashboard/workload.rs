@@ -12,12 +12,12 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
-use super::message::{Change, Feed, Link, Message, NodeMarks};
-use super::model::Model;
-use super::options::{Options, ThemeName};
-use super::pod_facts::Facts;
-use super::update::update;
-use super::view::draw;
+use crate::dashboard::message::{Change, Feed, Link, Message, NodeMarks};
+use crate::dashboard::model::Model;
+use crate::dashboard::options::{Options, ThemeName};
+use crate::dashboard::pod_facts::Facts;
+use crate::dashboard::update::update;
+use crate::dashboard::view::draw;
 
 /// Columns and rows of the screen.
 const SIZE: (u16, u16) = (200, 50);

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::jsonpath::Template;
-use crate::table;
-use crate::text::{Line, Style};
+use crate::format::jsonpath::Template;
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style};
 
 /// The columns of a table, each with its header and where its cells come from.
 #[derive(Clone, Debug, PartialEq)]

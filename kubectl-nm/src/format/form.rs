@@ -2,8 +2,8 @@
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 
-use super::columns::Columns;
-use super::jsonpath::Template;
+use crate::format::columns::Columns;
+use crate::format::jsonpath::Template;
 
 /// How objects are shown.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::form::Form;
-use super::yaml;
 use crate::error::Error;
-use crate::output::Output;
-use crate::text::Line;
+use crate::format::form::Form;
+use crate::format::yaml;
+use crate::terminal::output::Output;
+use crate::terminal::text::Line;
 
 /// Objects as one List, as kubectl puts them together.
 pub(crate) fn list(items: &[Value]) -> Value {
@@ -91,7 +91,7 @@ pub(crate) fn located(object: &Value) -> String {
 mod tests {
     use super::*;
     use crate::format::{Format, parse};
-    use crate::output::captured::output;
+    use crate::terminal::output::captured::output;
 
     fn printed(format: &str, object: &Value) -> String {
         let (mut out, captured) = output();

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::text::{harmless_document, is_escaped};
+use crate::terminal::text::{harmless_document, is_escaped};
 
 /// The object as YAML.
 ///

@@ -1,14 +1,14 @@
 //! A plan for programs: one JSON object. Within a version its fields keep their meaning; new ones may come.
 
-use nm_shared::drain_plan::Warning;
+use nm_shared::cluster::pod;
+use nm_shared::drain::plan::Warning;
+use nm_shared::forecast::capacity::{Estimate, Misfits};
 use nm_shared::forecast::{Expected, Fate, Guard};
-use nm_shared::pod;
-use nm_shared::room::{Estimate, Misfits};
 use serde_json::{Value, json};
 
-use super::limit::Limit;
-use super::outlook::{Outlook, Prospect};
-use super::text;
+use crate::plan::max_unavailable::Limit;
+use crate::plan::outlook::{Outlook, Prospect};
+use crate::plan::text;
 
 /// The version of what is written.
 const VERSION: u8 = 1;

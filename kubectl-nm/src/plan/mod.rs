@@ -4,9 +4,9 @@
 //! judge each eviction without carrying it out. Both are put together in [`outlook`], by the decisions of `nm-shared`
 //! that the reconciler takes too, and told by [`text`] or [`document`].
 
-pub(crate) mod asking;
+pub(crate) mod cluster_snapshot;
 pub(crate) mod document;
-pub(crate) mod limit;
+pub(crate) mod eviction_dry_run;
+pub(crate) mod max_unavailable;
 pub(crate) mod outlook;
-pub(crate) mod readings;
 pub(crate) mod text;

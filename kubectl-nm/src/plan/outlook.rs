@@ -6,18 +6,21 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use nm_shared::budgets::Budgets;
-use nm_shared::drain_plan::InvalidSelector;
-use nm_shared::eviction_outcome::EvictionOutcome;
+use nm_shared::cluster::node;
+use nm_shared::cluster::pod;
+use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::plan::InvalidSelector;
+use nm_shared::forecast::capacity::{self, Estimate, Mover};
+use nm_shared::forecast::gate_preview;
 use nm_shared::forecast::{Draft, Fate, Forecast, Station};
-use nm_shared::pod_requests::Resources;
-use nm_shared::room::{self, Estimate, Mover};
-use nm_shared::turn::{Gate, overrides_quorum};
-use nm_shared::{DrainSpec, NodeMaintenance, node, pod, prospect};
+use nm_shared::gate::{Gate, overrides_quorum};
+use nm_shared::{DrainSpec, NodeMaintenance};
 
-use super::limit::Limit;
-use super::readings::Readings;
-use crate::request::Step;
+use crate::maintenance::request::Step;
+use crate::plan::cluster_snapshot::Readings;
+use crate::plan::max_unavailable::Limit;
 
 /// What would happen.
 #[derive(Debug)]
@@ -140,7 +143,7 @@ fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Pro
     let nodes = readings.nodes.as_deref().unwrap_or_default();
     let limit = readings.limit.value();
     let mut gates: HashMap<String, Gate> =
-        prospect::gates(planned, nodes, &existing, guard.as_ref(), limit, now).into_iter().collect();
+        gate_preview::gates(planned, nodes, &existing, guard.as_ref(), limit, now).into_iter().collect();
     // Names are each group's own: of older ones it is the node alone that counts.
     let older_of = |name: &str| -> Vec<NodeMaintenance> {
         readings.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()
@@ -163,7 +166,7 @@ fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Pro
 
 /// What a maintenance that exists waits for, as its status has it.
 fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
-    use nm_shared::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
+    use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
     let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
     let message = |wanted: &str| (drained.reason == wanted).then(|| drained.message.clone());
     let quorum = message(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
@@ -187,7 +190,7 @@ fn room(planned: &[Prospect], forecast: &Forecast, readings: &Readings) -> Optio
         }
     }
     let others = nodes.iter().filter(|known| !begins(node::name(known)));
-    Some(room::estimate(&movers, others, &used))
+    Some(capacity::estimate(&movers, others, &used))
 }
 
 fn local_volumes(pod: &Arc<Pod>, readings: &Readings) -> Option<(String, Vec<String>)> {

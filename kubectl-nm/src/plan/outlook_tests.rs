@@ -1,15 +1,16 @@
 //! Plans put together from what a cluster would say, and how they are told.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use nm_shared::drain_plan::DaemonSets;
-use nm_shared::status::BlockReason;
-use nm_shared::volumes::Volumes;
+use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::volumes::Volumes;
+use nm_shared::drain::plan::DaemonSets;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::fixture::{named, requested, stopping};
-use crate::plan::readings::Pods;
-use crate::plan::{document, text};
+use crate::plan::cluster_snapshot::Pods;
+use crate::plan::document;
+use crate::plan::text;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 

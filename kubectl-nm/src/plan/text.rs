@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use nm_shared::drain_plan::{SkipReason, Warning};
+use nm_shared::api::status::BlockReason;
+use nm_shared::cluster::pod;
+use nm_shared::drain::plan::{SkipReason, Warning};
+use nm_shared::drain::pod_state::Obstacle;
+use nm_shared::forecast::capacity::{Estimate, Misfits};
 use nm_shared::forecast::{Expected, Fate, Forecast, Guard};
-use nm_shared::pod;
-use nm_shared::pod_state::Obstacle;
-use nm_shared::room::{Estimate, Misfits};
-use nm_shared::status::BlockReason;
 
-use super::limit::Limit;
-use super::outlook::{Outlook, Prospect, counted};
-use crate::text::{Line, Style};
-use crate::{duration, table};
+use crate::args::duration;
+use crate::plan::max_unavailable::Limit;
+use crate::plan::outlook::{Outlook, Prospect, counted};
+use crate::terminal::table;
+use crate::terminal::text::{Line, Style};
 
 /// How many pods a sentence names before it says "and N more".
 const NAMED: usize = 3;

@@ -6,7 +6,7 @@ use http::Uri;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
-use nm_shared::serving_certificate::Told;
+use nm_shared::admission::certificate_renewal::Told;
 use serde_json::{Value, json};
 
 /// The configuration, and since when it says what it says.

@@ -4,15 +4,15 @@
 //! certificate that is [`served`] comes from a Secret that the program itself [keeps](keeper), or from [`files`] that
 //! somebody else renews. Only the API server knows at which of the [`paths`] it is answered.
 
+mod certificate_files;
+mod certificate_rotation;
+mod certificate_secret;
 mod configuration;
 mod credentials;
-mod files;
-mod keeper;
-mod kept;
-mod live;
+mod live_reads;
 mod paths;
 mod reviewer;
-mod served;
+mod served_certificate;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use jiff::SignedDuration;
 use kube::Client;
-use nm_shared::admission_review::{self, Answer, Unreadable};
+use nm_shared::admission::review::{self, Answer, Unreadable};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connections::Visitor;
-use crate::flags::Flags;
-use crate::metrics::Metrics;
-use crate::readiness::Readiness;
+use crate::config::flags::Flags;
+use crate::runtime::shutdown::stopped;
+use crate::server::connections::Visitor;
 use crate::server::{BindError, Server};
-use crate::stop::stopped;
-use keeper::Keeper;
-use live::Cluster;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::readiness::Readiness;
+use certificate_rotation::Keeper;
+use live_reads::Cluster;
 use paths::Paths;
 use reviewer::Reviewer;
-use served::Served;
+use served_certificate::Served;
 
 /// The longest review. Nothing larger than 1.5 MiB is stored, for etcd takes no more (`--max-request-bytes`), and a review
 /// has the object and what it was before. The rest is who asks, and how.
@@ -89,7 +89,7 @@ pub(crate) async fn start(
     let acceptor = served.acceptor()?;
     let (kept, paths) = if let Some(directory) = &flags.webhook_cert_dir {
         let paths = Arc::new(Paths::fixed(&flags.webhook_path));
-        (tokio::spawn(files::follow(directory.clone(), served)), paths)
+        (tokio::spawn(certificate_files::follow(directory.clone(), served)), paths)
     } else {
         let (life, paths) = (i64::from(flags.webhook_cert_lifetime), Arc::new(Paths::default()));
         let life = SignedDuration::from_secs(life);
@@ -177,7 +177,7 @@ impl Desk {
                 return Err((StatusCode::REQUEST_TIMEOUT, "the review did not arrive in time".to_owned()));
             }
         };
-        let read = admission_review::read(&body);
+        let read = review::read(&body);
         drop(body);
         match read {
             Ok(question) => {
@@ -198,7 +198,7 @@ fn length(request: &Request<Body>) -> usize {
 }
 
 fn answered(uid: &str, answer: &Answer) -> Response {
-    ([(CONTENT_TYPE, "application/json")], admission_review::answer(uid, answer).to_string()).into_response()
+    ([(CONTENT_TYPE, "application/json")], review::answer(uid, answer).to_string()).into_response()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::credentials::provider;
+use crate::webhook::credentials::provider;
 
 /// What every path begins with.
 const PREFIX: &str = "/validate/";

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nm_shared::NodeMaintenance;
+use nm_shared::admission::reservation::Reservations;
+use nm_shared::admission::review::{Answer, Asked, Question};
 use nm_shared::admission::{self, Live, Review};
-use nm_shared::admission_review::{Answer, Asked, Question};
-use nm_shared::reservation::Reservations;
-use nm_shared::{NodeMaintenance, node};
+use nm_shared::cluster::node;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::live::{Cluster, Unread};
+use crate::webhook::live_reads::{Cluster, Unread};
 
 /// The API server waits for 10 s, as the configuration says; after that nobody hears the answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);

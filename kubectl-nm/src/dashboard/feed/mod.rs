@@ -6,8 +6,8 @@
 //! what is kept of an object.
 
 mod collection;
-mod relay;
 mod slim;
+mod watch_task;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use self::collection::Collection;
-use self::relay::{Teller, relay};
-use super::message::{Change, Feed, Message};
-use super::pod_facts::Facts;
+use self::watch_task::{Teller, relay};
+use crate::dashboard::message::{Change, Feed, Message};
+use crate::dashboard::pod_facts::Facts;
 use crate::error::RESOURCE;
 
 /// Where events live that are about objects outside of namespaces, as nodes and maintenances are.

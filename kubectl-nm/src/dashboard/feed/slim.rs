@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::PartialObjectMeta;
-use nm_shared::{NodeMaintenance, node_patch};
+use nm_shared::NodeMaintenance;
+use nm_shared::drain::node_patch;
 
 use crate::dashboard::message::NodeMarks;
 

@@ -1,6 +1,6 @@
 //! The dialogs that start and stop maintenances, as far as they are filled in.
 
-use super::field::Field;
+use crate::dashboard::model::field::Field;
 
 /// What stands before everything else.
 #[derive(Debug, Clone, PartialEq, Eq)]

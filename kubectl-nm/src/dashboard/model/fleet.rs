@@ -6,10 +6,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use super::fleet_row::{FleetRow, NodeState};
-use super::listing::{Listing, Row};
-use super::pace::Pace;
 use crate::dashboard::message::{Change, NodeMarks};
+use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::listing::{Listing, Row};
+use crate::dashboard::model::pace::Pace;
 
 /// An obstacle of many pods.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use nm_shared::{NodeMaintenance, PodCounts};
 
-use super::filter::Fields;
-use super::listing::{Row, Sort};
+use crate::dashboard::model::filter::Fields;
+use crate::dashboard::model::listing::{Row, Sort};
+use crate::explain::remedy;
 use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, ending, pods_to_go, status};
-use crate::remedy;
 
 /// Where a node stands, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::filter::{Fields, Filter};
+use crate::dashboard::model::filter::{Fields, Filter};
 
 /// What rows are sorted by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -4,17 +4,17 @@
 
 pub(crate) mod dialog;
 pub(crate) mod document;
+pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
-pub(crate) mod happenings;
-pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod pace;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
 pub(crate) mod start_plan;
+pub(crate) mod watch_health;
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use nm_shared::NodeMaintenance;
 
 use self::dialog::Dialog;
 use self::document::Document;
+use self::events::Happenings;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::happenings::Happenings;
-use self::links::{Arrival, Freshness, Links};
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
 use self::pods::Pods;
-use super::message::Feed;
-use super::options::Options;
-use crate::explanation;
+use self::watch_health::{Arrival, Freshness, Links};
+use crate::dashboard::message::Feed;
+use crate::dashboard::options::Options;
+use crate::explain::explanation;
+use crate::explain::remedy::{self, Case, Remedy};
 use crate::maintenance::{Standing, status};
-use crate::remedy::{self, Case, Remedy};
-use crate::text::harmless;
+use crate::terminal::text::harmless;
 
 /// A node that is looked at.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::BlockReason;
-use nm_shared::drain_plan::{SkipReason, Verdict};
-use nm_shared::pod_state::{Obstacle, PodState};
+use nm_shared::drain::plan::{SkipReason, Verdict};
+use nm_shared::drain::pod_state::{Obstacle, PodState};
 
-use super::filter::Fields;
-use super::listing::{Row, Sort};
+use crate::dashboard::model::filter::Fields;
+use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::pod_facts::{Facts, PodId};
 
 /// Where a pod stands, the worst first.

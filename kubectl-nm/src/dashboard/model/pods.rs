@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::drain_plan::Verdict;
+use nm_shared::drain::plan::Verdict;
 use nm_shared::{BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
 
-use super::listing::{Listing, Row};
-use super::pod_row::{Place, PodRow, Stand};
+use crate::dashboard::model::listing::{Listing, Row};
+use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
 use crate::dashboard::pod_facts::{Facts, PodId};
 use crate::maintenance::status;
 

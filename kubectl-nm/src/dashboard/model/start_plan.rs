@@ -2,11 +2,12 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use super::dialog::is_confirmed;
-use super::field::Field;
-use super::filter::{fits, is_pattern};
-use super::fleet::Fleet;
-use crate::{node_name, request};
+use crate::args::node_name;
+use crate::dashboard::model::dialog::is_confirmed;
+use crate::dashboard::model::field::Field;
+use crate::dashboard::model::filter::{fits, is_pattern};
+use crate::dashboard::model::fleet::Fleet;
+use crate::maintenance::request;
 
 /// How many names a hint lists.
 const HINTED: usize = 4;

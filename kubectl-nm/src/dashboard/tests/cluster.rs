@@ -6,16 +6,16 @@ use crossterm::event::KeyCode;
 use jiff::SignedDuration;
 use nm_shared::{BlockReason, DrainSpec};
 
-use super::painted::text;
-use super::scenes::{
-    deaf, fleet, maintenances, node, now, options, pods, press, tell, tell_link, type_in, worker_07,
-};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::NodeState;
-use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::options::Options;
+use crate::dashboard::tests::painted::text;
+use crate::dashboard::tests::scenes::{
+    deaf, fleet, maintenances, node, now, options, pods, press, tell, tell_link, type_in, worker_07,
+};
 use crate::maintenance::fixture::stopping;
 
 fn state(model: &Model, node: &str) -> Option<NodeState> {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
-use super::mouse::click_selected as enter;
-use super::painted::text;
-use super::scenes::{deaf, fleet, node, options, pod, press, tell, type_in};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::message::{Change, Message};
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::listing::Sort;
 use crate::dashboard::model::{Model, Side};
 use crate::dashboard::options::Options;
+use crate::dashboard::tests::mouse::click_selected as enter;
+use crate::dashboard::tests::painted::text;
+use crate::dashboard::tests::scenes::{deaf, fleet, node, options, pod, press, tell, type_in};
 
 /// The node, or the pod, that is selected.
 fn selected(model: &Model) -> &str {

@@ -2,13 +2,13 @@
 
 use crossterm::event::{Event, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use super::painted::text;
-use super::scenes::{fleet, node, options, tell, type_in};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::options::Options;
+use crate::dashboard::tests::painted::text;
+use crate::dashboard::tests::scenes::{fleet, node, options, tell, type_in};
 
 fn mouse(model: &mut Model, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
     tell(model, Message::Input(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })))

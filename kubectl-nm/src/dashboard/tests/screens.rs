@@ -6,13 +6,13 @@ use crossterm::event::KeyCode;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 
-use super::painted::{painted, text};
-use super::scenes::{
+use crate::dashboard::message::{Change, Feed, Link, Message};
+use crate::dashboard::options::{Options, ThemeName};
+use crate::dashboard::tests::painted::{painted, text};
+use crate::dashboard::tests::scenes::{
     deaf, fleet, maintenance, maintenances, moving, node, now, options, press, tell, tell_link, type_in,
     worker_07,
 };
-use crate::dashboard::message::{Change, Feed, Link, Message};
-use crate::dashboard::options::{Options, ThemeName};
 
 fn sized(width: u16, height: u16) -> Options {
     Options { size: (width, height), ..options() }

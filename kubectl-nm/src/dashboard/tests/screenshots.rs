@@ -8,9 +8,9 @@ use std::path::Path;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
-use super::painted::buffer;
-use super::scenes::{fleet, moving, options};
 use crate::dashboard::options::Options;
+use crate::dashboard::tests::painted::buffer;
+use crate::dashboard::tests::scenes::{fleet, moving, options};
 
 /// Width and height of a character.
 const CELL: (u16, u16) = (9, 19);

@@ -3,12 +3,12 @@
 use crossterm::event::{Event, KeyCode};
 use jiff::SignedDuration;
 
-use super::painted::text;
-use super::scenes::{fleet, node, now, options, press, tell, tell_link, type_in};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::message::{Change, Feed, Link, Message};
 use crate::dashboard::model::Model;
 use crate::dashboard::options::Options;
+use crate::dashboard::tests::painted::text;
+use crate::dashboard::tests::scenes::{fleet, node, now, options, press, tell, tell_link, type_in};
 
 fn stop(nodes: &[&str]) -> Vec<Effect> {
     vec![Effect::Stop(nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect())]

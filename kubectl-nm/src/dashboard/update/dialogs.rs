@@ -4,8 +4,6 @@ use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use super::motion::{Motion, motion};
-use super::typing::edit;
 use crate::dashboard::effect::Effect;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::Model;
@@ -13,6 +11,8 @@ use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialo
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::NodeState;
 use crate::dashboard::model::start_plan::StartPlan;
+use crate::dashboard::update::motion::{Motion, motion};
+use crate::dashboard::update::typing::edit;
 
 /// Opens the dialog that starts maintenances.
 pub(super) fn open_start(model: &mut Model) {

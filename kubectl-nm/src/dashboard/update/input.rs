@@ -2,11 +2,13 @@
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::typing::edit;
-use super::{dialogs, keys, mouse};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
+use crate::dashboard::update::dialogs;
+use crate::dashboard::update::keys;
+use crate::dashboard::update::mouse;
+use crate::dashboard::update::typing::edit;
 
 /// Takes in a key, the mouse, a paste or a new size.
 pub(super) fn update(model: &mut Model, event: Event) -> Vec<Effect> {

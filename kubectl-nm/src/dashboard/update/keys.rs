@@ -2,14 +2,14 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::dialogs;
-use super::motion::{motion, travel};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::dashboard::model::{Model, OpenNode, Side};
+use crate::dashboard::update::dialogs;
+use crate::dashboard::update::motion::{motion, travel};
 
 /// A key while no dialog is in front and nothing is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {

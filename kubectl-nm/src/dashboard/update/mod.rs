@@ -10,11 +10,11 @@ mod motion;
 mod mouse;
 mod typing;
 
-use super::effect::Effect;
-use super::geometry::Screen;
-use super::message::Message;
-use super::model::dialog::Dialog;
-use super::model::{Model, Side};
+use crate::dashboard::effect::Effect;
+use crate::dashboard::geometry::Screen;
+use crate::dashboard::message::Message;
+use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::{Model, Side};
 
 /// For how many seconds a good word in passing stays; a bad one stays until the next key.
 const NOTICE_SECONDS: i64 = 8;

@@ -3,12 +3,12 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use super::keys::enter;
-use super::motion::{Motion, scroll_side};
 use crate::dashboard::effect::Effect;
 use crate::dashboard::geometry::Screen;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::update::keys::enter;
+use crate::dashboard::update::motion::{Motion, scroll_side};
 
 /// How many rows a notch of the wheel goes.
 const NOTCH: isize = 3;

@@ -2,17 +2,17 @@
 
 use ratatui::layout::Rect;
 
-use super::excerpt::{Entry, Worth, excerpt};
-use super::header::age_word;
-use super::help;
-use super::pen::{Pen, line};
-use super::theme::{Glyphs, Tone};
 use crate::dashboard::message::Feed;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::start_plan::StartPlan;
+use crate::dashboard::view::excerpt::{Entry, Worth, excerpt};
+use crate::dashboard::view::header::age_word;
+use crate::dashboard::view::help;
+use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::theme::{Glyphs, Tone};
 
 /// The widest that a dialog gets.
 const WIDEST: u16 = 76;

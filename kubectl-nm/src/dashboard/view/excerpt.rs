@@ -3,8 +3,8 @@
 
 use std::cmp::Reverse;
 
-use super::pen::wrapped;
-use super::theme::Tone;
+use crate::dashboard::view::pen::wrapped;
+use crate::dashboard::view::theme::Tone;
 
 /// What a line is worth where there is no room for all: the first are left out first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

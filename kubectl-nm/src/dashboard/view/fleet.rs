@@ -2,15 +2,15 @@
 
 use ratatui::layout::Rect;
 
-use super::columns::{Column, GAP, fit};
-use super::pen::{Pen, cell, line, wrapped};
-use super::theme::Tone;
+use crate::args::duration::age;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
-use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::listing::Row;
-use crate::duration::age;
+use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::view::columns::{Column, GAP, fit};
+use crate::dashboard::view::pen::{Pen, cell, line, wrapped};
+use crate::dashboard::view::theme::Tone;
 
 /// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use ratatui::layout::Rect;
 
-use super::pen::{Pen, line};
-use super::theme::Tone;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::theme::Tone;
 
 /// What blocks most.
 pub(super) fn draw_blockers(model: &Model, pen: &mut Pen<'_>, area: Rect) {

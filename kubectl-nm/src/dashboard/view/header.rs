@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use super::pen::Pen;
-use super::theme::Tone;
 use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
-use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::view::pen::Pen;
+use crate::dashboard::view::theme::Tone;
 
+use crate::args::duration::age;
 use crate::dashboard::model::Model;
-use crate::duration::age;
 
 /// The header.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {

@@ -16,8 +16,8 @@ mod theme;
 use ratatui::Frame;
 
 use self::pen::Pen;
-use super::geometry::{Screen, Shape};
-use super::model::Model;
+use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::model::Model;
 
 /// Draws the whole screen.
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {

@@ -3,16 +3,16 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use super::columns::{Column, GAP, fit};
-use super::pen::{Pen, cell, line};
-use super::theme::Tone;
+use crate::args::duration::age;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::message::Feed;
-use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
+use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::duration::age;
-use crate::remedy::in_short;
+use crate::dashboard::view::columns::{Column, GAP, fit};
+use crate::dashboard::view::pen::{Pen, cell, line};
+use crate::dashboard::view::theme::Tone;
+use crate::explain::remedy::in_short;
 
 /// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

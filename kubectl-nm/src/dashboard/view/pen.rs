@@ -5,9 +5,9 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
 
-use super::theme::{Glyphs, Theme, Tone};
 use crate::dashboard::options::Options;
-use crate::text::harmless;
+use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
+use crate::terminal::text::harmless;
 
 /// Writes on a buffer.
 pub(crate) struct Pen<'a> {

@@ -2,13 +2,13 @@
 
 use ratatui::layout::Rect;
 
-use super::header::age_word;
-use super::pen::{Pen, line};
-use super::theme::Tone;
+use crate::args::duration::age;
 use crate::dashboard::message::Feed;
-use crate::dashboard::model::links::Freshness;
+use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode, Side};
-use crate::duration::age;
+use crate::dashboard::view::header::age_word;
+use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::theme::Tone;
 
 /// The pane.
 pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {

@@ -1,19 +1,19 @@
 //! How far it all is: the fleet in sum, or one node in full.
 
-use nm_shared::condition::ConditionReason;
+use nm_shared::api::condition::ConditionReason;
 use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
-use super::header::age_word;
-use super::pen::{Pen, line};
-use super::theme::Tone;
+use crate::args::duration::age;
 use crate::dashboard::geometry::{Screen, Shape};
 use crate::dashboard::message::Feed;
 use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
-use crate::dashboard::model::links::Freshness;
 use crate::dashboard::model::pace;
+use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::duration::age;
+use crate::dashboard::view::header::age_word;
+use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::theme::Tone;
 use crate::maintenance::{condition, status, uid};
 
 /// Columns of the fleet's bar.

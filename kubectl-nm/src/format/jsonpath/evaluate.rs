@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::go_text::{sprint, type_name};
-use super::parse::{End, Node, Slice};
+use crate::format::jsonpath::go_text::{sprint, type_name};
+use crate::format::jsonpath::parse::{End, Node, Slice};
 
 /// Values found on the way: parts of the object, or what stands in the template itself.
 type Found<'a> = Vec<Cow<'a, Value>>;

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use crate::text::escaped;
+use crate::terminal::text::escaped;
 
 /// A value as a template prints it: plain where it is simple, JSON where it has parts.
 pub(super) fn print(value: &Value) -> String {

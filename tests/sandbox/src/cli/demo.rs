@@ -59,7 +59,7 @@ async fn cluster() -> io::Result<Sandbox> {
     let (start_delay, stop_delay) = (Duration::from_millis(300), Duration::from_secs(1));
     let sandbox = Sandbox::start(Options { nodes: NODE_COUNT, pods: 0, start_delay, stop_delay }).await?;
     let cluster = sandbox.cluster();
-    crate::http::install(cluster, json!(nm_shared::crd::crd())).map_err(refused)?;
+    crate::http::install(cluster, json!(nm_shared::api::crd::crd())).map_err(refused)?;
     let apps = [
         App::new(Kind::Deployment, "shop", "cart").replicas(2).budget(json!({"minAvailable": 2})),
         App::new(Kind::Deployment, "web", "front").replicas(PODS_OF_APPS - 2),
@@ -99,7 +99,7 @@ async fn tell(sandbox: &Sandbox) -> io::Result<()> {
 
 /// Waits until the budget blocks, lets that be seen for a while, then adds the replica that it lacks.
 async fn make_room_for_the_cart(cluster: Arc<Cluster>, node: String) -> io::Result<()> {
-    let maintenances = Collection::named(nm_shared::names::GROUP, "nodemaintenances");
+    let maintenances = Collection::named(nm_shared::api::names::GROUP, "nodemaintenances");
     until(&cluster, |state| {
         let maintenance = state.get(&maintenances, &Key::cluster(&*node))?;
         (maintenance["status"]["podCounts"]["blocked"].as_i64() > Some(0)).then_some(())

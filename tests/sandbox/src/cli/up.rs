@@ -66,7 +66,7 @@ async fn start(up: &Up) -> io::Result<Sandbox> {
         Options { nodes: up.nodes, pods: up.pods, start_delay: up.start_delay, stop_delay: up.stop_delay };
     let sandbox = Sandbox::start(options).await?;
     // So that a maintenance can be applied at once; applying the manifest again changes nothing.
-    let crd = json!(nm_shared::crd::crd());
+    let crd = json!(nm_shared::api::crd::crd());
     crate::http::install(sandbox.cluster(), crd).map_err(|refusal| io::Error::other(refusal.message))?;
     output::say(&format!("Ready at {}.", sandbox.url()));
     Ok(sandbox)

@@ -11,7 +11,7 @@ fn maintenance(name: &str) -> Value {
 
 fn served() -> Arc<Api> {
     let api = api();
-    crate::http::install(api.cluster(), json!(nm_shared::crd::crd())).unwrap();
+    crate::http::install(api.cluster(), json!(nm_shared::api::crd::crd())).unwrap();
     api
 }
 

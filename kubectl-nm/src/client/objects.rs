@@ -1,0 +1,342 @@
+//! Requests about objects of any kind, as the commands make them that look at what is installed or change it.
+//!
+//! An object is what the API server sends, a [`Value`], so that nothing is lost that this program does not know.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
+use kube::ResourceExt;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, LogParams, Patch,
+    PatchParams, PostParams, Preconditions,
+};
+use kube::core::Status;
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+
+use crate::client::client_error::VERSION;
+use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::reconciler_settings::FIELD_MANAGER;
+use crate::error::Error;
+
+/// The kinds that are asked for without an object at hand: `apiVersion` and kind.
+pub(crate) type Kind = (&'static str, &'static str);
+
+/// A right, as RBAC words it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Right {
+    /// What is done.
+    pub(crate) verb: &'static str,
+    /// The API group, empty for the core.
+    pub(crate) group: String,
+    /// To what, with its subresource.
+    pub(crate) resource: String,
+}
+
+impl Right {
+    /// The resource as `kubectl auth can-i` takes it.
+    pub(crate) fn object(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+}
+
+/// The right to do this to objects like that one.
+pub(crate) fn right(verb: &'static str, object: &Value) -> Right {
+    let resource = resource_of(object);
+    Right { verb, group: resource.group, resource: resource.plural }
+}
+
+/// The object as it is in the cluster, if there is one of its kind and name.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
+    let (api, name, what) = place(cluster, object);
+    let found = cluster.ask(&format!("get {what}"), async || api.get(&name).await).await;
+    match found {
+        Ok(found) => value(&found).map(Some),
+        Err(error) if error.is_unserved() => Ok(None),
+        Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the server knows objects of this kind. Who may not read them may still apply them.
+///
+/// # Errors
+///
+/// When the server cannot be asked.
+pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error> {
+    let (api, name, what) = place(cluster, object);
+    match cluster.ask(&format!("get {what}"), async || api.get(&name).await).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_unserved() => Ok(false),
+        Err(error) if error.status().is_some() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The objects of a kind that a selector chooses, in a namespace or in all.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn list(
+    cluster: &Cluster,
+    kind: (&str, &str),
+    namespace: Option<&str>,
+    selector: &ListParams,
+) -> Result<Vec<Value>, Error> {
+    let resource = resource(kind.0, kind.1);
+    let what = format!("list {}", name_of(&resource));
+    let api = api(cluster, namespace, &resource);
+    let list = cluster.ask(&what, async || api.list(selector).await).await?;
+    // The items of a list do not say what they are.
+    let with_kind = |mut item: Value| {
+        item["apiVersion"] = kind.0.into();
+        item["kind"] = kind.1.into();
+        item
+    };
+    list.items.iter().map(|item| value(item).map(with_kind)).collect()
+}
+
+/// The kinds of objects that may be in a namespace, and go with it: those that can be listed and deleted.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses, or when one of its groups is not served at present.
+pub(crate) async fn kinds_in_namespaces(cluster: &Cluster) -> Result<Vec<ApiResource>, Error> {
+    let client = cluster.client();
+    let core = cluster.ask("get /api/v1", async || client.list_core_api_resources("v1").await).await?;
+    let groups = cluster.ask("get /apis", async || client.list_api_groups().await).await?.groups;
+    let versions = groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version));
+    let others: Vec<Vec<ApiResource>> = stream::iter(versions)
+        .map(async |version| {
+            let what = format!("get /apis/{version}");
+            let list = cluster.ask(&what, async || client.list_api_group_resources(&version).await).await?;
+            Ok::<_, Error>(resources_in_namespaces(&version, list))
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok([resources_in_namespaces("v1", core), others.concat()].concat())
+}
+
+fn resources_in_namespaces(api_version: &str, list: APIResourceList) -> Vec<ApiResource> {
+    let is_one = |resource: &APIResource| {
+        let can = |wanted: &str| resource.verbs.iter().any(|verb| verb == wanted);
+        resource.namespaced && !resource.name.contains('/') && can("list") && can("delete")
+    };
+    let resources = list.resources.into_iter().filter(is_one);
+    resources.map(|found| ApiResource { plural: found.name, ..resource(api_version, &found.kind) }).collect()
+}
+
+/// The metadata of all objects of a kind in a namespace, with what they are.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn list_metadata(
+    cluster: &Cluster,
+    resource: &ApiResource,
+    namespace: &str,
+) -> Result<Vec<Value>, Error> {
+    let api = api(cluster, Some(namespace), resource);
+    let what = format!("list {}", name_of(resource));
+    let list = cluster.ask(&what, async || api.list_metadata(&ListParams::default()).await).await;
+    let items = match list {
+        Ok(list) => list.items,
+        // The last definition of the kind has just gone, and its objects with it.
+        Err(error) if error.is_unserved() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(items
+        .iter()
+        .map(|item| json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": item.metadata}))
+        .collect())
+}
+
+/// How an object is applied.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// The server only says what would come of it.
+    pub(crate) dry_run: bool,
+    /// Fields that others have set are taken from them.
+    pub(crate) force: bool,
+}
+
+/// Has the server apply an object, and returns what came of it.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses, as it does where others have set a field differently.
+pub(crate) async fn apply(cluster: &Cluster, object: &Value, manner: Manner) -> Result<Value, Error> {
+    let (api, name, what) = place(cluster, object);
+    let params = PatchParams {
+        dry_run: manner.dry_run,
+        force: manner.force,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Apply(object);
+    let applied =
+        cluster.ask(&format!("patch {what}"), async || api.patch(&name, &params, &patch).await).await?;
+    value(&applied)
+}
+
+/// Deletes an object as it was found in the cluster.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion, Error> {
+    let (api, name, what) = place(cluster, object);
+    let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+    let exactly = Preconditions { uid, resource_version: None };
+    let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::background() };
+    let answer = cluster.ask(&format!("delete {what}"), async || api.delete(&name, &params).await).await;
+    match answer {
+        Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
+        Err(error) if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) => {
+            Ok(Deletion::Gone)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns once an object is gone, or is another than the one with its uid.
+pub(crate) async fn until_gone(cluster: &Cluster, object: &Value) {
+    let uid = object["metadata"]["uid"].as_str();
+    until(cluster, object, |found| found.is_none_or(|found| found.metadata.uid.as_deref() != uid)).await;
+}
+
+/// Returns once an object in the cluster is as it is to be, however often the watch breaks.
+pub(crate) async fn until(cluster: &Cluster, object: &Value, holds: impl Fn(Option<&DynamicObject>) -> bool) {
+    let (api, name, _) = place(cluster, object);
+    while await_condition(api.clone(), &name, |found: Option<&DynamicObject>| holds(found)).await.is_err() {
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// How long a broken watch rests.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The end of what a container has logged.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<String, Error> {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), namespace);
+    cluster.ask("get pods/log", async || pods.logs(name, params).await).await
+}
+
+/// Whether the caller has a right, in all namespaces.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn may(cluster: &Cluster, right: &Right) -> Result<bool, Error> {
+    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+    let attributes = ResourceAttributes {
+        verb: Some(right.verb.to_owned()),
+        group: Some(right.group.clone()),
+        resource: Some(resource.to_owned()),
+        subresource: Some(subresource.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client());
+    let params = PostParams::default();
+    let asked = "create selfsubjectaccessreviews.authorization.k8s.io";
+    let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Whether an account has a permission, in all namespaces. The resource is one of the core group.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn may_account(
+    cluster: &Cluster,
+    account: &str,
+    (verb, resource): (&str, &str),
+) -> Result<bool, Error> {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let attributes = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource: Some(subresource.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SubjectAccessReviewSpec {
+        user: Some(account.to_owned()),
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client());
+    let params = PostParams::default();
+    let asked = "create subjectaccessreviews.authorization.k8s.io";
+    let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// The version of the API server.
+///
+/// # Errors
+///
+/// When the server cannot be asked or refuses.
+pub(crate) async fn server_version(cluster: &Cluster) -> Result<String, Error> {
+    let client = cluster.client();
+    let version = cluster.ask(VERSION, async || client.apiserver_version().await).await?;
+    Ok(version.git_version)
+}
+
+fn place(cluster: &Cluster, object: &Value) -> (Api<DynamicObject>, String, String) {
+    let resource = resource_of(object);
+    let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let api = api(cluster, object["metadata"]["namespace"].as_str(), &resource);
+    (api, name, name_of(&resource))
+}
+
+fn api(cluster: &Cluster, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(cluster.client(), namespace, resource),
+        None => Api::all_with(cluster.client(), resource),
+    }
+}
+
+fn resource_of(object: &Value) -> ApiResource {
+    let field = |name: &str| object[name].as_str().unwrap_or_default();
+    resource(field("apiVersion"), field("kind"))
+}
+
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+/// The resource as RBAC and `kubectl get` know it.
+fn name_of(resource: &ApiResource) -> String {
+    match resource.group.as_str() {
+        "" => resource.plural.clone(),
+        group => format!("{}.{group}", resource.plural),
+    }
+}
+
+fn value(object: &DynamicObject) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|error| Error::Unshowable(format!("{}: {error}", object.name_any())))
+}

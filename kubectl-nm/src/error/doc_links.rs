@@ -1,0 +1,65 @@
+//! Where pages of the documentation are that messages point to: whoever has only the program has none of them.
+
+/// Where the project is, as the package says.
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+/// The address of a page of `docs/`.
+pub(crate) fn address(page: &str) -> String {
+    format!("{REPOSITORY}/blob/main/docs/{page}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    #[test]
+    fn the_project_is_where_the_package_manager_says() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let krew = std::fs::read_to_string(root.join("krew/nm.yaml")).unwrap();
+        assert!(krew.contains(&format!("  homepage: {REPOSITORY}\n")), "{krew}");
+        assert_eq!(address("image.md"), format!("{REPOSITORY}/blob/main/docs/image.md"));
+    }
+
+    #[test]
+    fn every_page_that_a_message_points_to_is_there() {
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut named = 0;
+        for (path, text) in sources(&crate_root.join("src")) {
+            let pages = text.split("doc_links::address(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            for page in pages {
+                named += 1;
+                assert!(crate_root.join("../docs").join(page).exists(), "{page} of {}", path.display());
+            }
+        }
+        assert!(named > 3, "{named} are named");
+    }
+
+    #[test]
+    fn no_message_points_to_a_file_of_the_repository() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for (path, text) in sources(&folder) {
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let pointing: Vec<&str> =
+                code.filter(|line| line.contains("docs/") && line.contains(".md")).collect();
+            let is_this = path.ends_with("doc_links.rs");
+            assert!(is_this || pointing.is_empty(), "{}: {pointing:?}", path.display());
+        }
+    }
+
+    /// The files of a folder and of those in it.
+    fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+        let mut sources = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources.extend(self::sources(&path));
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                sources.push((path, text));
+            }
+        }
+        sources
+    }
+}

@@ -1,0 +1,372 @@
+//! What is installed in a cluster: the files of `manifests/`, built into the program, and what flags change in them.
+//!
+//! Everything here is pure. The files are the only source: what is not in them is not installed.
+
+use std::collections::BTreeSet;
+
+use nm_shared::Grant;
+use nm_shared::api::names::LEASE_NAMESPACE;
+use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
+use serde_json::{Value, json};
+
+use crate::client::reconciler_settings::{self, MAX_UNAVAILABLE, Words};
+
+/// The namespace in the files.
+pub(crate) const NAMESPACE: &str = "node-maintenance";
+
+/// The label of everything that is ours, and its value.
+pub(crate) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
+
+/// The label that says with which version a Deployment was installed.
+pub(crate) const VERSION_LABEL: &str = "app.kubernetes.io/version";
+
+/// The files by name, in the order in which they are installed: that of `kustomization.yaml`.
+const FILES: &[(&str, &str)] = &[
+    ("crd.yaml", include_str!("../../../manifests/crd.yaml")),
+    ("namespace.yaml", include_str!("../../../manifests/namespace.yaml")),
+    ("service_account.yaml", include_str!("../../../manifests/service_account.yaml")),
+    ("cluster_role.yaml", include_str!("../../../manifests/cluster_role.yaml")),
+    ("cluster_role_binding.yaml", include_str!("../../../manifests/cluster_role_binding.yaml")),
+    ("webhook_policy.yaml", include_str!("../../../manifests/webhook_policy.yaml")),
+    ("webhook_policy_binding.yaml", include_str!("../../../manifests/webhook_policy_binding.yaml")),
+    ("lease_namespace.yaml", include_str!("../../../manifests/lease_namespace.yaml")),
+    ("lease_role.yaml", include_str!("../../../manifests/lease_role.yaml")),
+    ("lease_role_binding.yaml", include_str!("../../../manifests/lease_role_binding.yaml")),
+    ("leader_role.yaml", include_str!("../../../manifests/leader_role.yaml")),
+    ("leader_role_binding.yaml", include_str!("../../../manifests/leader_role_binding.yaml")),
+    ("viewer_cluster_role.yaml", include_str!("../../../manifests/viewer_cluster_role.yaml")),
+    ("editor_cluster_role.yaml", include_str!("../../../manifests/editor_cluster_role.yaml")),
+    ("resource_quota.yaml", include_str!("../../../manifests/resource_quota.yaml")),
+    ("pod_disruption_budget.yaml", include_str!("../../../manifests/pod_disruption_budget.yaml")),
+    ("deployment.yaml", include_str!("../../../manifests/deployment.yaml")),
+    ("webhook_service.yaml", include_str!("../../../manifests/webhook_service.yaml")),
+    ("webhook_configuration.yaml", include_str!("../../../manifests/webhook_configuration.yaml")),
+];
+
+/// The files of a component that grants a permission.
+fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
+    macro_rules! component {
+        ($name:literal) => {
+            [
+                (
+                    concat!($name, "/cluster_role.yaml"),
+                    include_str!(concat!("../../../manifests/components/", $name, "/cluster_role.yaml")),
+                ),
+                (
+                    concat!($name, "/cluster_role_binding.yaml"),
+                    include_str!(concat!(
+                        "../../../manifests/components/",
+                        $name,
+                        "/cluster_role_binding.yaml"
+                    )),
+                ),
+            ]
+        };
+    }
+    match grant {
+        Grant::NodeConditions => component!("node_conditions"),
+        Grant::PodDeletion => component!("pod_deletion"),
+    }
+}
+
+/// What differs from one installation to another. What is `None` is as in the files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Settings {
+    /// Where nm-reconciler runs.
+    pub(crate) namespace: Option<String>,
+    /// Its image.
+    pub(crate) image: Option<String>,
+    /// How many of it run.
+    pub(crate) replicas: Option<u32>,
+    /// How many nodes may be unavailable at once, as a variable.
+    pub(crate) max_unavailable: Option<MaxUnavailable>,
+    /// What of its command line is ours to apply.
+    pub(crate) words: Words,
+    /// The permissions that are granted beside those that every installation has.
+    pub(crate) grants: BTreeSet<Grant>,
+}
+
+impl Settings {
+    /// What a Deployment in the cluster was given, as far as these settings leave it open. The namespace is not its to say. A
+    /// limit that is a flag there is changed there, because its variable would have no effect.
+    pub(crate) fn or_as_in(self, deployment: &Value) -> Self {
+        let replicas = || deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
+        let variable = MAX_UNAVAILABLE.variable_of(deployment).and_then(|limit| limit.parse().ok());
+        let is_flag = MAX_UNAVAILABLE.is_flag_of(deployment);
+        let asked = self.max_unavailable.filter(|_| is_flag).map(|limit| limit.to_string());
+        let changed = asked.and_then(|limit| MAX_UNAVAILABLE.words_with(deployment, &limit));
+        let mut words = reconciler_settings::applied_words(deployment);
+        words.extend(changed.unwrap_or_default());
+        Self {
+            namespace: self.namespace,
+            image: self.image.or_else(|| reconciler_settings::image(deployment).map(str::to_owned)),
+            replicas: self.replicas.or_else(replicas),
+            max_unavailable: if is_flag && variable.is_none() {
+                None
+            } else {
+                self.max_unavailable.or(variable)
+            },
+            words,
+            grants: self.grants,
+        }
+    }
+}
+
+/// All objects, in the order in which they are installed, with these settings.
+pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
+    let mut objects: Vec<Value> = FILES.iter().map(|(name, text)| read(name, text)).collect();
+    objects.extend(settings.grants.iter().flat_map(|grant| granting(*grant)));
+    for object in &mut objects {
+        if let Some(namespace) = &settings.namespace {
+            rename(object, namespace);
+        }
+        if object["kind"] == "Deployment" {
+            adjust(object, settings);
+        }
+    }
+    objects
+}
+
+/// The role and its binding by which a permission is granted, in the namespace of the files.
+pub(crate) fn granting(grant: Grant) -> [Value; 2] {
+    files_of(grant).map(|(name, text)| read(name, text))
+}
+
+/// Keeps the path at which the API server asks the webhook: the program chooses it, and the files have none.
+pub(crate) fn keep_path(wanted: &mut Value, installed: &Value) {
+    let paths: Vec<(Value, Value)> = installed["webhooks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|webhook| (webhook["name"].clone(), webhook["clientConfig"]["service"]["path"].clone()))
+        .collect();
+    for webhook in wanted.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+        let path = paths.iter().find(|(name, path)| *name == webhook["name"] && path.is_string());
+        if let Some((_, path)) = path {
+            webhook["clientConfig"]["service"]["path"] = path.clone();
+        }
+    }
+}
+
+/// The definition of `NodeMaintenance`.
+pub(crate) fn definition() -> Value {
+    let (name, text) = FILES[0];
+    read(name, text)
+}
+
+/// The image that the files name, which is published nowhere.
+pub(crate) fn default_image() -> String {
+    let objects = objects(&Settings::default());
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
+    deployment.and_then(|deployment| Settings::default().or_as_in(deployment).image).unwrap_or_default()
+}
+
+/// Whether an object is the namespace that nm-reconciler runs in, or says something of that namespace as a whole. Neither is
+/// done to a namespace that others have made.
+pub(crate) fn is_about_own_namespace(object: &Value) -> bool {
+    object["kind"] == "ResourceQuota" || object["kind"] == "Namespace" && !is_lease_namespace(object)
+}
+
+/// Whether an object is the namespace in which nodes are leased, which other operators use too.
+pub(crate) fn is_lease_namespace(object: &Value) -> bool {
+    object["kind"] == "Namespace" && object["metadata"]["name"] == LEASE_NAMESPACE
+}
+
+/// The labels by which nm-reconciler's pods are chosen.
+pub(crate) fn selector() -> String {
+    format!("{}={},app.kubernetes.io/component=reconciler", LABEL.0, LABEL.1)
+}
+
+/// Whether an object in the cluster carries our label.
+pub(crate) fn is_ours(object: &Value) -> bool {
+    object["metadata"]["labels"][LABEL.0] == LABEL.1
+}
+
+fn read(name: &str, text: &str) -> Value {
+    // They are built in, and a test reads them all.
+    serde_saphyr::from_str(text).unwrap_or_else(|error| unreachable!("{name}: {error}"))
+}
+
+/// Puts everything that is in our namespace, or points into it, into another.
+fn rename(object: &mut Value, namespace: &str) {
+    if object["kind"] == "Namespace" && object["metadata"]["name"] == NAMESPACE {
+        object["metadata"]["name"] = json!(namespace);
+    }
+    match object {
+        Value::Object(fields) => {
+            for (key, value) in fields.iter_mut() {
+                if key == "namespace" && value == NAMESPACE {
+                    *value = json!(namespace);
+                } else {
+                    rename(value, namespace);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, namespace)),
+        _ => {}
+    }
+}
+
+fn adjust(deployment: &mut Value, settings: &Settings) {
+    deployment["metadata"]["labels"][VERSION_LABEL] = json!(env!("CARGO_PKG_VERSION"));
+    if let Some(replicas) = settings.replicas {
+        deployment["spec"]["replicas"] = json!(replicas);
+    }
+    let Some(container) = reconciler_settings::container_mut(deployment) else { return };
+    if let Some(image) = &settings.image {
+        container["image"] = json!(image);
+    }
+    for (list, words) in &settings.words {
+        container[*list] = words.clone();
+    }
+    if let Some(limit) = settings.max_unavailable {
+        MAX_UNAVAILABLE.set_variable(container, &limit.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+        objects.iter().find(|object| object["kind"] == kind).unwrap()
+    }
+
+    #[test]
+    fn the_files_are_all_that_the_kustomization_lists_in_its_order() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
+        let text = std::fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
+        let kustomization: Value = serde_saphyr::from_str(&text).unwrap();
+        let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(json!(names), kustomization["resources"]);
+        assert_eq!(objects(&Settings::default()).len(), FILES.len());
+        assert_eq!(definition()["kind"], "CustomResourceDefinition");
+        assert!(
+            default_image().starts_with("localhost/"),
+            "a name that no cluster pulls from somebody else: {}",
+            default_image()
+        );
+    }
+
+    #[test]
+    fn flags_change_what_they_name_and_nothing_else() {
+        let settings = Settings {
+            namespace: Some("kube-nodes".into()),
+            image: Some("r.example.com/nm:2".into()),
+            replicas: Some(3),
+            max_unavailable: Some("10%".parse().unwrap()),
+            grants: BTreeSet::from(Grant::ALL),
+            ..Settings::default()
+        };
+        let changed = objects(&settings);
+        let text = serde_json::to_string(&changed).unwrap();
+        assert!(!text.contains(&format!("\"{NAMESPACE}\"")), "{text}");
+        assert!(text.contains(LEASE_NAMESPACE));
+        let deployment = of_kind(&changed, "Deployment");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(
+            (&deployment["spec"]["replicas"], &container["image"]),
+            (&json!(3), &json!("r.example.com/nm:2"))
+        );
+        let limit = json!({"name": "NM_MAX_UNAVAILABLE", "value": "10%"});
+        assert_eq!(container["env"].as_array().unwrap().last(), Some(&limit));
+        assert_eq!(of_kind(&changed, "Namespace")["metadata"]["name"], "kube-nodes");
+        let bindings = changed.iter().filter(|object| object["kind"] == "ClusterRoleBinding");
+        let subjects: Vec<&Value> = bindings.map(|binding| &binding["subjects"][0]["namespace"]).collect();
+        assert_eq!(subjects, ["kube-nodes"; 3]);
+
+        let plain = objects(&Settings::default());
+        assert!(!of_kind(&plain, "Deployment").to_string().contains("NM_MAX_UNAVAILABLE"));
+        assert_eq!(of_kind(&plain, "Namespace")["metadata"]["name"], NAMESPACE);
+    }
+
+    #[test]
+    fn a_permission_is_granted_by_the_files_of_its_component() {
+        let plain = objects(&Settings::default()).len();
+        for grant in Grant::ALL {
+            let settings = Settings { grants: [grant].into(), ..Settings::default() };
+            let granted = objects(&settings).split_off(plain);
+            let (verb, resource) = grant.permission();
+            let rule = json!([{"apiGroups": [""], "resources": [resource], "verbs": [verb]}]);
+            assert_eq!((granted.len(), &of_kind(&granted, "ClusterRole")["rules"]), (2, &rule));
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/components");
+            assert!(folder.join(grant.as_str().replace('-', "_")).join("kustomization.yaml").exists());
+        }
+    }
+
+    #[test]
+    fn the_path_of_the_webhook_stays_as_it_was_found() {
+        let objects = objects(&Settings::default());
+        let mut wanted = of_kind(&objects, "ValidatingWebhookConfiguration").clone();
+        assert!(!wanted.to_string().contains("\"path\""), "the program chooses it");
+        let mut installed = wanted.clone();
+        keep_path(&mut wanted, &installed);
+        assert_eq!(wanted, installed);
+        installed["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/validate/0");
+        installed["webhooks"][0]["timeoutSeconds"] = json!(1);
+        keep_path(&mut wanted, &installed);
+        let path = |index: usize| &wanted["webhooks"][index]["clientConfig"]["service"]["path"];
+        assert_eq!((path(0), path(1)), (&json!("/validate/0"), &Value::Null));
+        assert_eq!(wanted["webhooks"][0]["timeoutSeconds"], 10);
+    }
+
+    #[test]
+    fn an_upgrade_keeps_what_nobody_asks_to_change() {
+        let given = Settings {
+            image: Some("r.example.com/nm:1".into()),
+            replicas: Some(1),
+            max_unavailable: Some("2".parse().unwrap()),
+            ..Settings::default()
+        };
+        let installed = objects(&given);
+        let installed = of_kind(&installed, "Deployment");
+        assert_eq!(Settings::default().or_as_in(installed), given);
+        let asked = Settings { replicas: Some(2), ..Settings::default() };
+        assert_eq!(asked.clone().or_as_in(installed), Settings { replicas: Some(2), ..given });
+        assert_eq!(asked.clone().or_as_in(&Value::Null), asked);
+    }
+
+    #[test]
+    fn a_limit_that_is_a_flag_is_changed_where_it_is_and_kept_there() {
+        let installed = |managed: bool| {
+            let mut installed = of_kind(&objects(&Settings::default()), "Deployment").clone();
+            let containers = &mut installed["spec"]["template"]["spec"]["containers"];
+            containers[0]["args"] = json!(["--max-unavailable=2", "--node-conditions"]);
+            containers[0]["image"] = json!("nm:1");
+            containers.as_array_mut().unwrap().insert(0, json!({"name": "proxy", "image": "proxy:1"}));
+            if managed {
+                let args = json!({"k:{\"name\":\"reconciler\"}": {"f:args": {}}});
+                installed["metadata"]["managedFields"] = json!([{"manager": "kubectl-nm", "operation": "Apply",
+                    "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": args}}}}}]);
+            }
+            installed
+        };
+        let asked = Settings { max_unavailable: Some("5".parse().unwrap()), ..Settings::default() };
+        let wanted = |settings: &Settings, managed: bool| {
+            let settings = settings.clone().or_as_in(&installed(managed));
+            assert_eq!(settings.image.as_deref(), Some("nm:1"), "not the sidecar's");
+            let objects = objects(&settings);
+            of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
+        };
+        for managed in [false, true] {
+            let changed = wanted(&asked, managed);
+            assert_eq!(changed["args"], json!(["--max-unavailable=5", "--node-conditions"]));
+            assert!(!changed.to_string().contains("NM_MAX_UNAVAILABLE"), "it would have no effect");
+        }
+        assert_eq!(wanted(&Settings::default(), false)["args"], Value::Null, "others' to keep");
+        let kept = json!(["--max-unavailable=2", "--node-conditions"]);
+        assert_eq!(wanted(&Settings::default(), true)["args"], kept, "ours to keep");
+    }
+
+    #[test]
+    fn what_concerns_a_namespace_as_a_whole_is_known() {
+        let objects = objects(&Settings::default());
+        let about: Vec<&Value> = objects.iter().filter(|object| is_about_own_namespace(object)).collect();
+        let kinds: Vec<&Value> = about.iter().map(|object| &object["kind"]).collect();
+        assert_eq!(kinds, ["Namespace", "ResourceQuota"]);
+        assert!(about.iter().all(|object| is_ours(object)));
+        assert_eq!(objects.iter().filter(|object| is_lease_namespace(object)).count(), 1);
+    }
+}

@@ -1,0 +1,117 @@
+//! Stories of watches, as a program reads them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::maintenance::fixture::{requested, running, stopping, with_status};
+use crate::terminal::output::captured::output;
+use crate::watch::goal_tracker::End;
+use crate::watch::wait::Goal;
+
+fn noon() -> Timestamp {
+    "2026-01-02T12:00:00.4004Z".parse().unwrap()
+}
+
+fn event(event: Event<NodeMaintenance>) -> Moment {
+    Moment::News(News::Event(Box::new(event)))
+}
+
+fn list(objects: Vec<NodeMaintenance>) -> Vec<Moment> {
+    let each = objects.into_iter().map(|object| event(Event::InitApply(object)));
+    [event(Event::Init)].into_iter().chain(each).chain([event(Event::InitDone)]).collect()
+}
+
+fn changed(version: &str, mut object: NodeMaintenance) -> Moment {
+    object.metadata.resource_version = Some(version.to_owned());
+    event(Event::Apply(object))
+}
+
+/// The lines about these moments without what is in every line, which is checked.
+fn told(end: End, nodes: &[&str], moments: Vec<Moment>) -> (Result<Option<Exit>, Error>, Vec<Value>) {
+    let (mut out, captured) = output();
+    let nodes = nodes.iter().map(ToString::to_string).collect();
+    let mut report = Report::of(&mut out, noon, Outlook::over(nodes, end));
+    let exit = moments.into_iter().try_fold(None, |exit, moment| match report.react(moment)? {
+        ControlFlow::Break(exit) => Ok(Some(exit)),
+        ControlFlow::Continue(()) => Ok(exit),
+    });
+    let said = captured.data();
+    let lines = said.lines().map(|line| {
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        let object = value.as_object_mut().unwrap();
+        assert_eq!(object.remove("version"), Some(json!(1)));
+        assert_eq!(object.remove("time"), Some(json!("2026-01-02T12:00:00.4Z")));
+        value
+    });
+    (exit, lines.collect())
+}
+
+#[test]
+fn a_line_begins_with_its_version_and_type() {
+    let said = line(noon(), What::Snapshot { live: true, maintenances: vec![] }).unwrap();
+    assert_eq!(
+        said,
+        "{\"version\":1,\"type\":\"snapshot\",\"live\":true,\"maintenances\":[],\"time\":\"2026-01-02T12:00:00.4Z\"}\n"
+    );
+}
+
+#[test]
+fn a_drain_is_told_from_the_snapshot_to_the_end() {
+    let mut before = running(40, &[("cart-0", "budget cart has 1")]);
+    before["pendingPodsRefs"] =
+        json!([{"namespace": "shop", "name": "cart-0"}, {"namespace": "web", "name": "front"}]);
+    let mut freed = running(60, &[]);
+    freed["pendingPodsRefs"] = json!([{"namespace": "shop", "name": "cart-0"}]);
+    freed["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "Draining", "message": "m",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let mut moments = list(vec![with_status("n1", before)]);
+    moments.push(changed("2", with_status("n1", freed)));
+    moments.push(changed("3", with_status("n1", json!({"phase": "Succeeded"}))));
+    let (exit, lines) = told(End::Goal(Goal::Drained), &["n1"], moments);
+    assert_eq!(exit.unwrap(), Some(Exit::Done));
+    let brief: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let word = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+            match line["type"].as_str().unwrap() {
+                "snapshot" => format!("snapshot {}", line["maintenances"][0]["progress"]),
+                "node" => format!("node {} {} {}", word("node"), word("state"), line["progress"]),
+                "pod" => format!("pod {}/{} {}", word("namespace"), word("name"), word("state")),
+                "condition" => format!("condition {} {}", word("condition"), word("status")),
+                _ => format!("done {} {} {}", line["exitCode"], word("result"), line["nodes"]),
+            }
+        })
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            "snapshot 40",
+            "pod shop/cart-0 blocked",
+            "node n1 Running 60",
+            "condition Drained False",
+            "pod shop/cart-0 unblocked",
+            "pod web/front gone",
+            "node n1 Succeeded 0",
+            "pod shop/cart-0 gone",
+            "done 0 reached [{\"node\":\"n1\",\"result\":\"reached\"}]",
+        ]
+    );
+    let blocked = json!({"type": "pod", "node": "n1", "namespace": "shop", "name": "cart-0", "state": "blocked",
+        "reason": "DisruptionBudget", "message": "budget cart has 1", "since": "2026-01-02T03:04:05Z", "attempts": 3});
+    assert_eq!(lines[1], blocked);
+}
+
+#[test]
+fn old_data_is_never_called_live() {
+    let mut moments = list(vec![requested("n1")]);
+    let lost = Error::Refused { server: "https://c".into() };
+    moments.extend([Moment::News(News::Lost(lost)), Moment::Reminder, Moment::News(News::Restored)]);
+    moments.push(event(Event::Delete(stopping(requested("n1")))));
+    moments.push(Moment::Interrupted);
+    let (exit, lines) = told(End::Never, &[], moments);
+    assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
+    let live: Vec<&Value> = lines.iter().map(|line| &line["live"]).take(4).collect();
+    assert_eq!(live, [true, false, false, true]);
+    assert_eq!((&lines[4]["type"], &lines[4]["state"]), (&json!("node"), &json!("Gone")));
+    assert_eq!(lines[5], json!({"type": "done", "exitCode": 130, "result": "interrupted", "nodes": []}));
+}

@@ -1,0 +1,65 @@
+//! Publishes events, on the maintenance and on its node.
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+use nm_shared::api::names::FIELD_MANAGER;
+use nm_shared::decide::decision::{Announcement, Subject};
+use nm_shared::{Grouped, NodeMaintenance};
+use tracing::warn;
+
+/// Publishes events.
+pub(crate) struct Announcer {
+    recorder: Recorder,
+}
+
+impl Announcer {
+    /// Publishes through `client`.
+    pub(crate) fn new(client: Client) -> Self {
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: None };
+        Self { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Publishes one event. An event that cannot be published is logged: no work waits for it.
+    pub(crate) async fn publish(
+        &self,
+        maintenance: &Grouped,
+        node: Option<&Node>,
+        announcement: &Announcement,
+    ) {
+        let name = maintenance.metadata.name.as_deref().unwrap_or_default();
+        let reason = announcement.reason.as_str();
+        tracing::info!(
+            maintenance = name,
+            node = maintenance.spec.node_name,
+            reason,
+            "{}",
+            announcement.note
+        );
+        let regarding = match announcement.subject {
+            Subject::Maintenance => maintenance.object_ref(&maintenance.group),
+            Subject::Node => node_reference(maintenance, node),
+        };
+        let event = Event {
+            type_: if announcement.reason.is_warning() { EventType::Warning } else { EventType::Normal },
+            reason: reason.to_owned(),
+            note: Some(announcement.event_note()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &regarding).await {
+            warn!(maintenance = name, reason, %error, "event not published");
+        }
+    }
+}
+
+fn node_reference(maintenance: &NodeMaintenance, node: Option<&Node>) -> ObjectReference {
+    let name = maintenance.spec.node_name.clone();
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        uid: node.and_then(|node| node.metadata.uid.clone()),
+        name: Some(name),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! One eviction or deletion: the request, and what its answer means.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use kube::core::response::StatusDetails;
+use nm_shared::Grant;
+use nm_shared::cluster::pod;
+use nm_shared::decide::decision::{Eviction, Request};
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use serde_json::json;
+
+/// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// Asks the pod to go, and returns what the API server says to it.
+pub(crate) async fn ask(client: &Client, eviction: &Eviction) -> EvictionOutcome {
+    let request = match request(eviction) {
+        Ok(request) => request,
+        Err(error) => return EvictionOutcome::Unknown(error.to_string()),
+    };
+    match tokio::time::timeout(PATIENCE, answer(client, request)).await {
+        Ok(Ok(status)) => explained(EvictionOutcome::from(&status), eviction.request),
+        Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
+        Err(_) => {
+            EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
+        }
+    }
+}
+
+/// A right to delete pods is granted apart, so a refusal says by what.
+fn explained(outcome: EvictionOutcome, request: Request) -> EvictionOutcome {
+    match (outcome, request) {
+        (EvictionOutcome::Forbidden(said), Request::Delete) => {
+            EvictionOutcome::Forbidden(Grant::PodDeletion.explain(&said))
+        }
+        (other, _) => other,
+    }
+}
+
+/// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
+/// with it the precondition.
+fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
+    let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
+    let mut options = json!({"preconditions": {"uid": uid}});
+    if let Some(seconds) = eviction.grace_period_seconds {
+        options["gracePeriodSeconds"] = json!(seconds);
+    }
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let (request, body) = match eviction.request {
+        Request::Evict => {
+            let metadata = json!({"namespace": namespace, "name": name});
+            let body = json!({
+                "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options,
+            });
+            (http::Request::post(format!("{path}/eviction")), body)
+        }
+        Request::Delete => (http::Request::delete(path), options),
+    };
+    request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes().into())
+}
+
+/// The API server's answer, whatever it is. kube's own helper drops the headers, and a server that throttles says only
+/// there for how long.
+async fn answer(client: &Client, request: http::Request<Body>) -> kube::Result<Status> {
+    let (head, body) = client.send(request).await?.into_parts();
+    // Read to its end in any case, so that the connection can be used again.
+    let body = body.collect_bytes().await?;
+    if head.status.is_success() {
+        return Ok(Status { code: head.status.as_u16(), ..Status::default() });
+    }
+    Ok(refusal(&head, &body))
+}
+
+/// What a refusal says. Not all are a `Status`: throttling, and whatever stands before the API server, answer in text.
+fn refusal(head: &http::response::Parts, body: &[u8]) -> Status {
+    let mut status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(body).trim().to_owned(),
+        ..Status::default()
+    });
+    status.code = head.status.as_u16();
+    let wait = head.headers.get(http::header::RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+    if let Some(seconds) = wait {
+        status.details.get_or_insert_with(no_details).retry_after_seconds = seconds;
+    }
+    status
+}
+
+fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    }
+}
+
+/// Why there is no answer: of all that failed on the way, what failed first; in words where that is the connection.
+fn unanswered(error: &(dyn Error + 'static)) -> String {
+    let mut why = None;
+    let mut cause = error;
+    loop {
+        why = why.or_else(|| of_connection(cause.downcast_ref::<io::Error>()?.kind()));
+        match cause.source() {
+            Some(source) => cause = source,
+            None => break,
+        }
+    }
+    let why = why.map_or_else(|| cause.to_string(), str::to_owned);
+    format!("no answer from the API server: {why}")
+}
+
+fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
+    match kind {
+        io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
+        io::ErrorKind::TimedOut => Some("the connection timed out"),
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe => Some("the connection was lost"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use serde_json::Value;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn eviction(request: Request) -> Eviction {
+        let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
+        let pod = Arc::new(serde_json::from_value(pod).unwrap());
+        Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), spends: None }
+    }
+
+    #[test]
+    fn a_server_that_throttles_in_text_is_understood() {
+        let head = |wait: &str| {
+            let response =
+                http::Response::builder().status(429).header("Retry-After", wait).body(()).unwrap();
+            response.into_parts().0
+        };
+        let text = "Too many requests, please try again later.";
+        let throttled = |retry_after| EvictionOutcome::Throttled { retry_after, message: text.to_owned() };
+        let check = |wait: &str, body: &str, expected: EvictionOutcome| {
+            assert_eq!(EvictionOutcome::from(&refusal(&head(wait), body.as_bytes())), expected);
+        };
+        check("7", &format!("{text}\n"), throttled(Some(Duration::from_secs(7))));
+        check("soon", text, throttled(None));
+        check("7", &json!({"message": text}).to_string(), throttled(Some(Duration::from_secs(7))));
+    }
+
+    #[test]
+    fn a_lost_connection_is_told_in_words() {
+        let check = |error: kube::Error, why: &str| {
+            assert_eq!(unanswered(&error), format!("no answer from the API server: {why}"));
+        };
+        let io = |kind| kube::Error::Service(io::Error::new(kind, "peer closed, see https://docs.rs").into());
+        check(io(io::ErrorKind::UnexpectedEof), "the connection was lost");
+        check(io(io::ErrorKind::ConnectionRefused), "the connection was refused");
+        check(kube::Error::Service("no route".into()), "no route");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_is_waited_for_no_longer_than_a_webhook_may_take() {
+        let silent = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let client = Client::new(silent, "default");
+        let begun = Instant::now();
+        for sent in [Request::Evict, Request::Delete] {
+            let outcome = tokio::time::timeout(2 * PATIENCE, ask(&client, &eviction(sent))).await;
+            let said = "no answer from the API server in 35 s".to_owned();
+            assert_eq!(outcome.expect("it ends by itself"), EvictionOutcome::Unknown(said));
+        }
+        assert_eq!(begun.elapsed().as_secs(), 2 * 35);
+    }
+
+    #[tokio::test]
+    async fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
+        let evict = request(&eviction(Request::Evict)).unwrap();
+        assert_eq!(
+            (evict.method().as_str(), evict.uri().path()),
+            ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
+        );
+        let body = read(evict).await;
+        let options = json!({"preconditions": {"uid": "u"}, "gracePeriodSeconds": 7});
+        assert_eq!(body["deleteOptions"], options);
+        let delete = request(&eviction(Request::Delete)).unwrap();
+        assert_eq!(
+            (delete.method().as_str(), delete.uri().path()),
+            ("DELETE", "/api/v1/namespaces/ns/pods/p")
+        );
+        assert_eq!(read(delete).await, options);
+    }
+
+    async fn read(request: http::Request<Body>) -> Value {
+        serde_json::from_slice(&request.into_body().collect_bytes().await.unwrap()).unwrap()
+    }
+}

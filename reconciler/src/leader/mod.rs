@@ -1,0 +1,5 @@
+//! Leader election: one replica reconciles, the others stand by.
+
+pub(crate) mod election;
+pub(crate) mod lease_watch;
+pub(crate) mod standalone;

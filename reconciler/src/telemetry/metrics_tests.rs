@@ -1,0 +1,209 @@
+//! The metrics as a scrape sees them.
+
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use nm_shared::Group;
+use nm_shared::api::status::BlockReason;
+use nm_shared::drain::transitions::milestones;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::client::request_metrics::VERBS;
+
+fn samples(metrics: &Metrics) -> Vec<String> {
+    metrics.expose().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn maintenance(name: &str, status: &Value) -> Grouped {
+    serde_json::from_value(json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": name}, "spec": {"nodeName": name}, "status": status,
+    }))
+    .unwrap()
+}
+
+/// Maintenances as a watch would tell of them.
+fn watched(objects: impl IntoIterator<Item = Grouped>) -> Arc<Maintenances> {
+    let group = Group::Medik8s;
+    let mut writer = Writer::new(group);
+    for object in objects {
+        writer.apply_watcher_event(&watcher::Event::Apply(object));
+    }
+    Arc::new(Maintenances::new([(group, writer.as_reader())]))
+}
+
+fn running() -> Value {
+    let blocked = json!({
+        "namespace": "a", "name": "b", "reason": "DisruptionBudget", "message": "",
+        "since": "2026-01-01T00:00:00Z", "attempts": 1,
+    });
+    json!({"phase": "Running", "blockedPods": [blocked], "podCounts": {"blocked": 4}})
+}
+
+#[test]
+fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
+    let metrics = Metrics::new();
+    let watched = watched([maintenance("one", &running())]);
+    metrics.watch(&watched);
+    metrics.eviction_answered(&EvictionOutcome::Gone);
+    metrics.requested("get", Some(200));
+    metrics.certificate_expires(Timestamp::UNIX_EPOCH);
+    let exposed = metrics.expose();
+    let described = exposed.lines().filter_map(|line| line.strip_prefix("# "));
+    let mut words = described.filter(|line| !line.starts_with("UNIT") && *line != "EOF");
+    let mut rows = Vec::new();
+    while let (Some(help), Some(kind)) = (words.next(), words.next()) {
+        let (name, help) = help.strip_prefix("HELP ").unwrap().split_once(' ').unwrap();
+        let kind = kind.strip_prefix("TYPE ").unwrap().rsplit(' ').next().unwrap();
+        // What the format calls the family and what its samples are called.
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        rows.push(format!("| `{name}{suffix}` | {kind} | {help} |"));
+    }
+    let page = include_str!("../../../docs/metrics.md");
+    let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `nm_")).collect();
+    assert_eq!(listed, rows, "\n{}", rows.join("\n"));
+}
+
+/// What the page on metrics lists as the values of a label.
+fn listed(label: &str) -> Vec<String> {
+    let page = include_str!("../../../docs/metrics.md").replace('\n', " ");
+    let (_, item) = page.split_once(&format!(" - `{label}`: ")).unwrap();
+    let (values, _) = item.split_once(". ").unwrap();
+    values.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_on_metrics_lists_each_value_of_a_label() {
+    use EvictionOutcome as Outcome;
+    let no = String::new;
+    let outcomes = [
+        Outcome::Accepted,
+        Outcome::Gone,
+        Outcome::RefusedByBudget(no()),
+        Outcome::MultipleBudgets(no()),
+        Outcome::Migrating(no()),
+        Outcome::NotMigratable(no()),
+        Outcome::RefusedByWebhook { webhook: no(), message: no() },
+        Outcome::NamespaceTerminating,
+        Outcome::Forbidden(no()),
+        Outcome::Throttled { retry_after: None, message: no() },
+        Outcome::Unknown(no()),
+    ];
+    // A further one does not compile until it has a place here, and so in the list above.
+    let place = |outcome: &Outcome| match outcome {
+        Outcome::Accepted => 0,
+        Outcome::Gone => 1,
+        Outcome::RefusedByBudget(_) => 2,
+        Outcome::MultipleBudgets(_) => 3,
+        Outcome::Migrating(_) => 4,
+        Outcome::NotMigratable(_) => 5,
+        Outcome::RefusedByWebhook { .. } => 6,
+        Outcome::NamespaceTerminating => 7,
+        Outcome::Forbidden(_) => 8,
+        Outcome::Throttled { .. } => 9,
+        Outcome::Unknown(_) => 10,
+    };
+    assert_eq!(outcomes.iter().map(place).collect::<Vec<_>>(), (0..outcomes.len()).collect::<Vec<_>>());
+    assert_eq!(listed("outcome"), outcomes.iter().map(Outcome::as_str).collect::<Vec<_>>());
+
+    let definition = serde_json::to_value(nm_shared::api::crd::crd()).unwrap();
+    let of_status = |field: &str| -> Vec<Value> {
+        let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+        definition.pointer(&format!("{status}/{field}/enum")).unwrap().as_array().unwrap().clone()
+    };
+    let reasons = of_status("blockedPods/items/properties/reason").into_iter();
+    let reasons = reasons.map(|reason| serde_json::from_value::<BlockReason>(reason).unwrap().as_str());
+    assert_eq!(listed("reason"), reasons.chain([UNLISTED]).collect::<Vec<_>>());
+    let phases = of_status("phase").into_iter().filter(|phase| !phase.is_null());
+    let phases = phases.map(|phase| serde_json::from_value::<Phase>(phase).unwrap().as_str());
+    assert_eq!(listed("phase"), phases.collect::<Vec<_>>());
+    assert_eq!(listed("verb"), VERBS);
+}
+
+#[test]
+fn what_is_watched_is_counted_and_forgotten_with_the_watch() {
+    let metrics = Metrics::new();
+    let of = |word: &str| -> Vec<String> {
+        samples(&metrics).into_iter().filter(|line| line.starts_with(word)).collect()
+    };
+    assert!(of("nm_maintenances").is_empty(), "a replica that stands by knows of none");
+    let running = running();
+    let watched = watched([
+        maintenance("one", &running),
+        maintenance("two", &running),
+        maintenance("three", &json!({})),
+    ]);
+    metrics.watch(&watched);
+    let mut counted = of("nm_maintenances");
+    counted.sort();
+    let expected = [("Failed", 0), ("Pending", 1), ("Running", 2), ("Succeeded", 0)];
+    assert_eq!(
+        counted,
+        expected.map(|(phase, count)| format!("nm_maintenances{{phase=\"{phase}\"}} {count}"))
+    );
+    let mut blocked = of("nm_blocked_pods");
+    blocked.sort();
+    let expected = [("DisruptionBudget", 2), ("Unlisted", 6)];
+    assert_eq!(
+        blocked,
+        expected.map(|(reason, count)| format!("nm_blocked_pods{{reason=\"{reason}\"}} {count}"))
+    );
+    drop(watched);
+    assert!(of("nm_maintenances").is_empty());
+}
+
+#[test]
+fn what_happens_is_counted_where_it_says() {
+    let metrics = Metrics::new();
+    metrics.eviction_answered(&EvictionOutcome::Accepted);
+    metrics.requested("create", Some(429));
+    metrics.requested("get", None);
+    metrics.leads(true);
+    metrics.certificate_expires(Timestamp::from_second(1_800_000_000).unwrap());
+    metrics.eviction_queued().sent();
+    metrics.reconciled(Duration::from_millis(20), true);
+    let waits = metrics.eviction_queued();
+    let seen = samples(&metrics);
+    drop(waits);
+    for line in [
+        "nm_evictions_total{outcome=\"Accepted\"} 1",
+        "nm_api_requests_total{verb=\"create\",code=\"429\"} 1",
+        "nm_api_requests_total{verb=\"get\",code=\"none\"} 1",
+        "nm_leader 1",
+        "nm_webhook_certificate_expiry_timestamp_seconds{} 1800000000",
+        "nm_evictions_queued 1",
+        "nm_eviction_queue_duration_seconds_count 1",
+        "nm_reconcile_duration_seconds_bucket{le=\"0.05\"} 1",
+        "nm_reconcile_failures_total 1",
+    ] {
+        assert!(seen.iter().any(|seen| seen == line), "{line} in {seen:#?}");
+    }
+    assert!(samples(&metrics).contains(&"nm_evictions_queued 0".to_owned()));
+}
+
+#[test]
+fn drains_and_blocked_pods_are_measured_when_they_end() {
+    let metrics = Metrics::new();
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let condition = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+                           "lastTransitionTime": at(100).to_string()});
+    let blocked = json!({"namespace": "a", "name": "b", "reason": "DisruptionBudget", "message": "",
+                         "since": at(110).to_string(), "attempts": 1});
+    let before = maintenance("one", &json!({"phase": "Running", "blockedPods": [blocked]}))
+        .maintenance
+        .status
+        .unwrap();
+    let after = maintenance("one", &json!({"phase": "Succeeded", "conditions": [condition]}))
+        .maintenance
+        .status
+        .unwrap();
+    metrics.reached(&milestones(&before, &after, at(150)), at(150));
+    let seen = samples(&metrics);
+    for line in ["nm_drain_duration_seconds_sum 50.0", "nm_pod_blocked_duration_seconds_sum 40.0"] {
+        assert!(seen.iter().any(|seen| seen == line), "{line} in {seen:#?}");
+    }
+}

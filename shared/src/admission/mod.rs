@@ -1,0 +1,244 @@
+//! What may be created and changed: the refusals of the medik8s node-maintenance-operator's webhook to the letter, and
+//! warnings about what a drain would lose. The plugin's preview asks the same questions.
+
+pub mod certificate_renewal;
+pub mod reservation;
+pub mod review;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::api::maintenance::{DrainSpec, NodeMaintenance};
+use crate::cluster::node;
+use crate::cluster::pod;
+use crate::drain::plan::{DaemonSets, DrainPlan, Judged, Warning};
+use crate::gate::overrides_quorum;
+use crate::gate::quorum::{self, Guard};
+
+/// How many pods a warning names before it says "and N more".
+const NAMED: usize = 3;
+
+/// The cluster as it is at the moment of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Live {
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// The nodes in maintenance or about to be, one entry a maintenance.
+    pub in_maintenance: Vec<String>,
+    /// The pods on the node.
+    pub pods: Vec<Arc<Pod>>,
+    /// The cluster's `DaemonSet`s.
+    pub daemon_sets: DaemonSets,
+    /// What guards etcd; none where the cluster is not OpenShift.
+    pub guard: Option<Guard>,
+}
+
+/// What is to be answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Review {
+    /// Why the request is refused; none if it is allowed.
+    pub refusal: Option<String>,
+    /// What the user should know; kubectl prints these.
+    pub warnings: Vec<String>,
+}
+
+impl Review {
+    fn refused(refusal: String) -> Self {
+        Self { refusal: Some(refusal), warnings: Vec::new() }
+    }
+}
+
+/// The answer to a creation.
+pub fn create(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Review {
+    let name = &maintenance.spec.node_name;
+    let Some(node) = live.nodes.iter().find(|node| node::name(node) == name) else {
+        return Review::refused(format!("invalid nodeName, no node with name {name} found"));
+    };
+    if live.in_maintenance.contains(name) {
+        return Review::refused(format!(
+            "invalid nodeName, a NodeMaintenance for node {name} already exists"
+        ));
+    }
+    let in_maintenance = |other: &str| live.in_maintenance.iter().any(|node| node == other);
+    let violation = quorum::violation(node, &live.nodes, in_maintenance, live.guard.as_ref());
+    let mut warnings = Vec::new();
+    match violation {
+        Some(violation) if overrides_quorum(maintenance) => warnings.push(violation),
+        Some(violation) => return Review::refused(violation),
+        None => {}
+    }
+    warnings.extend(losses(maintenance, live, now));
+    Review { refusal: None, warnings }
+}
+
+/// The answer to a change.
+pub fn update(before: &NodeMaintenance, after: &NodeMaintenance, live: &Live, now: Timestamp) -> Review {
+    if before.spec.node_name != after.spec.node_name {
+        return Review::refused("updating spec.NodeName isn't allowed".to_owned());
+    }
+    let changed = before.spec.drain != after.spec.drain;
+    Review { refusal: None, warnings: if changed { losses(after, live, now) } else { Vec::new() } }
+}
+
+/// What the drain would lose, and that it would do nothing.
+fn losses(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Vec<String> {
+    let spec = maintenance.spec.drain.clone().unwrap_or_default();
+    let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
+    let plan = match DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now) {
+        Ok(plan) => plan,
+        Err(error) => {
+            warnings.push(error.to_string());
+            return warnings;
+        }
+    };
+    let unmanaged: Vec<&Judged> =
+        plan.pending().filter(|judged| judged.warnings.contains(&Warning::Unmanaged)).collect();
+    if spec.force && !unmanaged.is_empty() {
+        warnings.push(format!("{}: {}", Warning::Unmanaged.as_str(), names(&unmanaged)));
+    }
+    if selects_nothing(&spec, &plan, live, now) {
+        let name = &maintenance.spec.node_name;
+        warnings.push(format!(
+            "spec.drain.podSelector selects none of the pods that node {name} would be drained of"
+        ));
+    }
+    warnings
+}
+
+/// Whether there would be something to move, were it not for the selector.
+fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &Live, now: Timestamp) -> bool {
+    if spec.pod_selector.is_none() || plan.pending().next().is_some() {
+        return false;
+    }
+    let all = DrainSpec { pod_selector: None, ..spec.clone() };
+    let plan = DrainPlan::new(live.pods.iter().cloned(), &all, &live.daemon_sets, now);
+    plan.is_ok_and(|plan| plan.pending().next().is_some())
+}
+
+fn names(judged: &[&Judged]) -> String {
+    let named: Vec<String> =
+        judged.iter().take(NAMED).map(|judged| pod::reference(&judged.pod).to_string()).collect();
+    let more = judged.len().saturating_sub(NAMED);
+    let ending = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &ending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::OVERRIDE_QUORUM_ANNOTATION;
+    use serde_json::{Value, json};
+
+    fn maintenance(drain: &Value, annotations: &Value) -> NodeMaintenance {
+        serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": "m", "annotations": annotations}, "spec": {"nodeName": "n1", "drain": drain},
+        }))
+        .unwrap()
+    }
+
+    fn node(name: &str, labels: &Value) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+    }
+
+    fn live(pods: &[&str]) -> Live {
+        let pod = |name: &&str| {
+            Arc::new(
+                serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name, "uid": name}}))
+                    .unwrap(),
+            )
+        };
+        Live {
+            nodes: vec![node("n1", &json!({})), node("n2", &json!({}))],
+            pods: pods.iter().map(pod).collect(),
+            ..Live::default()
+        }
+    }
+
+    fn refusal(live: &Live) -> Option<String> {
+        create(&maintenance(&Value::Null, &json!({})), live, Timestamp::UNIX_EPOCH).refusal
+    }
+
+    // Cases 7 and 8.
+    #[test]
+    fn a_node_must_exist_and_have_no_other_maintenance() {
+        assert_eq!(refusal(&Live::default()).unwrap(), "invalid nodeName, no node with name n1 found");
+        let taken = Live { in_maintenance: vec!["n1".to_owned()], ..live(&[]) };
+        assert_eq!(
+            refusal(&taken).unwrap(),
+            "invalid nodeName, a NodeMaintenance for node n1 already exists"
+        );
+        let other = Live { in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
+        assert_eq!(refusal(&other), None);
+    }
+
+    #[test]
+    fn a_change_to_no_grace_is_warned_of() {
+        let (before, after) = (
+            maintenance(&Value::Null, &json!({})),
+            maintenance(&json!({"gracePeriodSeconds": 0}), &json!({})),
+        );
+        let warnings = |before: &NodeMaintenance, after: &NodeMaintenance| {
+            update(before, after, &live(&[]), Timestamp::UNIX_EPOCH).warnings
+        };
+        assert_eq!(warnings(&before, &after).len(), 1);
+        assert!(warnings(&after, &after).is_empty() && warnings(&after, &before).is_empty());
+    }
+
+    // Case 9.
+    #[test]
+    fn the_node_of_a_maintenance_stays_the_same() {
+        let before = maintenance(&Value::Null, &json!({}));
+        let mut after = before.clone();
+        assert_eq!(update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH), Review::default());
+        after.spec.node_name = "n2".to_owned();
+        let review = update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH);
+        assert_eq!(review.refusal.as_deref(), Some("updating spec.NodeName isn't allowed"));
+    }
+
+    #[test]
+    fn a_quorum_is_kept_unless_the_annotation_says_otherwise() {
+        let label = json!({"node-role.kubernetes.io/control-plane": ""});
+        let live = Live { nodes: vec![node("n1", &label), node("n2", &label)], ..live(&[]) };
+        let refused = refusal(&live).unwrap();
+        assert!(refused.starts_with(
+            "can not put master/control-plane node into maintenance at this moment, disrupting node n1 will violate etcd \
+             quorum"
+        ));
+        let insisting = maintenance(&Value::Null, &json!({OVERRIDE_QUORUM_ANNOTATION: "true"}));
+        let review = create(&insisting, &live, Timestamp::UNIX_EPOCH);
+        assert_eq!(review, Review { refusal: None, warnings: vec![refused] });
+    }
+
+    #[test]
+    fn losses_are_told_and_nothing_is_refused_for_them() {
+        let told = |drain: Value, pods: &[&str]| {
+            let review = create(&maintenance(&drain, &json!({})), &live(pods), Timestamp::UNIX_EPOCH);
+            assert_eq!(review.refusal, None);
+            review.warnings
+        };
+        assert!(told(Value::Null, &[]).is_empty());
+        let named = "deleting Pods that declare no controller: ns/a, ns/b, ns/c and 1 more";
+        assert_eq!(told(Value::Null, &["a", "b", "c", "d"]), [named]);
+        assert!(told(json!({"force": false}), &["a"]).is_empty(), "it blocks instead");
+        let nothing = json!({"podSelector": {"matchLabels": {"app": "x"}}});
+        assert_eq!(
+            told(nothing.clone(), &["a"]),
+            ["spec.drain.podSelector selects none of the pods that node n1 would be drained of"]
+        );
+        assert!(told(nothing, &[]).is_empty(), "there is nothing to select");
+        let forced = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after \
+                      the maintenance is drained";
+        assert_eq!(told(json!({"gracePeriodSeconds": 0}), &[]), [forced]);
+        assert_eq!(
+            told(json!({"gracePeriodSeconds": 0}), &["a"]).len(),
+            2,
+            "beside what else there is to tell"
+        );
+        assert!(told(json!({"gracePeriodSeconds": 1}), &[]).is_empty());
+        let bad = json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
+        assert!(told(bad, &["a"])[0].starts_with("spec.drain.podSelector: "));
+    }
+}

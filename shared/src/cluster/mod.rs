@@ -1,0 +1,12 @@
+//! Typed views of what a drain needs to know about the cluster: nodes, pods, disruption budgets, leases, selectors and quantities.
+
+pub mod disruption_budget;
+pub mod leader_lease;
+pub mod node;
+pub mod node_fit;
+pub mod node_lease;
+pub mod pod;
+pub mod pod_requests;
+pub mod quantity;
+pub mod selector;
+pub mod volumes;

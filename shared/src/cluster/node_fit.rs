@@ -1,0 +1,170 @@
+//! Whether a pod may run on a node, whatever room there is: cordons, taints, node selectors, required node affinity
+//! and the nodes that its volumes can be reached from.
+//!
+//! What depends on other pods, or on what the scheduler of a cluster was given, is not decided here; [`left_out`] says
+//! what a pod asks for that is not looked at. Source: `pkg/scheduler/framework/plugins` in kubernetes.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
+};
+
+use crate::api::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
+use crate::cluster::node;
+use crate::cluster::pod_requests::PODS;
+
+/// Why a pod may not run on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unfit {
+    /// It is not Ready.
+    NotReady,
+    /// It is cordoned.
+    Cordoned,
+    /// It has a taint that the pod does not tolerate.
+    Taint(String),
+    /// The pod asks for other nodes.
+    NotSelected,
+    /// A volume of the pod cannot be reached from it.
+    Volume,
+    /// It has too little left of a resource.
+    Short(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("not Ready"),
+            Self::Cordoned => f.write_str("cordoned"),
+            Self::Taint(taint) => write!(f, "tainted {taint}"),
+            Self::NotSelected => f.write_str("not selected"),
+            Self::Volume => f.write_str("out of reach of its volume"),
+            Self::Short(resource) if resource == PODS => f.write_str("full"),
+            Self::Short(resource) => write!(f, "short of {resource}"),
+        }
+    }
+}
+
+/// Whether `node` may take `pod`, whose volumes are bound to nodes like these.
+///
+/// # Errors
+/// Says why not.
+pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Unfit> {
+    let unsaid = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&unsaid);
+    if !node::is_ready(node) {
+        return Err(Unfit::NotReady);
+    }
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let cordon =
+        Taint { key: UNSCHEDULABLE_TAINT.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() };
+    let node_spec = node.spec.clone().unwrap_or_default();
+    if node_spec.unschedulable == Some(true) && !tolerates(tolerations, &cordon) {
+        return Err(Unfit::Cordoned);
+    }
+    if !is_selected(spec, node) {
+        return Err(Unfit::NotSelected);
+    }
+    if !volumes.iter().all(|selector| selects(selector, node)) {
+        return Err(Unfit::Volume);
+    }
+    let keeps_out = |taint: &&Taint| {
+        matches!(taint.effect.as_str(), NO_SCHEDULE | "NoExecute") && !tolerates(tolerations, taint)
+    };
+    match node_spec.taints.iter().flatten().find(keeps_out) {
+        Some(taint) => Err(Unfit::Taint(shown(taint))),
+        None => Ok(()),
+    }
+}
+
+/// What the pod asks for that [`check`] does not look at.
+pub fn left_out(pod: &Pod) -> Vec<&'static str> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let affinity = spec.affinity.as_ref();
+    let required = |of: fn(&Affinity) -> bool| affinity.is_some_and(of);
+    let attracts = required(|all| {
+        let pods = all.pod_affinity.as_ref();
+        pods.is_some_and(|pods| pods.required_during_scheduling_ignored_during_execution.is_some())
+    });
+    let repels = required(|all| {
+        let pods = all.pod_anti_affinity.as_ref();
+        pods.is_some_and(|pods| pods.required_during_scheduling_ignored_during_execution.is_some())
+    });
+    let spread = spec.topology_spread_constraints.iter().flatten();
+    let spreads = spread.into_iter().any(|constraint| constraint.when_unsatisfiable == "DoNotSchedule");
+    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let has_port = ports.into_iter().any(|port| port.host_port.is_some_and(|port| port > 0));
+    let other = spec.scheduler_name.as_deref().is_some_and(|name| name != "default-scheduler");
+    let aspects = [
+        (attracts || repels, "affinity between pods"),
+        (spreads, "spread over topologies"),
+        (has_port, "host ports"),
+        (spec.resource_claims.is_some(), "resource claims"),
+        (other, "schedulers of their own"),
+    ];
+    aspects.into_iter().filter(|(asked, _)| *asked).map(|(_, aspect)| aspect).collect()
+}
+
+fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|toleration| {
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        let is = |said: &Option<String>, wanted: &str| said.as_deref().unwrap_or_default() == wanted;
+        let any_key = exists && is(&toleration.key, "");
+        let equal = matches!(toleration.operator.as_deref(), None | Some("" | "Equal"))
+            && is(&toleration.value, taint.value.as_deref().unwrap_or_default());
+        (is(&toleration.effect, "") || is(&toleration.effect, &taint.effect))
+            && (any_key || is(&toleration.key, &taint.key))
+            && (exists || equal)
+    })
+}
+
+fn shown(taint: &Taint) -> String {
+    let value = taint.value.as_deref().filter(|value| !value.is_empty());
+    let value = value.map(|value| format!("={value}")).unwrap_or_default();
+    format!("{}{value}:{}", taint.key, taint.effect)
+}
+
+fn is_selected(spec: &PodSpec, node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    let has = |key: &str| labels.and_then(|labels| labels.get(key));
+    let mut wanted = spec.node_selector.iter().flatten();
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required =
+        affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+    wanted.all(|(key, value)| has(key) == Some(value))
+        && required.is_none_or(|required| selects(required, node))
+}
+
+/// One term is enough.
+fn selects(selector: &NodeSelector, node: &Node) -> bool {
+    selector.node_selector_terms.iter().any(|term| fulfils(term, node))
+}
+
+/// A term that asks for nothing selects nothing.
+fn fulfils(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let (labels, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
+    let (labels, fields) = (labels.unwrap_or_default(), fields.unwrap_or_default());
+    let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    !(labels.is_empty() && fields.is_empty())
+        && labels.iter().all(|wanted| admits(wanted, label(&wanted.key)))
+        && fields.iter().all(|wanted| wanted.key == "metadata.name" && admits(wanted, Some(node::name(node))))
+}
+
+fn admits(wanted: &NodeSelectorRequirement, found: Option<&str>) -> bool {
+    let values = wanted.values.as_deref().unwrap_or_default();
+    let is_listed = || found.is_some_and(|found| values.iter().any(|value| value == found));
+    let numbers = || Some((found?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
+    match wanted.operator.as_str() {
+        "In" => is_listed(),
+        "NotIn" => !is_listed(),
+        "Exists" => found.is_some(),
+        "DoesNotExist" => found.is_none(),
+        "Gt" => numbers().is_some_and(|(found, bound)| found > bound),
+        "Lt" => numbers().is_some_and(|(found, bound)| found < bound),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "node_fit_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! What a pod asks of a node: the resources that the scheduler keeps free for it.
+//!
+//! Source: `pkg/scheduler/framework/types.go` and `k8s.io/component-helpers/resource` in kubernetes. Containers run
+//! together, init containers one after another before them, and init containers that always restart stay.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::cluster::quantity;
+
+/// The resource of which each pod takes one.
+pub const PODS: &str = "pods";
+
+/// Amounts by resource, in thousandths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resources(BTreeMap<String, i128>);
+
+impl Resources {
+    /// What the pod asks for, its place among the node's pods included.
+    pub fn of_pod(pod: &Pod) -> Self {
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let mut running = Self::default();
+        for container in &spec.containers {
+            running.add(&requested(container));
+        }
+        let (mut sidecars, mut begin) = (Self::default(), Self::default());
+        for container in spec.init_containers.iter().flatten() {
+            let mut needed = requested(container);
+            needed.add(&sidecars);
+            begin.raise_to(&needed);
+            if container.restart_policy.as_deref() == Some("Always") {
+                sidecars = needed;
+            }
+        }
+        running.add(&sidecars);
+        running.raise_to(&begin);
+        // What is asked for the pod as a whole counts in place of what its containers ask for.
+        for (name, amount) in requests(spec.resources.as_ref()).0 {
+            running.0.insert(name, amount);
+        }
+        running.add(&Self::read(spec.overhead.as_ref()));
+        running.0.insert(PODS.to_owned(), 1000);
+        running
+    }
+
+    /// What the node has for pods.
+    pub fn of_node(node: &Node) -> Self {
+        Self::read(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
+    }
+
+    fn read(amounts: Option<&BTreeMap<String, Quantity>>) -> Self {
+        let read =
+            |(name, amount): (&String, &Quantity)| Some((name.clone(), quantity::thousandths(&amount.0)?));
+        Self(amounts.into_iter().flatten().filter_map(read).collect())
+    }
+
+    /// How much there is of a resource.
+    pub fn amount(&self, resource: &str) -> i128 {
+        self.0.get(resource).copied().unwrap_or(0)
+    }
+
+    /// Adds others to these.
+    pub fn add(&mut self, others: &Self) {
+        for (name, amount) in &others.0 {
+            *self.0.entry(name.clone()).or_default() += amount;
+        }
+    }
+
+    /// Takes others off these.
+    pub fn take(&mut self, others: &Self) {
+        for (name, amount) in &others.0 {
+            *self.0.entry(name.clone()).or_default() -= amount;
+        }
+    }
+
+    /// The first resource of which `wanted` needs more than there is. What asks for nothing lacks nothing.
+    pub fn short_of<'a>(&self, wanted: &'a Self) -> Option<&'a str> {
+        let lacks = |(name, amount): &(&String, &i128)| **amount > 0 && **amount > self.amount(name);
+        wanted.0.iter().find(lacks).map(|(name, _)| name.as_str())
+    }
+
+    fn raise_to(&mut self, others: &Self) {
+        for (name, amount) in &others.0 {
+            let own = self.0.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
+        }
+    }
+}
+
+fn requested(container: &Container) -> Resources {
+    requests(container.resources.as_ref())
+}
+
+fn requests(resources: Option<&ResourceRequirements>) -> Resources {
+    Resources::read(resources.and_then(|resources| resources.requests.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn container(cpu: &str) -> Value {
+        json!({"name": "c", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "one-line cases")]
+    fn cpu(spec: Value) -> i128 {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
+        let resources = Resources::of_pod(&pod);
+        assert_eq!(resources.amount(PODS), 1000);
+        resources.amount("cpu")
+    }
+
+    #[test]
+    fn containers_add_up_and_the_greatest_of_what_comes_before_counts() {
+        let two = json!([container("1"), container("500m")]);
+        let sidecar = |cpu: &str| {
+            let mut sidecar = container(cpu);
+            sidecar["restartPolicy"] = json!("Always");
+            sidecar
+        };
+        for (spec, expected) in [
+            (json!({"containers": []}), 0),
+            (json!({"containers": two}), 1_500),
+            (json!({"containers": two, "initContainers": [container("1")]}), 1_500),
+            (json!({"containers": two, "initContainers": [container("4"), container("2")]}), 4_000),
+            (json!({"containers": two, "initContainers": [sidecar("1"), container("1")]}), 2_500),
+            (json!({"containers": two, "initContainers": [sidecar("1"), container("3")]}), 4_000),
+            (json!({"containers": two, "initContainers": [container("3"), sidecar("1")]}), 3_000),
+            (json!({"containers": two, "overhead": {"cpu": "250m"}}), 1_750),
+            (json!({"containers": two, "resources": {"requests": {"cpu": "3"}}}), 3_000),
+            (json!({"containers": [container("much")]}), 0),
+        ] {
+            assert_eq!(cpu(spec.clone()), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_short_is_named_and_what_is_not_asked_for_is_not() {
+        let resources = |amounts: Value| Resources::read(serde_json::from_value(amounts).ok().as_ref());
+        let mut free = resources(json!({"cpu": "2", "memory": "1Gi"}));
+        assert_eq!(free.short_of(&resources(json!({"cpu": "2", "memory": "1Gi"}))), None);
+        assert_eq!(free.short_of(&resources(json!({"example.com/gpu": "1"}))), Some("example.com/gpu"));
+        free.take(&resources(json!({"cpu": "3"})));
+        assert_eq!(free.short_of(&resources(json!({"cpu": "0", "memory": "1"}))), None);
+        assert_eq!(free.short_of(&resources(json!({"cpu": "1m"}))), Some("cpu"));
+        free.add(&resources(json!({"cpu": "2"})));
+        assert_eq!(free.short_of(&resources(json!({"cpu": "1"}))), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! The volumes behind the claims of pods, as far as they bind a pod to nodes.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, Pod};
+
+use crate::cluster::pod;
+
+/// Volumes by the namespace and name of the claim that has them.
+#[derive(Debug, Clone, Default)]
+pub struct Volumes(HashMap<(String, String), PersistentVolume>);
+
+impl Volumes {
+    /// Those of the cluster that a claim has.
+    pub fn new(volumes: impl IntoIterator<Item = PersistentVolume>) -> Self {
+        let by_claim = volumes.into_iter().filter_map(|volume| {
+            let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+            let key = (claim.namespace.clone()?, claim.name.clone()?);
+            Some((key, volume))
+        });
+        Self(by_claim.collect())
+    }
+
+    /// The nodes that the pod's volumes can be reached from.
+    pub fn reach<'a>(&'a self, pod: &'a Pod) -> Vec<&'a NodeSelector> {
+        let specs = self.of(pod).filter_map(|volume| volume.spec.as_ref());
+        specs.filter_map(|spec| spec.node_affinity.as_ref()?.required.as_ref()).collect()
+    }
+
+    /// The names of the pod's volumes that are on the node itself: their data stays behind.
+    pub fn local<'a>(&'a self, pod: &'a Pod) -> Vec<&'a str> {
+        let is_local = |volume: &&PersistentVolume| {
+            volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
+        };
+        self.of(pod).filter(is_local).filter_map(|volume| volume.metadata.name.as_deref()).collect()
+    }
+
+    fn of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolume> {
+        let namespace = pod::names(pod).namespace;
+        claims(pod).filter_map(move |claim| self.0.get(&(namespace.to_owned(), claim.to_owned())))
+    }
+}
+
+/// The names of the claims of a pod.
+pub fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn volume(name: &str, claim: &str, source: &Value) -> PersistentVolume {
+        let here = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+        let mut spec = json!({
+            "claimRef": {"namespace": "shop", "name": claim},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [here]}]}},
+        });
+        spec[source["kind"].as_str().unwrap()] = source["is"].clone();
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    }
+
+    fn pod(namespace: &str, claims: &[&str]) -> Pod {
+        let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        let mut volumes: Vec<Value> = claims.iter().map(volume).collect();
+        volumes.push(json!({"name": "tmp", "emptyDir": {}}));
+        let metadata = json!({"namespace": namespace, "name": "p"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": [], "volumes": volumes}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn volumes_are_found_by_their_claims() {
+        let volumes = Volumes::new([
+            volume("pv-local", "data", &json!({"kind": "local", "is": {"path": "/data"}})),
+            volume("pv-path", "logs", &json!({"kind": "hostPath", "is": {"path": "/logs"}})),
+            volume("pv-disk", "disk", &json!({"kind": "csi", "is": {"driver": "d", "volumeHandle": "h"}})),
+            PersistentVolume::default(),
+        ]);
+        let found = |pod: &Pod| (volumes.local(pod).join(","), volumes.reach(pod).len());
+        assert_eq!(found(&pod("shop", &["data", "disk"])), ("pv-local".to_owned(), 2));
+        assert_eq!(found(&pod("shop", &["logs"])), ("pv-path".to_owned(), 1));
+        assert_eq!(found(&pod("elsewhere", &["data"])), (String::new(), 0));
+        assert_eq!(found(&pod("shop", &[])), (String::new(), 0));
+    }
+}

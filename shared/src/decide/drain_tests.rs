@@ -1,0 +1,447 @@
+//! What `decide` promises, one situation at a time.
+
+use super::*;
+use crate::api::names::FINALIZER;
+use crate::api::status::{BlockReason, BlockedPod};
+use crate::cluster::pod;
+use crate::decide::cluster_state::Gathering;
+use crate::drain::attempt::Attempt;
+use crate::drain::budget_forecast::Budgets;
+use crate::drain::eviction_outcome::EvictionOutcome;
+use crate::drain::steady_time::SteadyTime;
+use jiff::SignedDuration;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[path = "lease_tests.rs"]
+mod lease;
+#[path = "node_tests.rs"]
+mod node_marks;
+#[path = "permission_tests.rs"]
+mod rights;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+/// A maintenance that has our finalizer and its node's owner reference.
+fn maintenance(extra: &Value) -> NodeMaintenance {
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"});
+    let mut object = json!({
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "m", "uid": "m-uid", "resourceVersion": "1", "generation": 1,
+            "finalizers": [FINALIZER], "ownerReferences": [owner]},
+        "spec": {"nodeName": "n1"},
+    });
+    json_patch_merge(&mut object, extra);
+    serde_json::from_value(object).unwrap()
+}
+
+fn json_patch_merge(target: &mut Value, patch: &Value) {
+    if let (Some(target), Some(patch)) = (target.as_object_mut(), patch.as_object()) {
+        for (key, value) in patch {
+            if value.is_null() {
+                target.remove(key);
+            } else {
+                json_patch_merge(target.entry(key).or_insert(Value::Null), value);
+            }
+        }
+    } else {
+        *target = patch.clone();
+    }
+}
+
+fn pod_named(name: &str, metadata: &Value) -> Arc<Pod> {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
+    let mut pod =
+        json!({"metadata": {"namespace": "ns", "name": name, "uid": name, "ownerReferences": [owner]}});
+    json_patch_merge(&mut pod["metadata"], metadata);
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// A node with pods `a` and `b`, long after all that began together was cordoned.
+fn observed() -> Observed {
+    let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
+    Observed {
+        node: Some(Arc::new(serde_json::from_value(node).unwrap())),
+        pods: Some(vec![pod_named("b", &json!({})), pod_named("a", &json!({}))]),
+        gathering: Gathering { age: Gathering::LONGEST, ..Gathering::default() },
+        ..Observed::default()
+    }
+}
+
+/// The same once the node is cordoned.
+fn cordoned() -> Observed {
+    let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
+    let decision = decide(&maintenance(&json!({})), &observed(), now());
+    json_patch_merge(&mut node, &decision.node.unwrap().0);
+    Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() }
+}
+
+/// The object as the decision's status leaves it.
+fn after(maintenance: &NodeMaintenance, decision: &Decision) -> NodeMaintenance {
+    let status = decision.status.clone().or_else(|| maintenance.status.clone());
+    NodeMaintenance { status, ..maintenance.clone() }
+}
+
+fn reasons(decision: &Decision) -> Vec<EventReason> {
+    decision.events.iter().map(|event| event.reason).collect()
+}
+
+fn asked(decision: &Decision) -> Vec<&str> {
+    decision.evictions.iter().map(|eviction| pod::uid(&eviction.pod)).collect()
+}
+
+fn condition<'a>(status: &'a NodeMaintenanceStatus, type_: &str) -> (&'a str, &'a str) {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
+    (&condition.status, &condition.reason)
+}
+
+#[test]
+fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
+    let new = maintenance(&json!({"metadata": {"finalizers": [], "ownerReferences": []}}));
+    let decision = decide(&new, &observed(), now());
+    assert!(decision.adopt.is_some() && decision.node.is_some() && decision.release.is_none());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 0));
+    assert_eq!((status.total_pods, status.eviction_pods), (2, 2));
+    assert_eq!(status.pending_pods, ["a", "b"]);
+    assert_eq!(status.pending_pods_refs[0].to_string(), "ns/a");
+    assert_eq!(status.pod_counts.waiting, 2);
+    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
+    assert_eq!(condition(status, "Drained"), ("False", "Evicting"));
+    assert_eq!(reasons(&decision), [EventReason::BeginMaintenance]);
+    assert_eq!(asked(&decision), ["a", "b"]);
+}
+
+#[test]
+fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
+    let unlisted = decide(&maintenance(&json!({})), &Observed { pods: None, ..observed() }, now());
+    assert!(unlisted.node.is_some() && unlisted.status.is_none() && unlisted.evictions.is_empty());
+    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
+    let early = decide(&maintenance(&json!({})), &Observed { gathering, ..observed() }, now());
+    assert!(early.evictions.is_empty() && early.status.is_some());
+    assert_eq!(early.look_again, gathering.hold());
+}
+
+#[test]
+fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
+    let budget = json!({
+        "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
+        "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
+    });
+    let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
+    let mut pod = Pod::clone(&pod_named("a", &json!({})));
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    pod.status = serde_json::from_value(ready).unwrap();
+    let guarded = Observed {
+        gathering,
+        budgets: Budgets::unasked([&budget]),
+        pods: Some(vec![Arc::new(pod)]),
+        ..observed()
+    };
+    let early = decide(&maintenance(&json!({})), &guarded, now());
+    let held: Vec<_> = early.held.iter().map(|(held, _)| pod::uid(held)).collect();
+    let told = early.status.unwrap().blocked_pods;
+    assert_eq!(held, told.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
+    assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn a_drained_node_succeeds_once() {
+    let running = maintenance(&json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2}}));
+    let decision = decide(&running, &Observed { pods: Some(vec![]), ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
+    assert!(status.pending_pods.is_empty() && status.last_error.is_empty() && status.last_update.is_some());
+    assert_eq!((status.total_pods, status.eviction_pods, status.pod_counts.gone), (2, 2, 2));
+    assert_eq!(condition(status, "Drained"), ("True", "Drained"));
+    assert_eq!(reasons(&decision), [EventReason::SucceedMaintenance]);
+    let again = decide(&after(&running, &decision), &Observed { pods: Some(vec![]), ..cordoned() }, now());
+    assert!(again.status.is_none() && again.events.is_empty());
+}
+
+#[test]
+fn a_phase_already_set_keeps_its_counts() {
+    let begun = maintenance(&json!({"status": {"phase": "Running", "totalpods": 7, "evictionPods": 5}}));
+    let status = decide(&begun, &observed(), now()).status.unwrap();
+    assert_eq!((status.total_pods, status.eviction_pods, status.drain_progress), (7, 5, 60));
+}
+
+#[test]
+fn a_pod_that_arrives_after_success_is_moved_and_the_phase_stays() {
+    let done = maintenance(&json!({"status": {"phase": "Succeeded", "totalpods": 2, "evictionPods": 2}}));
+    let decision = decide(&done, &observed(), now());
+    assert_eq!(asked(&decision), ["a", "b"]);
+    let status = decision.status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Succeeded));
+    assert_eq!(condition(&status, "Drained"), ("False", "Evicting"));
+}
+
+#[test]
+fn a_missing_node_fails_with_begin_and_failed_events() {
+    let decision = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Failed), "nodes \"n1\" not found"));
+    assert_eq!(reasons(&decision), [EventReason::BeginMaintenance, EventReason::FailedMaintenance]);
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+}
+
+#[test]
+fn nobody_is_wanted_off_a_node_that_is_gone_and_a_duplicate_wants_nothing_of_its_node() {
+    let gone = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
+    assert_eq!(gone.wanted, Some(HashSet::new()));
+    let older = maintenance(&json!({"metadata": {"name": "a", "uid": "older", "generation": 7}}));
+    let rivals = vec![Arc::new(older)];
+    let duplicate = decide(&maintenance(&json!({})), &Observed { rivals, ..observed() }, now());
+    assert_eq!((duplicate.wanted, duplicate.at_work), (None, false));
+}
+
+#[test]
+fn a_node_that_appears_later_is_put_into_maintenance_and_counted_then() {
+    let new = maintenance(&json!({}));
+    let failed = after(&new, &decide(&new, &Observed { node: None, ..observed() }, now()));
+    let status = decide(&failed, &observed(), now()).status.unwrap();
+    assert_eq!((status.phase, status.total_pods, status.last_error.as_str()), (Some(Phase::Running), 2, ""));
+}
+
+#[test]
+fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
+    let older =
+        maintenance(&json!({"metadata": {"name": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}}));
+    let second = maintenance(&json!({"metadata": {"creationTimestamp": "2026-01-01T00:30:00Z"}}));
+    let rivals = vec![Arc::new(older)];
+    let decision = decide(&second, &Observed { rivals: rivals.clone(), ..observed() }, now());
+    assert_eq!(decision.status.as_ref().unwrap().phase, Some(Phase::Failed));
+    assert!(decision.node.is_none() && decision.evictions.is_empty());
+    let gone = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"}}));
+    let decision = decide(&gone, &Observed { rivals, ..observed() }, now());
+    assert!(decision.node.is_none() && decision.release.is_some(), "the other keeps the cordon");
+}
+
+#[test]
+fn virtual_machines_that_were_asked_to_leave_are_called_back_unless_another_maintenance_has_the_node() {
+    let gone = |migrating: i32| {
+        let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"},
+            "status": {"podCounts": {"migrating": migrating}}});
+        maintenance(&ending)
+    };
+    let alone = || Observed { pods: None, ..observed() };
+    assert!(decide(&gone(1), &alone(), now()).call_off);
+    assert!(!decide(&gone(0), &alone(), now()).call_off);
+    let rivals = vec![Arc::new(maintenance(&json!({"metadata": {"name": "other", "uid": "other"}})))];
+    assert!(!decide(&gone(1), &Observed { rivals, ..alone() }, now()).call_off);
+}
+
+#[test]
+fn deletion_gives_the_node_back_then_lets_the_object_go() {
+    let new = maintenance(&json!({}));
+    let seen = observed();
+    let patch = decide(&new, &seen, now()).node.unwrap().0;
+    let mut node = json!(seen.node.as_deref().unwrap());
+    json_patch_merge(&mut node, &patch);
+    let seen = Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..seen };
+    let gone = maintenance(&json!({"metadata": {
+        "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b", FINALIZER],
+    }}));
+    let decision = decide(&gone, &seen, now());
+    assert_eq!(decision.node.as_ref().unwrap().0["spec"]["unschedulable"], Value::Null);
+    assert_eq!(decision.release.as_ref().unwrap()["metadata"]["finalizers"], json!(["a/b"]));
+    assert_eq!(reasons(&decision), [EventReason::UncordonNode, EventReason::RemovedMaintenance]);
+    assert!(decision.evictions.is_empty() && decision.status.is_none());
+    let foreign = maintenance(&json!({"metadata": {
+        "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b"],
+    }}));
+    let decision = decide(&foreign, &seen, now());
+    assert!(decision.node.is_none() && decision.release.is_none() && decision.events.is_empty());
+}
+
+#[test]
+fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
+    let mut attempt = Attempt::default();
+    attempt.end(
+        EvictionOutcome::RefusedByBudget("guard needs 1 healthy pods and has 1 currently".into()),
+        SteadyTime::MIN,
+    );
+    let attempts = [("a".to_owned(), attempt)].into();
+    let decision = decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now());
+    let status = decision.status.as_ref().unwrap();
+    let blocked = &status.blocked_pods[0];
+    assert_eq!(
+        (blocked.name.as_str(), blocked.reason, blocked.attempts),
+        ("a", BlockReason::DisruptionBudget, 1)
+    );
+    assert_eq!(status.last_error, "ns/a: guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
+    assert_eq!(asked(&decision), ["b"]);
+    assert!(decision.look_again.unwrap() <= Duration::from_secs(1));
+}
+
+#[test]
+fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
+    let mut attempt = Attempt::default();
+    attempt.end(
+        EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() },
+        SteadyTime::MIN,
+    );
+    let new = maintenance(&json!({}));
+    for hours in [-1, 1] {
+        let set = now().checked_add(SignedDuration::from_secs(3_600 * hours)).unwrap();
+        let after = |milliseconds| {
+            let steady_now = SteadyTime::MIN.after(Duration::from_millis(milliseconds));
+            let attempts = [("a".to_owned(), attempt.clone())].into();
+            decide(&new, &Observed { steady_now, attempts, ..observed() }, set)
+        };
+        let early = after(400);
+        assert_eq!((asked(&early), early.look_again), (vec!["b"], Some(Duration::from_millis(600))));
+        let due = after(1_000);
+        assert_eq!(asked(&due), ["a", "b"]);
+        let told = &due.status.as_ref().unwrap().blocked_pods[0];
+        assert_eq!(
+            set.duration_since(told.since.0).as_secs(),
+            1,
+            "the status has the time of the wall clock"
+        );
+    }
+}
+
+#[test]
+fn terminating_pods_and_those_already_asked_are_left_in_peace() {
+    let attempt = Attempt { in_flight: true, ..Attempt::default() };
+    let ending = pod_named("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
+    let seen = Observed {
+        pods: Some(vec![pod_named("a", &json!({})), ending]),
+        attempts: [("a".to_owned(), attempt)].into(),
+        ..observed()
+    };
+    let decision = decide(&maintenance(&json!({})), &seen, now());
+    assert!(decision.evictions.is_empty());
+    let counts = decision.status.unwrap().pod_counts;
+    assert_eq!((counts.evicting, counts.terminating), (1, 1));
+}
+
+#[test]
+fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
+    let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let before = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(59)).unwrap());
+    assert_eq!(before.look_again, Some(Duration::from_secs(1)));
+    let late = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
+    let status = late.status.as_ref().unwrap();
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(status.last_error, "the drain is not done after 60 s, 2 pods are left");
+    assert_eq!(condition(status, "Cordoned").0, "True");
+    assert!(late.evictions.is_empty());
+    assert_eq!(reasons(&late), [EventReason::FailedMaintenance]);
+}
+
+#[test]
+fn a_selector_that_is_none_moves_nobody() {
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+    let bad = maintenance(&json!({"spec": {"drain": {"podSelector": selector}}}));
+    let decision = decide(&bad, &observed(), now());
+    assert!(decision.evictions.is_empty());
+    let status = decision.status.as_ref().unwrap();
+    assert_eq!(condition(status, "Degraded"), ("True", "InvalidDrain"));
+    assert_eq!(condition(status, "Drained"), ("False", "InvalidDrain"));
+    assert!(status.last_error.starts_with("spec.drain.podSelector: "), "{}", status.last_error);
+    assert!(decision.node.is_some());
+    assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
+}
+
+#[test]
+fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
+    let new = maintenance(&json!({}));
+    let begun = after(&new, &decide(&new, &observed(), now()));
+    let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
+    let one_gone = Observed {
+        pods: Some(vec![pod_named("a", &json!({}))]),
+        status_written: Some(written),
+        ..cordoned()
+    };
+    let early = decide(&begun, &one_gone, now());
+    assert!(early.status.is_none());
+    assert_eq!(early.look_again, Some(Duration::from_millis(400)));
+    let done = Observed { pods: Some(vec![]), ..one_gone };
+    let held = decide(&begun, &done, now());
+    assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
+    let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
+    assert_eq!(decide(&begun, &done, later).status.unwrap().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
+    let seen = |attempts: u32, message: &str| {
+        let mut attempt = Attempt::default();
+        for _ in 0..attempts {
+            let message = message.to_owned();
+            let refusal = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message };
+            attempt.end(refusal, SteadyTime::MIN);
+        }
+        Observed { attempts: [("a".to_owned(), attempt)].into(), ..cordoned() }
+    };
+    let new = maintenance(&json!({}));
+    let first = decide(&new, &seen(1, "no"), now());
+    let begun = after(&new, &first);
+    let then = |seconds, seen: &Observed| {
+        decide(&begun, seen, now().checked_add(SignedDuration::from_secs(seconds)).unwrap())
+    };
+    let told = |decision: &Decision| decision.status.as_ref().map(|status| status.blocked_pods[0].attempts);
+    assert_eq!(told(&first), Some(1));
+    let early = then(57, &seen(5, "no"));
+    assert_eq!((told(&early), early.look_again), (None, Some(Duration::from_secs(3))));
+    assert_eq!(told(&then(60, &seen(5, "no"))), Some(5));
+    assert_eq!(told(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
+    assert_eq!(told(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
+    let unasked = NodeMaintenanceStatus {
+        blocked_pods: vec![BlockedPod {
+            attempts: 0,
+            ..first.status.clone().unwrap().blocked_pods.remove(0)
+        }],
+        ..first.status.clone().unwrap()
+    };
+    let begun = NodeMaintenance { status: Some(unasked), ..new.clone() };
+    assert_eq!(told(&decide(&begun, &seen(1, "no"), now())), Some(1), "that it was asked at all is a change");
+}
+
+#[test]
+fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
+    let new = maintenance(&json!({}));
+    let decision = decide(&new, &Observed { returned: ["a".to_owned()].into(), ..observed() }, now());
+    assert_eq!(asked(&decision), ["b"]);
+    let blocked = &decision.status.as_ref().unwrap().blocked_pods;
+    assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
+    assert_eq!(asked(&decide(&after(&new, &decision), &observed(), now())), ["b"]);
+}
+
+#[test]
+fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_never_again() {
+    let insists =
+        json!({"metadata": {"annotations": {crate::api::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});
+    let at_risk = |observed: Observed| Observed {
+        gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), line: None },
+        ..observed
+    };
+    let maintenance = maintenance(&insists);
+    let said = |maintenance: &NodeMaintenance, observed: Observed| {
+        let decision = decide(maintenance, &at_risk(observed), now());
+        let notes = decision.events.iter().filter(|event| event.reason == EventReason::QuorumOverridden);
+        (notes.map(|event| event.note.clone()).collect::<Vec<_>>(), decision)
+    };
+    let once = ["By annotation: etcd is at risk"];
+    let (notes, decision) = said(&maintenance, observed());
+    assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
+    let unseen = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    assert_eq!(said(&maintenance, unseen).0, once, "it begins, though it gets no further");
+    // The node was patched, and then somebody was faster with the status.
+    let (notes, decision) = said(&maintenance, cordoned());
+    assert_eq!((notes.as_slice(), decision.node), (&once.map(str::to_owned)[..], None));
+    let begun = after(&maintenance, &decide(&maintenance, &at_risk(cordoned()), now()));
+    assert_eq!(said(&begun, cordoned()).0, Vec::<String>::new());
+    let (notes, _) = said(&begun, observed());
+    assert_eq!(notes, Vec::<String>::new(), "cordoned anew");
+}

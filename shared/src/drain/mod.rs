@@ -1,0 +1,14 @@
+//! The rules of a drain: which pods are moved, what an eviction's answer means, and how a node is marked and restored.
+
+pub mod attempt;
+pub mod budget_forecast;
+pub mod cordon_backoff;
+pub mod eviction_outcome;
+pub mod node_conditions;
+pub mod node_patch;
+pub mod plan;
+pub mod pod_state;
+pub mod respawns;
+pub mod steady_time;
+pub mod transitions;
+pub mod virtual_machine;

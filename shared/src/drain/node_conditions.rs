@@ -1,0 +1,197 @@
+//! The conditions by which a node tells where its maintenance stands, for those who watch nodes and not maintenances.
+//!
+//! The types, reasons and their meaning are those of KEP-5683, "Node Lifecycle Conditions" (alpha in Kubernetes 1.37;
+//! `keps/sig-node/5683-lifecycle-conditions` in kubernetes/enhancements). By that KEP nobody owns a condition for good:
+//! ours are known by their message, and what others wrote is overwritten only for as long as the maintenance lasts.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use crate::api::condition::{self, ConditionType, whole_seconds};
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::status::{NodeMaintenanceStatus, Phase};
+
+/// Pods are being moved away.
+pub const DRAIN_IN_PROGRESS: &str = "DrainInProgress";
+/// Every pod that is to be moved is gone.
+pub const DRAINED: &str = "Drained";
+/// The node is in maintenance.
+pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
+
+/// How messages of ours begin.
+const MARK: &str = "NodeMaintenance ";
+
+/// A condition that a node is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCondition {
+    type_: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The conditions by which the node of `maintenance`, whose status this is, is to tell how that stands; none if it is to
+/// tell nothing. `ends` is for a maintenance that gives its node back.
+pub fn wanted(
+    maintenance: &NodeMaintenance,
+    status: &NodeMaintenanceStatus,
+    ends: bool,
+) -> Vec<WantedCondition> {
+    if ends || !condition::holds(&status.conditions, ConditionType::Cordoned) {
+        return Vec::new();
+    }
+    let name = maintenance.metadata.name.as_deref().unwrap_or_default();
+    let drained = condition::holds(&status.conditions, ConditionType::Drained);
+    let draining = !drained && status.phase != Some(Phase::Failed);
+    let why = maintenance.spec.short_reason();
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let message = format!("{MARK}{name}{why}");
+    let done = if drained { "DrainCompleted" } else { "AdminRequested" };
+    let condition = |type_, holds, reason| WantedCondition { type_, holds, reason, message: message.clone() };
+    vec![
+        condition(DRAIN_IN_PROGRESS, draining, done),
+        condition(DRAINED, drained, done),
+        condition(MAINTENANCE_IN_PROGRESS, true, "AdminRequested"),
+    ]
+}
+
+/// A strategic merge patch for the status of `node` that makes it tell just that; none if it does.
+pub fn patch(wanted: &[WantedCondition], node: &Node, now: Timestamp) -> Option<Value> {
+    let there = conditions(node);
+    let changes: Vec<Value> = if wanted.is_empty() {
+        let ours = there.iter().filter(|condition| is_ours(condition));
+        ours.map(|condition| json!({"type": condition.type_, "$patch": "delete"})).collect()
+    } else {
+        wanted.iter().filter_map(|wanted| change(there, wanted, now)).collect()
+    };
+    (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
+}
+
+/// Whether the node has conditions that were written for a maintenance.
+pub fn tells_of_maintenance(node: &Node) -> bool {
+    conditions(node).iter().any(is_ours)
+}
+
+fn conditions(node: &Node) -> &[NodeCondition] {
+    node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+fn change(there: &[NodeCondition], wanted: &WantedCondition, now: Timestamp) -> Option<Value> {
+    let WantedCondition { type_, holds, reason, message } = wanted;
+    let status = if *holds { "True" } else { "False" };
+    let before = there.iter().find(|condition| condition.type_ == *type_);
+    let same_status = before.filter(|before| before.status == status);
+    if same_status.is_some_and(|before| {
+        before.reason.as_deref() == Some(*reason) && before.message.as_deref() == Some(message.as_str())
+    }) {
+        return None;
+    }
+    let at = Time(whole_seconds(now).0);
+    let since = same_status.and_then(|before| before.last_transition_time.clone()).unwrap_or(at.clone());
+    Some(json!({
+        "type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": since, "lastHeartbeatTime": at,
+    }))
+}
+
+fn is_ours(condition: &NodeCondition) -> bool {
+    [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS].contains(&condition.type_.as_str())
+        && condition.message.as_deref().is_some_and(|message| message.starts_with(MARK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn maintenance(phase: &str, cordoned: &str, drained: &str) -> NodeMaintenance {
+        let condition = |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": "R", "message": "", "lastTransitionTime": now()});
+        serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": "m"}, "spec": {"nodeName": "n1", "reason": "kernel"},
+            "status": {"phase": phase, "conditions": [condition("Cordoned", cordoned), condition("Drained", drained)]},
+        }))
+        .unwrap()
+    }
+
+    fn node(conditions: &Value) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n1"}, "status": {"conditions": conditions}}))
+            .unwrap()
+    }
+
+    /// The conditions of the patch as `TYPE=STATUS/REASON`.
+    fn said(maintenance: &NodeMaintenance, there: &Value) -> Vec<String> {
+        let status = maintenance.status.as_ref().unwrap();
+        let patch = patch(&wanted(maintenance, status, false), &node(there), now());
+        let conditions = patch.map(|patch| patch["status"]["conditions"].as_array().unwrap().clone());
+        let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let line = |c: &Value| format!("{}={}/{}", word(&c["type"]), word(&c["status"]), word(&c["reason"]));
+        conditions.iter().flatten().map(line).collect()
+    }
+
+    #[test]
+    fn a_drain_is_told_from_its_beginning_to_its_end() {
+        assert_eq!(
+            said(&maintenance("Running", "True", "False"), &json!([])),
+            [
+                "DrainInProgress=True/AdminRequested",
+                "Drained=False/AdminRequested",
+                "MaintenanceInProgress=True/AdminRequested"
+            ]
+        );
+        assert_eq!(
+            said(&maintenance("Succeeded", "True", "True"), &json!([])),
+            [
+                "DrainInProgress=False/DrainCompleted",
+                "Drained=True/DrainCompleted",
+                "MaintenanceInProgress=True/AdminRequested"
+            ]
+        );
+        assert_eq!(
+            said(&maintenance("Failed", "True", "False"), &json!([]))[0],
+            "DrainInProgress=False/AdminRequested"
+        );
+    }
+
+    #[test]
+    fn what_is_said_already_is_not_said_again_and_keeps_its_clock() {
+        let running = maintenance("Running", "True", "False");
+        let wanted =
+            |maintenance: &NodeMaintenance| wanted(maintenance, maintenance.status.as_ref().unwrap(), false);
+        let first = patch(&wanted(&running), &node(&json!([])), now()).unwrap();
+        let there = &first["status"]["conditions"];
+        assert!(said(&running, there).is_empty());
+        let later = now().checked_add(jiff::SignedDuration::from_secs(60)).unwrap();
+        let mut renamed = running.clone();
+        renamed.spec.reason = Some("disk".to_owned());
+        let second = patch(&wanted(&renamed), &node(there), later).unwrap();
+        assert_eq!(second["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        assert_eq!(second["status"]["conditions"][0]["message"], "NodeMaintenance m: disk");
+        renamed.spec.reason = Some("x".repeat(100_000));
+        let long = patch(&wanted(&renamed), &node(there), later).unwrap();
+        let message = long["status"]["conditions"][0]["message"].as_str().unwrap();
+        assert!(message.chars().count() < 1100, "{}", message.len());
+    }
+
+    #[test]
+    fn at_the_end_ours_go_and_those_of_others_stay() {
+        let running = maintenance("Running", "True", "False");
+        let status = running.status.as_ref().unwrap();
+        let there = json!([
+            {"type": "Ready", "status": "True", "message": "NodeMaintenance is not mine"},
+            {"type": "Drained", "status": "True", "message": "by an admin"},
+            {"type": "DrainInProgress", "status": "True", "message": "NodeMaintenance m"},
+        ]);
+        assert!(tells_of_maintenance(&node(&there)));
+        let patch = patch(&wanted(&running, status, true), &node(&there), now()).unwrap();
+        let only_others = json!([there[0], there[1]]);
+        assert_eq!(patch["status"]["conditions"], json!([{"type": "DrainInProgress", "$patch": "delete"}]));
+        assert!(!tells_of_maintenance(&node(&only_others)));
+        assert_eq!(said(&maintenance("Failed", "False", "False"), &there), ["DrainInProgress=-/-"]);
+    }
+}

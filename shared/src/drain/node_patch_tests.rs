@@ -1,0 +1,407 @@
+//! Nodes there and back, as merge patches leave them.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
+
+/// A maintenance of this group and name, beside others that exist.
+struct Maintenance {
+    uid: &'static str,
+    group: Group,
+    others: HashSet<String>,
+}
+
+impl Maintenance {
+    fn alone(uid: &'static str) -> Self {
+        Self { uid, group: Group::Medik8s, others: HashSet::new() }
+    }
+
+    fn of(group: Group) -> Self {
+        Self { group, ..Self::alone("m") }
+    }
+
+    fn beside(uid: &'static str, other: &str) -> Self {
+        Self { others: HashSet::from([other.to_owned()]), ..Self::alone(uid) }
+    }
+
+    fn requester(&self, past: Past) -> Requester<'_> {
+        Requester { uid: self.uid, group: self.group, past, others: &self.others }
+    }
+
+    fn cordon(&self, node: &Value, past: Past) -> Value {
+        apply(node, super::cordon(&parse(node), &self.requester(past)))
+    }
+
+    fn uncordon(&self, node: &Value, past: Past) -> Value {
+        apply(node, super::uncordon(&parse(node), &self.requester(past)))
+    }
+
+    fn forget(&self, node: &Value) -> Value {
+        apply(node, forget(&parse(node), self.uid))
+    }
+}
+
+fn cordon(node: &Node, past: Past) -> Option<NodePatch> {
+    super::cordon(node, &Maintenance::alone("m").requester(past))
+}
+
+fn uncordon(node: &Node, past: Past) -> Option<NodePatch> {
+    super::uncordon(node, &Maintenance::alone("m").requester(past))
+}
+
+fn apply(node: &Value, patch: Option<NodePatch>) -> Value {
+    let mut node = node.clone();
+    if let Some(NodePatch(patch)) = patch {
+        merge(&mut node, &patch);
+    }
+    node
+}
+
+/// RFC 7386, as the API server applies it.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let target = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn parse(node: &Value) -> Node {
+    serde_json::from_value(node.clone()).unwrap()
+}
+
+#[test]
+fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
+    for (spec, was) in [(json!({}), true), (json!({"unschedulable": true}), false)] {
+        let node = json!({"metadata": {"name": "n1"}, "spec": spec});
+        let there = parse(&apply(&node, cordon(&parse(&node), Past::Fresh)));
+        assert_eq!(was_schedulable(&parse(&node).metadata), None);
+        assert_eq!(was_schedulable(&there.metadata), Some(was));
+    }
+    let leftover = parse(&json!({"metadata": {"annotations": {UNDO_ANNOTATION: "{}"}}}));
+    assert_eq!(was_schedulable(&leftover.metadata), None);
+}
+
+fn there_and_back(node: &Value, group: Group) -> Value {
+    let maintenance = Maintenance::of(group);
+    let there = maintenance.cordon(node, Past::Fresh);
+    assert!(is_cordoned(&parse(&there), group), "{there}");
+    maintenance.forget(&maintenance.uncordon(&there, Past::Fresh))
+}
+
+/// A node without the empty maps and lists that a merge patch leaves behind and the API server drops.
+fn tidy(mut node: Value) -> Value {
+    for (outer, inner) in [("metadata", "labels"), ("metadata", "annotations"), ("spec", "taints")] {
+        let empty = match &node[outer][inner] {
+            Value::Object(map) => map.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            other => other.is_null(),
+        };
+        if let (true, Some(map)) = (empty, node[outer].as_object_mut()) {
+            map.remove(inner);
+        }
+    }
+    node
+}
+
+#[test]
+fn a_cordoned_node_has_all_marks_and_needs_no_second_patch() {
+    let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {}});
+    let patch = cordon(&parse(&node), Past::Fresh).unwrap();
+    assert_eq!(patch.0["metadata"]["resourceVersion"], "7");
+    let cordoned = apply(&node, Some(patch));
+    assert_eq!(cordoned["spec"]["unschedulable"], true);
+    assert_eq!(cordoned["spec"]["taints"][0], json!({"key": DRAIN_TAINT, "effect": "NoSchedule"}));
+    assert_eq!(cordoned["spec"]["taints"][1], json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}));
+    assert_eq!(cordoned["metadata"]["labels"][EXCLUDE_LABEL], "true");
+    assert_eq!(cordon(&parse(&cordoned), Past::Fresh), None);
+}
+
+#[test]
+fn a_node_cordoned_before_stays_cordoned_after() {
+    let taint =
+        json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"});
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true, "taints": [taint]}});
+    assert_eq!(tidy(there_and_back(&node, Group::Medik8s)), node);
+}
+
+#[test]
+fn the_first_record_outlives_a_second_cordon() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    there["spec"]["unschedulable"] = json!(false);
+    let again = apply(&there, cordon(&parse(&there), Past::Fresh));
+    let back = apply(&again, uncordon(&parse(&again), Past::Fresh));
+    assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned before us");
+}
+
+#[test]
+fn changes_that_others_make_meanwhile_survive() {
+    let node = json!({"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {}});
+    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    there["metadata"]["labels"]["b"] = json!("2");
+    let late = json!({"key": "late", "effect": "NoExecute"});
+    there["spec"]["taints"].as_array_mut().unwrap().push(late.clone());
+    let back = apply(&there, uncordon(&parse(&there), Past::Fresh));
+    assert_eq!(back["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    assert_eq!(back["spec"], json!({"taints": [late]}));
+}
+
+#[test]
+fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
+    let taints: Vec<Taint> = marks(Group::Medik8s).to_vec();
+    let node = json!({
+        "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}},
+        "spec": {"unschedulable": true, "taints": taints},
+    });
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let direct = apply(&node, uncordon(&parse(&node), Past::Medik8s));
+    assert_eq!(tidy(direct), bare);
+    let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
+    assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Fresh))), bare);
+}
+
+#[test]
+fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_it_put_there() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    // It had begun with the label, or had taken off its taints first; the cluster itself keeps one of them there.
+    let taint = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
+    for spec in [json!({}), json!({"unschedulable": true, "taints": [taint]})] {
+        let node = json!({"metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": spec});
+        assert_eq!(tidy(apply(&node, uncordon(&parse(&node), Past::Medik8s))), bare);
+        let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
+        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Ours))), bare);
+        assert_eq!(uncordon(&parse(&node), Past::Fresh), None, "another's, for all that a fresh one knows");
+        // The operator's predecessors have no label.
+        assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, Past::Medik8s), node);
+    }
+}
+
+#[test]
+fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    let maintenance = Maintenance::alone("m");
+    let there = maintenance.cordon(&node, Past::Medik8s);
+    assert_eq!(tidy(maintenance.forget(&maintenance.uncordon(&there, Past::Medik8s))), node);
+}
+
+#[test]
+fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
+    let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
+    let mut ended = Maintenance::alone("gone").cordon(&schedulable, Past::Fresh);
+    // The operator takes off its label, too. Then somebody cordons the node.
+    ended["metadata"]["labels"] = json!({});
+    ended["spec"] = json!({"unschedulable": true});
+    for past in [Past::Fresh, Past::Medik8s] {
+        assert_eq!(uncordon(&parse(&ended), past), None);
+        let there = apply(&ended, cordon(&parse(&ended), past));
+        let back = apply(&there, uncordon(&parse(&there), Past::Ours));
+        assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
+    }
+}
+
+#[test]
+fn a_record_of_a_maintenance_that_is_gone_counts_while_a_mark_of_it_is_on_the_node() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let orphan = Maintenance::alone("gone").cordon(&bare, Past::Fresh);
+    for removed in ["labels", "taints"] {
+        let mut node = orphan.clone();
+        node["metadata"].as_object_mut().unwrap().remove(removed);
+        node["spec"].as_object_mut().unwrap().remove(removed);
+        let there = Maintenance::alone("next").cordon(&node, Past::Fresh);
+        assert_eq!(tidy(Maintenance::alone("next").uncordon(&there, Past::Ours)), bare, "without {removed}");
+    }
+}
+
+#[test]
+fn a_record_of_a_maintenance_that_exists_is_always_believed() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let mut node = Maintenance::alone("first").cordon(&bare, Past::Fresh);
+    node["metadata"]["labels"] = json!({});
+    node["spec"]["taints"] = json!([]);
+    let second = Maintenance::beside("second", "first");
+    let there = second.cordon(&node, Past::Fresh);
+    assert!(is_named(&parse(&there), "second"));
+    assert_eq!(tidy(second.uncordon(&there, Past::Ours)), bare);
+}
+
+#[test]
+fn a_missing_record_undoes_everything_and_is_written_anew_as_such() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let there = Maintenance::alone("m").cordon(&bare, Past::Fresh);
+    let maintenance = Maintenance::alone("m");
+    let mut stripped = there.clone();
+    stripped["metadata"]["annotations"] = json!({});
+    assert_eq!(tidy(maintenance.uncordon(&stripped, Past::Ours)), bare, "at the end");
+    let again = maintenance.cordon(&stripped, Past::Ours);
+    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "cordoned again");
+    let again = maintenance.cordon(&bare, Past::Ours);
+    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "replaced as a whole");
+}
+
+#[test]
+fn who_inherits_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let first = Maintenance::beside("first", "second");
+    let there = first.cordon(&bare, Past::Fresh);
+    let leave = |node: &Value| hand_over(&parse(node), &first.requester(Past::Ours), "second");
+    let mut left = apply(&there, leave(&there));
+    assert_eq!(leave(&left), None, "once");
+    assert_eq!(left["spec"], there["spec"]);
+    left["metadata"]["labels"] = json!({});
+    left["spec"]["taints"] = json!([]);
+    let second = Maintenance { group: Group::Kubevirt, ..Maintenance::alone("second") };
+    assert_eq!(tidy(second.uncordon(&left, Past::Fresh)), bare, "it ends before it begins");
+    let inherited = second.cordon(&left, Past::Fresh);
+    assert_eq!(tidy(second.uncordon(&inherited, Past::Ours)), bare);
+}
+
+#[test]
+fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
+    let node = json!({
+        "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {"unschedulable": true},
+    });
+    let maintenance = Maintenance::alone("m");
+    let there = maintenance.cordon(&node, Past::Fresh);
+    let back = maintenance.uncordon(&there, Past::Ours);
+    assert_eq!(maintenance.uncordon(&back, Past::Ours), back, "the program was killed after the first");
+    assert_eq!(tidy(maintenance.forget(&back)), node);
+    // Somebody cordons the node after it was given back, and before its maintenance is gone.
+    let bare = json!({"metadata": {"name": "n"}, "spec": {}});
+    let mut back = maintenance.uncordon(&maintenance.cordon(&bare, Past::Fresh), Past::Ours);
+    back["spec"]["unschedulable"] = json!(true);
+    assert_eq!(maintenance.uncordon(&back, Past::Ours), back, "that cordon is another's");
+    // Killed before the record was removed: to the next maintenance it says nothing.
+    let next = Maintenance::alone("next");
+    let back = maintenance.uncordon(&there, Past::Ours);
+    let there = next.cordon(&back, Past::Fresh);
+    assert_eq!(tidy(next.forget(&next.uncordon(&there, Past::Ours))), node);
+}
+
+#[test]
+fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {}});
+    for group in Group::ALL {
+        let there = parse(&Maintenance::of(group).cordon(&node, Past::Fresh));
+        let keys: Vec<&str> = taints(&there).iter().map(|taint| taint.key.as_str()).collect();
+        assert_eq!(keys, [group.drain_taint(), UNSCHEDULABLE_TAINT]);
+        assert_eq!(label(&there, EXCLUDE_LABEL).is_some(), group == Group::Medik8s);
+        assert!(is_cordoned(&there, group) && is_on_record(&there, "m"));
+    }
+}
+
+#[test]
+fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() {
+    for (first, second) in [(Group::Medik8s, Group::Kubevirt), (Group::Kubevirt, Group::Medik8s)] {
+        for spec in [json!({}), json!({"unschedulable": true})] {
+            let node = json!({"metadata": {"name": "n"}, "spec": spec});
+            let there = Maintenance::of(first).cordon(&node, Past::Fresh);
+            assert!(!is_cordoned(&parse(&there), second));
+            let heir = Maintenance { group: second, ..Maintenance::beside("heir", "m") };
+            let inherited = heir.cordon(&there, Past::Fresh);
+            assert!(is_cordoned(&parse(&inherited), second));
+            let back = heir.forget(&heir.uncordon(&inherited, Past::Ours));
+            assert_eq!(tidy(back), node, "{first:?}, then {second:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_without_our_marks_is_left_alone() {
+    let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+    assert_eq!(uncordon(&parse(&node), Past::Fresh), None);
+    assert_eq!(uncordon(&parse(&node), Past::Medik8s), None);
+}
+
+/// What a person may remove from a node during its maintenance.
+fn remove_by_hand(node: &mut Value, removed: [bool; 4]) {
+    let [cordon, drain_taint, cordon_taint, label] = removed;
+    if cordon {
+        node["spec"].as_object_mut().unwrap().remove("unschedulable");
+    }
+    if label {
+        node["metadata"]["labels"].as_object_mut().unwrap().remove(EXCLUDE_LABEL);
+    }
+    node["spec"]["taints"].as_array_mut().unwrap().retain(|taint| {
+        !(drain_taint && taint["key"] == DRAIN_TAINT || cordon_taint && taint["key"] == UNSCHEDULABLE_TAINT)
+    });
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_node_was_it_is_again(
+        group in proptest::sample::select(&Group::ALL),
+        unschedulable in proptest::option::of(Just(true)),
+        keys in proptest::collection::btree_set(
+            prop_oneof![Just(DRAIN_TAINT), Just(KUBEVIRT_DRAIN_TAINT), Just(UNSCHEDULABLE_TAINT), Just("other")
+            ], 0..4),
+        effect in prop_oneof![Just("NoSchedule"), Just("NoExecute")],
+        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+        if let Some(flag) = unschedulable {
+            node["spec"]["unschedulable"] = json!(flag);
+        }
+        if !keys.is_empty() {
+            node["spec"]["taints"] = keys.iter().map(|key| json!({"key": key, "effect": effect})).collect();
+        }
+        if let Some(value) = excluded {
+            node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
+        }
+        prop_assert_eq!(tidy(there_and_back(&node, group)), node);
+    }
+
+    #[test]
+    fn a_node_is_given_back_as_it_was_whatever_is_removed_by_hand_and_whether_it_is_cordoned_again_before(
+        unschedulable in any::<bool>(),
+        tainted in any::<bool>(),
+        excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
+        removed in any::<[bool; 4]>(),
+        record_removed in any::<bool>(),
+        status_written in any::<bool>(),
+        cordoned_again in any::<bool>(),
+    ) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
+        // Who removes the record removes what is known of the marks that were there before.
+        if !record_removed {
+            if unschedulable {
+                node["spec"]["unschedulable"] = json!(true);
+            }
+            if tainted {
+                node["spec"]["taints"] = json!([{"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}]);
+            }
+            if let Some(value) = excluded {
+                node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
+            }
+        }
+        let maintenance = Maintenance::alone("m");
+        let mut there = maintenance.cordon(&node, Past::Fresh);
+        remove_by_hand(&mut there, removed);
+        let mut past = if status_written { Past::Ours } else { Past::Fresh };
+        if record_removed {
+            there["metadata"]["annotations"] = json!({});
+            past = Past::Ours;
+        }
+        if cordoned_again {
+            there = maintenance.cordon(&there, past);
+            prop_assert!(is_cordoned(&parse(&there), Group::Medik8s));
+        } else if record_removed && removed[1] && removed[3] {
+            // What is left may as well be the cordon of somebody else, after ours was undone.
+            return Ok(());
+        }
+        let back = maintenance.uncordon(&there, past);
+        prop_assert_eq!(maintenance.uncordon(&back, past), back.clone(), "once is enough");
+        prop_assert_eq!(tidy(maintenance.forget(&back)), node);
+    }
+}

@@ -1,0 +1,401 @@
+//! Which of a node's pods are to be moved: the filters of `kubectl drain`, in its order.
+//!
+//! The first filter that says no decides. Unlike kubectl, which keeps the last warning only, a pod keeps all of its.
+//! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{Selector, SelectorExt};
+
+use crate::api::maintenance::DrainSpec;
+use crate::api::status::BlockReason;
+use crate::cluster::pod;
+
+/// What is to become of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is to be evicted.
+    Evict,
+    /// It is waited for until it is known whether it has to stay.
+    Wait,
+    /// It stays, and nobody waits for it.
+    Skip(SkipReason),
+    /// It stays because the drain spec says so or because moving it is of no use, and the drain is not done while it is there.
+    Block(BlockReason),
+}
+
+/// Why a pod may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkipReason {
+    /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
+    TerminatingTooLong,
+    /// Its `DaemonSet` would bring it back at once.
+    DaemonSet,
+    /// Its kubelet runs it from a file.
+    Mirror,
+    /// `podSelector` leaves it out.
+    NotSelected,
+}
+
+/// What one should know about moving a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Warning {
+    /// It stays: `DaemonSet`.
+    IgnoringDaemonSetPods,
+    /// Its `DaemonSet` is gone, so it is evicted like any other.
+    OrphanedFromDaemonSet,
+    /// Its emptyDir data is lost.
+    LocalStorage,
+    /// No controller replaces it.
+    Unmanaged,
+}
+
+impl Warning {
+    /// The sentence, as `kubectl drain` words it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::IgnoringDaemonSetPods => "ignoring DaemonSet-managed Pods",
+            Self::OrphanedFromDaemonSet => "deleting Pods whose DaemonSet is gone",
+            Self::LocalStorage => "deleting Pods with local storage",
+            Self::Unmanaged => "deleting Pods that declare no controller",
+        }
+    }
+}
+
+/// A pod and what is to become of it.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// What is to become of it.
+    pub verdict: Verdict,
+    /// Everything worth knowing about that.
+    pub warnings: Vec<Warning>,
+}
+
+/// The `DaemonSet`s of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct DaemonSets {
+    /// By namespace and name.
+    pub names: HashSet<(String, String)>,
+    /// Whether more may exist than are known. Then none counts as gone, for its pods would come back at once.
+    pub incomplete: bool,
+    /// Whether the watch on them is interrupted, so that others may have been created since. Then the pods of those that
+    /// are not known are left alone until it goes on.
+    pub interrupted: bool,
+}
+
+impl DaemonSets {
+    /// Those of a list that is complete.
+    pub fn listed<'a>(all: impl IntoIterator<Item = &'a ObjectMeta>) -> Self {
+        let name = |set: &ObjectMeta| {
+            (set.namespace.clone().unwrap_or_default(), set.name.clone().unwrap_or_default())
+        };
+        Self { names: all.into_iter().map(name).collect(), ..Self::default() }
+    }
+
+    fn may_exist(&self, namespace: &str, name: &str) -> bool {
+        self.incomplete || self.names.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+}
+
+/// The verdicts on all pods of a node, sorted by namespace and name.
+#[derive(Debug, Clone, Default)]
+pub struct DrainPlan {
+    /// One entry a pod.
+    pub pods: Vec<Judged>,
+}
+
+/// `podSelector` is no selector.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("spec.drain.podSelector: {0}")]
+pub struct InvalidSelector(String);
+
+impl DrainPlan {
+    /// Judges every pod.
+    ///
+    /// # Errors
+    /// If `podSelector` is not a valid selector: then nothing may be evicted, for it would be the wrong pods.
+    pub fn new(
+        pods: impl IntoIterator<Item = Arc<Pod>>,
+        spec: &DrainSpec,
+        daemon_sets: &DaemonSets,
+        now: Timestamp,
+    ) -> Result<Self, InvalidSelector> {
+        let selector = match &spec.pod_selector {
+            None => Selector::default(),
+            Some(selector) => {
+                Selector::try_from(selector.clone()).map_err(|error| InvalidSelector(error.to_string()))?
+            }
+        };
+        let judge = Judge { spec, selector, daemon_sets, now };
+        let mut pods: Vec<Judged> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
+        pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
+        Ok(Self { pods })
+    }
+
+    /// When a verdict changes by itself: a terminating pod is skipped in the end.
+    pub fn next_change(&self, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
+        let patience = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
+        if patience.is_zero() {
+            return None;
+        }
+        let skipped_at = |judged: &Judged| {
+            let past = patience.saturating_add(SignedDuration::from_millis(1));
+            pod::deadline(&judged.pod)?.saturating_add(past).ok()
+        };
+        self.pending().filter_map(skipped_at).filter(|at| *at > now).min()
+    }
+
+    /// The pods whose end the drain waits for.
+    pub fn pending(&self) -> impl Iterator<Item = &Judged> {
+        self.pods.iter().filter(|judged| !matches!(judged.verdict, Verdict::Skip(_)))
+    }
+
+    /// Moves no more pods of which `comes_back` says that it is of no use.
+    pub fn give_up_on(&mut self, comes_back: impl Fn(&Pod) -> bool) {
+        for judged in self.pods.iter_mut().filter(|judged| judged.verdict == Verdict::Evict) {
+            if comes_back(&judged.pod) {
+                judged.verdict = Verdict::Block(BlockReason::ComesBack);
+            }
+        }
+    }
+}
+
+/// What a pod is sorted by.
+fn by_name(pod: &Pod) -> (&str, &str) {
+    let names = pod::names(pod);
+    (names.namespace, names.name)
+}
+
+struct Judge<'a> {
+    spec: &'a DrainSpec,
+    selector: Selector,
+    daemon_sets: &'a DaemonSets,
+    now: Timestamp,
+}
+
+impl Judge<'_> {
+    fn judge(&self, pod: Arc<Pod>) -> Judged {
+        let mut warnings = Vec::new();
+        let filters = [
+            Self::selected,
+            Self::terminating_too_long,
+            Self::daemon_set,
+            Self::mirror,
+            Self::local_storage,
+            Self::unmanaged,
+        ];
+        let verdict =
+            filters.iter().find_map(|filter| filter(self, &pod, &mut warnings)).unwrap_or(Verdict::Evict);
+        Judged { pod, verdict, warnings }
+    }
+
+    fn selected(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
+        let none = BTreeMap::new();
+        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
+        (!self.selector.matches(labels)).then_some(Verdict::Skip(SkipReason::NotSelected))
+    }
+
+    fn terminating_too_long(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
+        let patience = self.spec.skip_wait_for_delete_timeout_seconds;
+        let overdue = pod::overdue(pod, self.now)?;
+        (patience > 0 && overdue > SignedDuration::from_secs(patience))
+            .then_some(Verdict::Skip(SkipReason::TerminatingTooLong))
+    }
+
+    fn daemon_set(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        let owner = pod::daemon_set(pod)?;
+        if pod::is_finished(pod) {
+            return None;
+        }
+        if self.daemon_sets.may_exist(pod::names(pod).namespace, &owner.name) {
+            warnings.push(Warning::IgnoringDaemonSetPods);
+            return Some(Verdict::Skip(SkipReason::DaemonSet));
+        }
+        if self.daemon_sets.interrupted {
+            return Some(Verdict::Wait);
+        }
+        warnings.push(Warning::OrphanedFromDaemonSet);
+        (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
+    }
+
+    fn mirror(_: &Self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
+        pod::is_mirror(pod).then_some(Verdict::Skip(SkipReason::Mirror))
+    }
+
+    fn local_storage(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if !pod::has_empty_dir(pod) || pod::is_finished(pod) {
+            return None;
+        }
+        warnings.push(Warning::LocalStorage);
+        (!self.spec.delete_empty_dir_data).then_some(Verdict::Block(BlockReason::LocalStorage))
+    }
+
+    fn unmanaged(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if pod::controller(pod).is_some() || pod::is_finished(pod) {
+            return None;
+        }
+        warnings.push(Warning::Unmanaged);
+        (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(extra: Value) -> Arc<Pod> {
+        let mut pod = json!({
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u", "labels": {"app": "a"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "r", "controller": true}]},
+            "spec": {"containers": []}, "status": {"phase": "Running"},
+        });
+        json_merge(&mut pod, extra);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn json_merge(target: &mut Value, patch: Value) {
+        match (target, patch) {
+            (Value::Object(target), Value::Object(patch)) => {
+                for (key, value) in patch {
+                    json_merge(target.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (target, patch) => *target = patch,
+        }
+    }
+
+    fn owner(kind: &str, name: &str) -> Value {
+        json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "o", "controller": true}])
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "one-line cases")]
+    fn check(extra: Value, spec: &DrainSpec, verdict: Verdict, warnings: &[Warning]) {
+        let names = [("ns".to_owned(), "ds".to_owned())].into();
+        let daemon_sets = DaemonSets { names, ..DaemonSets::default() };
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let plan = DrainPlan::new([pod(extra.clone())], spec, &daemon_sets, now).unwrap();
+        assert_eq!((plan.pods[0].verdict, plan.pods[0].warnings.as_slice()), (verdict, warnings), "{extra}");
+    }
+
+    const EVICT: Verdict = Verdict::Evict;
+
+    #[test]
+    fn by_default_everything_goes_but_daemon_sets_and_mirror_pods() {
+        let spec = DrainSpec::default();
+        let empty_dir = json!([{"name": "v", "emptyDir": {}}]);
+        check(json!({}), &spec, EVICT, &[]);
+        check(json!({"metadata": {"ownerReferences": []}}), &spec, EVICT, &[Warning::Unmanaged]);
+        check(json!({"spec": {"volumes": empty_dir}}), &spec, EVICT, &[Warning::LocalStorage]);
+        check(
+            json!({"spec": {"volumes": empty_dir}, "metadata": {"ownerReferences": []}}),
+            &spec,
+            EVICT,
+            &[Warning::LocalStorage, Warning::Unmanaged],
+        );
+        let ds = json!({"metadata": {"ownerReferences": owner("DaemonSet", "ds")}});
+        check(ds, &spec, Verdict::Skip(SkipReason::DaemonSet), &[Warning::IgnoringDaemonSetPods]);
+        let orphan = json!({"metadata": {"ownerReferences": owner("DaemonSet", "other")}});
+        check(orphan, &spec, EVICT, &[Warning::OrphanedFromDaemonSet]);
+        let mirror = json!({"metadata": {"annotations": {MIRROR: "x"}, "ownerReferences": []}});
+        check(mirror, &spec, Verdict::Skip(SkipReason::Mirror), &[]);
+    }
+
+    const MIRROR: &str = "kubernetes.io/config.mirror";
+
+    #[test]
+    fn finished_pods_are_evicted_whatever_they_are() {
+        let spec = DrainSpec { force: false, delete_empty_dir_data: false, ..DrainSpec::default() };
+        for phase in ["Succeeded", "Failed"] {
+            check(
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": []}}),
+                &spec,
+                EVICT,
+                &[],
+            );
+            check(
+                json!({"status": {"phase": phase}, "metadata": {"ownerReferences": owner("DaemonSet", "ds")}}),
+                &spec,
+                EVICT,
+                &[],
+            );
+            let volumes = json!([{"name": "v", "emptyDir": {}}]);
+            check(json!({"status": {"phase": phase}, "spec": {"volumes": volumes}}), &spec, EVICT, &[]);
+        }
+    }
+
+    #[test]
+    fn what_the_spec_forbids_blocks() {
+        let gentle = DrainSpec { force: false, ..DrainSpec::default() };
+        let unmanaged = Verdict::Block(BlockReason::Unmanaged);
+        check(json!({"metadata": {"ownerReferences": []}}), &gentle, unmanaged, &[Warning::Unmanaged]);
+        let orphan = json!({"metadata": {"ownerReferences": owner("DaemonSet", "other")}});
+        check(orphan, &gentle, unmanaged, &[Warning::OrphanedFromDaemonSet]);
+        let careful = DrainSpec { delete_empty_dir_data: false, ..DrainSpec::default() };
+        let volumes = json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}});
+        check(volumes, &careful, Verdict::Block(BlockReason::LocalStorage), &[Warning::LocalStorage]);
+    }
+
+    #[test]
+    fn a_pod_that_terminates_for_too_long_is_not_waited_for() {
+        let spec = DrainSpec { skip_wait_for_delete_timeout_seconds: 60, ..DrainSpec::default() };
+        let since = |time: &str| json!({"metadata": {"deletionTimestamp": time}});
+        check(since("2026-01-01T00:58:59Z"), &spec, Verdict::Skip(SkipReason::TerminatingTooLong), &[]);
+        check(since("2026-01-01T00:59:00Z"), &spec, EVICT, &[]);
+        check(since("2026-01-01T00:00:00Z"), &DrainSpec::default(), EVICT, &[]);
+    }
+
+    #[test]
+    fn the_end_of_that_patience_is_known_beforehand() {
+        let spec = DrainSpec { skip_wait_for_delete_timeout_seconds: 300, ..DrainSpec::default() };
+        let stuck = pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:58:00Z"}}));
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let plan = DrainPlan::new([stuck], &spec, &DaemonSets::default(), now).unwrap();
+        let next = plan.next_change(&spec, now).unwrap();
+        assert_eq!(next.duration_since(now).as_millis(), 180_001);
+        assert_eq!(plan.next_change(&DrainSpec::default(), now), None);
+    }
+
+    #[test]
+    fn no_daemon_set_counts_as_gone_while_not_all_are_known() {
+        let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
+        let ds = pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", "new")}}));
+        let plan = DrainPlan::new([ds], &DrainSpec::default(), &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(plan.pods[0].verdict, Verdict::Skip(SkipReason::DaemonSet));
+    }
+
+    #[test]
+    fn a_daemon_set_that_is_not_known_while_the_watch_is_interrupted_may_be_new() {
+        let names = [("ns".to_owned(), "ds".to_owned())].into();
+        let daemon_sets = DaemonSets { names, interrupted: true, ..DaemonSets::default() };
+        let verdict = |pod| {
+            let gentle = DrainSpec { force: false, ..DrainSpec::default() };
+            let plan = DrainPlan::new([pod], &gentle, &daemon_sets, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(plan.pending().count(), usize::from(plan.pods[0].verdict == Verdict::Wait));
+            plan.pods[0].verdict
+        };
+        let of = |name: &str| pod(json!({"metadata": {"ownerReferences": owner("DaemonSet", name)}}));
+        assert_eq!(verdict(of("ds")), Verdict::Skip(SkipReason::DaemonSet));
+        assert_eq!(verdict(of("new")), Verdict::Wait);
+    }
+
+    #[test]
+    fn pods_outside_the_selector_stay_and_a_bad_selector_moves_nobody() {
+        let spec = |selector: Value| -> DrainSpec {
+            serde_json::from_value(json!({"podSelector": selector})).unwrap()
+        };
+        check(json!({}), &spec(json!({"matchLabels": {"app": "a"}})), EVICT, &[]);
+        let skip = Verdict::Skip(SkipReason::NotSelected);
+        check(json!({}), &spec(json!({"matchLabels": {"app": "b"}})), skip, &[]);
+        let bad = spec(json!({"matchExpressions": [{"key": "app", "operator": "Near"}]}));
+        assert!(
+            DrainPlan::new([pod(json!({}))], &bad, &DaemonSets::default(), Timestamp::UNIX_EPOCH).is_err()
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! What a change of a maintenance's status tells beside the status itself: pods that are blocked from now on or no
+//! more, and a drain that has come to its end. It is read from the status, which survives the process that wrote it, so
+//! a restart neither repeats nor forgets any of it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::condition::{self, ConditionType};
+use crate::api::status::{BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, Phase};
+
+/// What has come about with a change of the status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Milestones<'a> {
+    /// Pods that are blocked from now on, or for another reason than before.
+    pub blocked: Vec<&'a BlockedPod>,
+    /// Pods that are blocked no more.
+    pub unblocked: Vec<&'a BlockedPod>,
+    /// Whether the maintenance has not begun and is known now to wait.
+    pub waits: bool,
+    /// How long the drain took that is done now, counted from the cordon.
+    pub drained_in: Option<SignedDuration>,
+}
+
+/// Compares a status with the one that it replaces at `now`.
+pub fn milestones<'a>(
+    before: &'a NodeMaintenanceStatus,
+    after: &'a NodeMaintenanceStatus,
+    now: Timestamp,
+) -> Milestones<'a> {
+    let (old, new) = (&before.blocked_pods, &after.blocked_pods);
+    let blocked = new.iter().filter(|pod| find(old, pod).is_none_or(|old| old.reason != pod.reason));
+    // A list that is full says nothing of the pods behind its end.
+    let end = new.last().filter(|_| new.len() == MAX_BLOCKED_PODS).map(key);
+    let listed = |pod: &BlockedPod| end.is_none_or(|end| key(pod) < end);
+    let unblocked = old.iter().filter(|pod| find(new, pod).is_none() && listed(pod));
+    let done = |status: &NodeMaintenanceStatus| status.phase == Some(Phase::Succeeded);
+    let cordoned = condition::find(&after.conditions, ConditionType::Cordoned);
+    let cordoned = cordoned.filter(|_| done(after) && !done(before));
+    Milestones {
+        blocked: blocked.collect(),
+        unblocked: unblocked.collect(),
+        waits: after.phase == Some(Phase::Pending) && before.phase != Some(Phase::Pending),
+        drained_in: cordoned.map(|cordoned| now.duration_since(cordoned.last_transition_time.0)),
+    }
+}
+
+fn key(pod: &BlockedPod) -> (&str, &str) {
+    (&pod.namespace, &pod.name)
+}
+
+fn find<'a>(pods: &'a [BlockedPod], pod: &BlockedPod) -> Option<&'a BlockedPod> {
+    pods.iter().find(|other| key(other) == key(pod))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::condition::{ConditionReason, Finding};
+    use crate::api::status::BlockReason;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn blocked(names: &[(&str, BlockReason)]) -> NodeMaintenanceStatus {
+        let pod = |(name, reason): &(&str, BlockReason)| BlockedPod {
+            namespace: "shop".to_owned(),
+            name: (*name).to_owned(),
+            reason: *reason,
+            message: String::new(),
+            since: Time(at(0)),
+            attempts: 1,
+        };
+        let blocked_pods = names.iter().map(pod).collect();
+        NodeMaintenanceStatus { blocked_pods, ..NodeMaintenanceStatus::default() }
+    }
+
+    fn names(pods: &[&BlockedPod]) -> Vec<String> {
+        pods.iter().map(|pod| pod.name.clone()).collect()
+    }
+
+    #[test]
+    fn a_pod_is_news_when_it_is_blocked_when_the_reason_changes_and_when_it_is_not_any_more() {
+        use BlockReason::{AdmissionWebhook, DisruptionBudget};
+        let names_of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let check =
+            |before: &[(&str, BlockReason)], after: &[(&str, BlockReason)], new: &[&str], gone: &[&str]| {
+                let (before, after) = (blocked(before), blocked(after));
+                let found = milestones(&before, &after, at(9));
+                assert_eq!((names(&found.blocked), names(&found.unblocked)), (names_of(new), names_of(gone)));
+            };
+        let (cart, till) = (("cart", DisruptionBudget), ("till", DisruptionBudget));
+        check(&[], &[cart], &["cart"], &[]);
+        check(&[cart], &[cart, till], &["till"], &[]);
+        check(&[cart], &[("cart", AdmissionWebhook)], &["cart"], &[]);
+        check(&[cart, till], &[till], &[], &["cart"]);
+    }
+
+    #[test]
+    fn a_pod_that_a_full_list_has_no_room_for_is_not_taken_for_unblocked() {
+        let many: Vec<String> = (0..=MAX_BLOCKED_PODS).map(|index| format!("pod-{index:02}")).collect();
+        let many: Vec<_> = many.iter().map(|name| (name.as_str(), BlockReason::DisruptionBudget)).collect();
+        // The first is new, and the last, blocked or not, falls off the end.
+        let (before, after) = (blocked(&many[1..]), blocked(&many[..MAX_BLOCKED_PODS]));
+        let found = milestones(&before, &after, at(9));
+        assert_eq!((names(&found.blocked), names(&found.unblocked)), (vec!["pod-00".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn a_drain_is_measured_once_from_the_cordon_on() {
+        let status = |phase| {
+            let mut status = NodeMaintenanceStatus { phase: Some(phase), ..NodeMaintenanceStatus::default() };
+            let cordoned = Finding {
+                type_: ConditionType::Cordoned,
+                holds: true,
+                reason: ConditionReason::Cordoned,
+                message: String::new(),
+            };
+            condition::record(&mut status.conditions, cordoned, None, at(10));
+            status
+        };
+        let took = |before, after| milestones(&status(before), &status(after), at(52)).drained_in;
+        assert_eq!(took(Phase::Running, Phase::Succeeded), Some(SignedDuration::from_secs(42)));
+        assert_eq!(took(Phase::Failed, Phase::Succeeded), Some(SignedDuration::from_secs(42)));
+        assert_eq!(took(Phase::Succeeded, Phase::Succeeded), None);
+        assert_eq!(took(Phase::Running, Phase::Failed), None);
+        let waits = |before, after| milestones(&status(before), &status(after), at(52)).waits;
+        assert!(waits(Phase::Failed, Phase::Pending) && !waits(Phase::Pending, Phase::Pending));
+    }
+}

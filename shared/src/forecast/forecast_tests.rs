@@ -1,0 +1,228 @@
+//! Forecasts of small drains, one promise a test.
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::status::BlockReason;
+
+fn pod(name: &str, app: &str, extra: &Value) -> Arc<Pod> {
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": true}]);
+    let mut pod = json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": name, "labels": {"app": app}, "ownerReferences": owner},
+        "spec": {"containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    for (path, value) in extra.as_object().unwrap() {
+        *pod.pointer_mut(path).unwrap() = value.clone();
+    }
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBudget {
+    let budget = json!({
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"currentHealthy": 6 + allowed, "desiredHealthy": 6, "disruptionsAllowed": allowed,
+            "expectedPods": expected},
+    });
+    serde_json::from_value(budget).unwrap()
+}
+
+fn station(node: &str, pods: Vec<Arc<Pod>>) -> Station {
+    Station { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
+}
+
+fn forecast(
+    stations: Vec<Station>,
+    budgets: &[PodDisruptionBudget],
+    answers: &[(&str, EvictionOutcome)],
+) -> Forecast {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let draft = Draft::new(stations, &DaemonSets::default(), now).unwrap();
+    let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
+    draft.forecast(Budgets::unasked(budgets), &answers, now)
+}
+
+fn carts(names: &[&str]) -> Vec<Arc<Pod>> {
+    names.iter().map(|name| pod(name, "cart", &json!({}))).collect()
+}
+
+fn words(forecast: &Forecast) -> Vec<&'static str> {
+    let word = |expected: &Expected| match &expected.fate {
+        Fate::Stays(_) => "stays",
+        Fate::Ends => "ends",
+        Fate::Goes => "goes",
+        Fate::Migrates => "migrates",
+        Fate::Later(_) => "later",
+        Fate::Deleted(_) => "deleted",
+        Fate::Blocked(obstacle) => obstacle.reason.as_str(),
+    };
+    forecast.pods.iter().map(word).collect()
+}
+
+#[test]
+fn a_budget_is_shared_by_all_nodes_of_the_plan() {
+    let stations =
+        || vec![station("n1", carts(&["a", "b", "c"])), station("n2", carts(&["d", "e", "f", "g"]))];
+    let check = |allowed: i32, expected: i32, now: usize, at_most: usize, rounds: Option<usize>| {
+        let found = forecast(stations(), &[budget("cart", "cart", allowed, expected)], &[]);
+        let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
+        assert_eq!(
+            found.budgets,
+            [Guard { budget: key, pods: 7, now, at_most, rounds, short_of: 0 }],
+            "{allowed} of {expected}"
+        );
+    };
+    check(2, 8, 2, 2, Some(4));
+    check(7, 13, 7, 7, Some(1));
+    check(1, 9, 1, 3, Some(3));
+    check(0, 8, 0, 2, Some(4));
+    check(0, 6, 0, 0, None);
+}
+
+#[test]
+fn replacements_that_fit_nowhere_keep_a_budget_from_letting_more_go() {
+    let planned = |misfits: &[&str], seconds: i64| {
+        let drain = DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() };
+        let station = Station { drain, ..station("n1", carts(&["a", "b", "c", "d"])) };
+        let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
+        let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
+        found.hold_back(&misfits.iter().map(reference).collect());
+        found
+    };
+    // Two may be unavailable at once: as many may stay unreplaced, and still all go.
+    for (misfits, expected, short_of, rounds) in [
+        (&[][..], ["goes", "later", "later", "later"], 0, Some(3)),
+        (&["c", "d"], ["goes", "later", "later", "later"], 0, Some(3)),
+        (&["b", "c", "d"], ["goes", "later", "later", "DisruptionBudget"], 1, None),
+        (&["a", "b", "c", "d"], ["goes", "later", "DisruptionBudget", "DisruptionBudget"], 2, None),
+    ] {
+        let found = planned(misfits, 0);
+        assert_eq!(words(&found), expected, "{misfits:?}");
+        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{misfits:?}");
+    }
+    assert_eq!(words(&planned(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
+}
+
+#[test]
+fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
+    let one = |allowed| {
+        forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", allowed, 7)], &[])
+    };
+    assert_eq!(words(&one(1)), ["goes", "later"]);
+    let none = one(0);
+    assert_eq!(words(&none), ["DisruptionBudget"; 2]);
+    let Fate::Blocked(obstacle) = &none.pods[0].fate else { panic!() };
+    assert_eq!(obstacle.message, "The disruption budget cart needs 6 healthy pods and has 6 currently");
+}
+
+#[test]
+fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it() {
+    let patient =
+        |seconds: i64| DrainSpec { delete_after_seconds: seconds, force: false, ..DrainSpec::default() };
+    let drained = |seconds: i64, allowed: i32| {
+        let mut pods = carts(&["a", "b"]);
+        pods.push(pod("bare", "web", &json!({"/metadata/ownerReferences": []})));
+        let station = Station { drain: patient(seconds), ..station("n1", pods) };
+        forecast(vec![station], &[budget("cart", "cart", allowed, 6 + allowed)], &[])
+    };
+    assert_eq!(words(&drained(0, 0)), ["DisruptionBudget", "DisruptionBudget", "Unmanaged"]);
+    let past = drained(600, 0);
+    assert_eq!(words(&past), ["deleted", "deleted", "Unmanaged"]);
+    let after = |forecast: &Forecast| forecast.pods.iter().map(|pod| pod.deleted_after).collect::<Vec<_>>();
+    assert_eq!(after(&past), [Some(600), Some(600), None]);
+    let shared = drained(600, 1);
+    assert_eq!(
+        (words(&shared), after(&shared)),
+        (vec!["goes", "later", "Unmanaged"], vec![None, Some(600), None])
+    );
+    let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
+    let station = Station { drain: patient(600), ..station("n1", carts(&["a"])) };
+    assert_eq!(words(&forecast(vec![station], &[], &[("a", webhook)])), ["deleted"]);
+}
+
+#[test]
+fn the_server_knows_better_than_the_budgets_that_were_read() {
+    let stations = || vec![station("n1", carts(&["a"]))];
+    let accepted = [("a", EvictionOutcome::Accepted)];
+    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 0, 6)], &accepted)), ["goes"]);
+    let refused = [("a", EvictionOutcome::RefusedByBudget("no".into()))];
+    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 1, 7)], &refused)), ["DisruptionBudget"]);
+    let webhook =
+        EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "not before noon".into() };
+    assert_eq!(words(&forecast(stations(), &[], &[("a", webhook)])), ["AdmissionWebhook"]);
+    assert_eq!(
+        words(&forecast(stations(), &[], &[("a", EvictionOutcome::Migrating("m".into()))])),
+        ["migrates"]
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_is_counted_and_the_budgets_decide() {
+    let dry = "admission webhook \"w\" does not support dry run";
+    for silent in [
+        EvictionOutcome::Forbidden("you may not".into()),
+        EvictionOutcome::Throttled { retry_after: None, message: "you may not".into() },
+        EvictionOutcome::Unknown(dry.into()),
+    ] {
+        let answers = [("a", silent.clone()), ("b", silent.clone())];
+        let found =
+            forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", 1, 7)], &answers);
+        assert_eq!(words(&found), ["goes", "later"], "{silent:?}");
+        assert_eq!(found.unanswered.values().sum::<usize>(), 2, "{silent:?}");
+    }
+    let failed = [("a", EvictionOutcome::Unknown("failed calling webhook \"w\"".into()))];
+    assert_eq!(words(&forecast(vec![station("n1", carts(&["a"]))], &[], &failed)), ["ServerError"]);
+}
+
+#[test]
+fn two_budgets_block_without_being_asked() {
+    let budgets = [budget("one", "cart", 1, 7), budget("two", "cart", 1, 7)];
+    let found = forecast(vec![station("n1", carts(&["a"]))], &budgets, &[]);
+    assert_eq!(words(&found), ["MultipleDisruptionBudgets"]);
+    let Fate::Blocked(obstacle) = &found.pods[0].fate else { panic!() };
+    assert!(
+        obstacle.message.contains("one needs 6") && obstacle.message.contains("two needs 6"),
+        "{obstacle:?}"
+    );
+    let starting = pod("a", "cart", &json!({"/status": {"phase": "Pending"}}));
+    assert_eq!(words(&forecast(vec![station("n1", vec![starting])], &budgets, &[])), ["goes"]);
+}
+
+#[test]
+fn what_stays_ends_or_is_forbidden_by_the_drain_is_not_asked() {
+    let daemon =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]);
+    let web =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": true}]);
+    let pods = || {
+        vec![
+            pod(
+                "a-ending",
+                "web",
+                &json!({"/metadata": {"namespace": "shop", "name": "a-ending", "uid": "e",
+                "deletionTimestamp": "2026-01-01T00:00:10Z", "deletionGracePeriodSeconds": 30, "ownerReferences": web}}),
+            ),
+            pod("b-bare", "web", &json!({"/metadata/ownerReferences": []})),
+            pod("c-web", "web", &json!({})),
+            pod("d-daemon", "web", &json!({"/metadata/ownerReferences": daemon})),
+        ]
+    };
+    let sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let drain = DrainSpec { force: false, ..DrainSpec::default() };
+    for (drain, asked, expected) in [
+        (DrainSpec::default(), &["b-bare", "c-web"][..], ["ends", "goes", "goes", "stays"]),
+        (drain, &["c-web"], ["ends", BlockReason::Unmanaged.as_str(), "goes", "stays"]),
+    ] {
+        let draft = Draft::new(vec![Station { drain, ..station("n1", pods()) }], &sets, now).unwrap();
+        assert_eq!(draft.to_ask().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
+        let found = draft.forecast(Budgets::default(), &HashMap::new(), now);
+        assert_eq!(words(&found), expected);
+        let replaced: Vec<&str> =
+            found.pods.iter().filter(|pod| pod.is_replaced()).map(|pod| pod::uid(&pod.pod)).collect();
+        assert_eq!(replaced, ["c-web"]);
+    }
+}

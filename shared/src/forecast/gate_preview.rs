@@ -1,0 +1,125 @@
+//! Whether nodes would get their turn if they were put into maintenance now, one after another in the order given:
+//! the gates that the reconciler looks at, for maintenances that do not exist yet.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::maintenance::{NodeMaintenance, NodeMaintenanceSpec};
+use crate::cluster::node;
+use crate::gate::Gate;
+use crate::gate::max_unavailable_queue::{self, MaxUnavailable};
+use crate::gate::quorum::{self, Guard};
+
+/// What would keep each of the nodes `planned` from beginning; those that are in maintenance already have begun, or wait
+/// by themselves.
+///
+/// `guard` is none where the cluster is not OpenShift, `limit` where there is none.
+pub fn gates(
+    planned: &[String],
+    nodes: &[Node],
+    existing: &[NodeMaintenance],
+    guard: Option<&Guard>,
+    limit: Option<MaxUnavailable>,
+    now: Timestamp,
+) -> Vec<(String, Gate)> {
+    let has_one = |name: &str| existing.iter().any(|other| other.spec.node_name == name);
+    let new: Vec<NodeMaintenance> = planned
+        .iter()
+        .filter(|name| !has_one(name))
+        .enumerate()
+        .map(|(at, name)| imagined(name, at, now))
+        .collect();
+    let gate = |(at, this): (usize, &NodeMaintenance)| {
+        let name = this.spec.node_name.as_str();
+        let earlier = &new[..at];
+        let goes_first =
+            |other: &str| has_one(other) || earlier.iter().any(|earlier| earlier.spec.node_name == other);
+        let quorum = nodes
+            .iter()
+            .find(|node| node::name(node) == name)
+            .and_then(|node| quorum::violation(node, nodes, goes_first, guard));
+        let all = existing.iter().chain(&new);
+        let refs: Vec<NodeRef<'_>> = nodes.iter().map(NodeRef).collect();
+        let line = limit.and_then(|limit| max_unavailable_queue::wait(this, all, |_| false, &refs, limit));
+        (name.to_owned(), Gate { quorum, line })
+    };
+    new.iter().enumerate().map(gate).collect()
+}
+
+struct NodeRef<'a>(&'a Node);
+
+impl AsRef<Node> for NodeRef<'_> {
+    fn as_ref(&self) -> &Node {
+        self.0
+    }
+}
+
+/// The maintenance that would be created, after those before it.
+fn imagined(name: &str, at: usize, now: Timestamp) -> NodeMaintenance {
+    let spec = NodeMaintenanceSpec { node_name: name.to_owned(), ..NodeMaintenanceSpec::default() };
+    let mut imagined = NodeMaintenance::new(name, spec);
+    let later = SignedDuration::from_nanos(i64::try_from(at).unwrap_or(i64::MAX));
+    imagined.metadata.uid = Some(format!("planned/{name}"));
+    imagined.metadata.creation_timestamp = now.saturating_add(later).ok().map(Time);
+    imagined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str) -> Node {
+        let labels = if name.starts_with("cp") {
+            json!({"node-role.kubernetes.io/control-plane": ""})
+        } else {
+            json!({})
+        };
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}),
+        )
+        .unwrap()
+    }
+
+    fn begun(name: &str) -> NodeMaintenance {
+        let mut begun = imagined(name, 0, Timestamp::UNIX_EPOCH);
+        begun.status = serde_json::from_value(
+            json!({"conditions": [{"type": "Cordoned", "status": "True", "reason": "",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+        )
+        .unwrap();
+        begun
+    }
+
+    /// Who waits in line, and whose going would cost etcd its quorum.
+    fn waiting(planned: &[&str], existing: &[&str], limit: Option<usize>) -> (Vec<String>, Vec<String>) {
+        let nodes = ["w2", "w1", "w3", "cp1", "cp2", "cp3"].map(node);
+        let planned: Vec<String> = planned.iter().map(ToString::to_string).collect();
+        let existing: Vec<NodeMaintenance> = existing.iter().map(|name| begun(name)).collect();
+        let limit = limit.map(MaxUnavailable::Nodes);
+        let gates = gates(&planned, &nodes, &existing, None, limit, "2026-01-02T00:00:00Z".parse().unwrap());
+        let names = |held: fn(&Gate) -> bool| {
+            gates.iter().filter(|(_, gate)| held(gate)).map(|(name, _)| name.clone()).collect()
+        };
+        (names(|gate| gate.line.is_some()), names(|gate| gate.quorum.is_some()))
+    }
+
+    #[test]
+    fn nodes_beyond_the_limit_wait_in_the_order_given() {
+        let none: (Vec<String>, Vec<String>) = (vec![], vec![]);
+        assert_eq!(waiting(&["w2", "w1", "w3"], &[], None), none);
+        assert_eq!(waiting(&["w2", "w1", "w3"], &[], Some(2)), (vec!["w3".into()], vec![]));
+        assert_eq!(waiting(&["w2", "w1"], &["w3"], Some(2)), (vec!["w1".into()], vec![]));
+        assert_eq!(waiting(&["w3"], &["w3"], Some(1)), none);
+        assert_eq!(waiting(&["nobody"], &[], Some(1)), none);
+    }
+
+    #[test]
+    fn the_second_control_plane_node_of_three_costs_the_quorum() {
+        assert_eq!(waiting(&["cp1"], &[], None), (vec![], vec![]));
+        assert_eq!(waiting(&["cp2", "cp1"], &[], None), (vec![], vec!["cp1".into()]));
+        assert_eq!(waiting(&["cp1"], &["cp3"], None), (vec![], vec!["cp1".into()]));
+    }
+}

@@ -1,0 +1,233 @@
+//! Whether a maintenance may go to work on its node, or waits for someone else who has it.
+//!
+//! Losing a node that was ours is counted as the medik8s node-maintenance-operator counts it: one attempt to get it
+//! back every five seconds, and after three failures it is given up for good. The count is in the status, and when it
+//! was last raised is the time of that status, so a restart neither forgets nor hurries it.
+
+pub mod max_unavailable_queue;
+pub mod ownership;
+pub mod quorum;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+
+use crate::api::condition::ConditionReason;
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
+use crate::cluster::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
+use crate::drain::node_patch;
+
+/// So many failed attempts to extend a lost lease are forgiven.
+const FORGIVEN: i32 = 3;
+
+/// How far apart they are.
+const PACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// What keeps a maintenance that has not begun from beginning, wherever it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// That etcd would lose its quorum.
+    pub quorum: Option<String>,
+    /// Its place in line, where only so many nodes may be unavailable.
+    pub line: Option<String>,
+}
+
+/// Whose turn it is on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Turn {
+    /// Ours, once `write` is done.
+    Ours {
+        /// What makes or keeps it ours.
+        write: Option<LeaseWrite>,
+        /// When to renew it.
+        renew_at: Option<Timestamp>,
+    },
+    /// Not yet ours.
+    Waits {
+        /// For what.
+        reason: ConditionReason,
+        /// The same for a person.
+        error: String,
+        /// When that may be over, where it is known.
+        until: Option<Timestamp>,
+    },
+    /// It was ours, and may be again.
+    Lost {
+        /// Who has the node.
+        error: String,
+        /// Failed attempts, this one included.
+        attempts: i32,
+        /// When to try again.
+        next: Timestamp,
+    },
+    /// It was ours and is given up.
+    Forfeited {
+        /// What a person would want to read.
+        error: String,
+    },
+}
+
+/// Whether the maintenance goes ahead although etcd may lose its quorum.
+pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
+    let annotations = maintenance.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(OVERRIDE_QUORUM_ANNOTATION)).is_some_and(|value| value == "true")
+}
+
+/// Whose turn it is on `node`, whose lease this is.
+pub fn turn(
+    maintenance: &NodeMaintenance,
+    node: &Node,
+    lease: Option<&Lease>,
+    gate: &Gate,
+    now: Timestamp,
+) -> Turn {
+    let status = maintenance.status.as_ref();
+    let failures = status.map_or(0, |status| status.error_on_lease_count);
+    if failures > FORGIVEN {
+        let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
+        return Turn::Forfeited { error };
+    }
+    let had_it = ownership::has_begun(maintenance)
+        || status.is_some_and(|status| status.drain_progress > 0)
+        || node_patch::is_named(node, ownership::uid(maintenance));
+    let claim = node_lease::claim(lease, node, now);
+    if let Some(waits) = obstacle(maintenance, gate, &claim).filter(|_| !had_it) {
+        return waits;
+    }
+    let foreign = match claim {
+        Claim::Held { renew_at } => return Turn::Ours { write: None, renew_at: Some(renew_at) },
+        Claim::Take(write) => return Turn::Ours { write: Some(write), renew_at: None },
+        Claim::Foreign(foreign) => foreign,
+    };
+    let error =
+        format!("failed to extend a lease that used to be owned by us: {}", held(maintenance, &foreign));
+    let counted_at = status.and_then(|status| status.last_update.as_ref()).map_or(now, |at| at.0.min(now));
+    let due = counted_at.saturating_add(PACE).unwrap_or(now);
+    if failures > 0 && due > now {
+        return Turn::Lost { error, attempts: failures, next: due };
+    }
+    Turn::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
+}
+
+/// What a maintenance that has not begun waits for. The place in line comes last: who has nothing else to wait for is in
+/// line, and nobody else ([`crate::gate::max_unavailable_queue`]).
+fn obstacle(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<Turn> {
+    if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
+        let error = format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
+        return Some(Turn::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None });
+    }
+    if let Claim::Foreign(foreign) = claim {
+        let error =
+            format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, foreign));
+        return Some(Turn::Waits { reason: ConditionReason::LeaseHeld, error, until: Some(foreign.until) });
+    }
+    let place = gate.line.clone()?;
+    Some(Turn::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None })
+}
+
+fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
+    let lease = node_lease::name(&maintenance.spec.node_name);
+    format!("lease {LEASE_NAMESPACE}/{lease} is held by {:?}", foreign.holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    /// What `turn` says `second` seconds after someone else took the lease for an hour.
+    fn after(second: i64, status: &Value) -> Turn {
+        behind(&Gate::default(), second, status)
+    }
+
+    /// The same behind a gate.
+    fn behind(gate: &Gate, second: i64, status: &Value) -> Turn {
+        let maintenance = serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": {"name": "m"}, "spec": {"nodeName": "n1"}, "status": status,
+        }))
+        .unwrap();
+        let lease = serde_json::from_value(json!({"spec": {
+            "holderIdentity": "nhc", "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z",
+        }}))
+        .unwrap();
+        let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
+        turn(&maintenance, &node, Some(&lease), gate, at(second))
+    }
+
+    #[test]
+    fn a_node_that_another_has_is_waited_for() {
+        let Turn::Waits { error, until, .. } = after(10, &json!({"phase": "Pending"})) else {
+            panic!("no wait")
+        };
+        assert_eq!(until, Some(at(3600)));
+        assert_eq!(
+            error,
+            "failed to obtain a lease that is not owned by us: lease medik8s-leases/node-n1 is held by \"nhc\""
+        );
+    }
+
+    #[test]
+    fn who_waits_for_a_lease_is_in_no_line() {
+        let gate = Gate { line: Some("place 1 in line".to_owned()), ..Gate::default() };
+        let reason = |second| match behind(&gate, second, &json!({"phase": "Pending"})) {
+            Turn::Waits { reason, .. } => Some(reason),
+            _ => None,
+        };
+        assert_eq!(reason(10), Some(ConditionReason::LeaseHeld));
+        assert_eq!(reason(3600), Some(ConditionReason::MaxUnavailable));
+    }
+
+    #[test]
+    fn a_lost_lease_is_tried_four_times_five_seconds_apart_and_then_given_up_for_good() {
+        let begun = |failures: i32, updated: &str| json!({"phase": "Running", "drainProgress": 10, "errorOnLeaseCount": failures, "lastUpdate": updated});
+        let attempts = |second, status: &Value| match after(second, status) {
+            Turn::Lost { attempts, next, .. } => (attempts, next),
+            other => panic!("{other:?}"),
+        };
+        let zero = "2026-01-01T00:00:00Z";
+        assert_eq!(attempts(1, &begun(0, zero)), (1, at(6)), "at once");
+        assert_eq!(attempts(4, &begun(1, zero)), (1, at(5)), "not by every look");
+        assert_eq!(attempts(5, &begun(1, zero)), (2, at(10)));
+        assert_eq!(attempts(5, &begun(3, zero)), (4, at(10)));
+        let Turn::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("still hoping") };
+        assert_eq!(error, "maintenance failed: lease could not be extended after 4 attempts");
+        assert!(matches!(after(3600, &begun(2, zero)), Turn::Ours { write: Some(_), .. }), "free again");
+        assert!(matches!(after(3600, &begun(4, zero)), Turn::Forfeited { .. }), "for good");
+    }
+
+    #[test]
+    fn a_cordoned_node_was_ours_even_if_no_pod_has_gone() {
+        let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"phase": "Running", "conditions": [cordoned]});
+        assert!(matches!(after(1, &status), Turn::Lost { attempts: 1, .. }));
+    }
+
+    #[test]
+    fn the_gate_is_for_those_that_have_not_begun() {
+        let gate = Gate { quorum: Some("quorum".to_owned()), line: Some("place 2 in line".to_owned()) };
+        let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
+        let said = |annotations: Value, progress: i32, gate: &Gate| {
+            let maintenance = serde_json::from_value(json!({
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": {"name": "m", "annotations": annotations}, "spec": {"nodeName": "n1"},
+                "status": {"phase": "Pending", "drainProgress": progress},
+            }));
+            match turn(&maintenance.unwrap(), &node, None, gate, at(0)) {
+                Turn::Waits { reason, .. } => Some(reason),
+                _ => None,
+            }
+        };
+        let overridden = json!({OVERRIDE_QUORUM_ANNOTATION: "true"});
+        assert_eq!(said(json!({}), 0, &gate), Some(ConditionReason::QuorumAtRisk));
+        assert_eq!(said(overridden.clone(), 0, &gate), Some(ConditionReason::MaxUnavailable));
+        assert_eq!(said(overridden, 0, &Gate { line: None, ..gate.clone() }), None);
+        assert_eq!(said(json!({}), 10, &gate), None, "it has begun");
+    }
+}

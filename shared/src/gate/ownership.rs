@@ -1,0 +1,225 @@
+//! Whose a maintenance is: our finalizer and the owner reference on it, and which of several has the node.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use serde_json::{Value, json};
+
+use crate::api::condition::{self, ConditionReason, ConditionType, Finding};
+use crate::api::maintenance::NodeMaintenance;
+use crate::api::names::FINALIZER;
+use crate::api::status::{NodeMaintenanceStatus, Phase};
+use crate::drain::node_patch::{self, Past};
+
+/// A merge patch that puts our finalizer and an owner reference to the node on the object, where they are missing.
+///
+/// With the owner reference the object goes when its node is deleted.
+pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value> {
+    let metadata = &maintenance.metadata;
+    let mut patch = json!({"metadata": {"resourceVersion": metadata.resource_version}});
+    let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+    let needs_finalizer = !is_adopted(maintenance);
+    if needs_finalizer {
+        finalizers.push(FINALIZER.to_owned());
+        patch["metadata"]["finalizers"] = json!(finalizers);
+    }
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    let uid = node.and_then(|node| node.metadata.uid.as_deref());
+    let needs_owner = uid.is_some_and(|uid| !owners.iter().any(|owner| owner.uid == uid));
+    if needs_owner {
+        let mut owners: Vec<Value> = owners.iter().map(|owner| json!(owner)).collect();
+        owners.push(json!({
+            "apiVersion": "v1", "kind": "Node", "name": maintenance.spec.node_name, "uid": uid,
+            "controller": false, "blockOwnerDeletion": false,
+        }));
+        patch["metadata"]["ownerReferences"] = json!(owners);
+    }
+    (needs_finalizer || needs_owner).then_some(patch)
+}
+
+/// Whether the maintenance began on a node of the same name that is gone: `node` is another, on which it has done nothing
+/// unless a record says so.
+pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
+    let owners = maintenance.metadata.owner_references.iter().flatten();
+    let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
+    nodes.any(|owner| Some(&owner.uid) != node.metadata.uid.as_ref())
+}
+
+/// A merge patch that takes our finalizer off the object, and leaves those of others.
+pub fn release(maintenance: &NodeMaintenance) -> Value {
+    let finalizers = maintenance.metadata.finalizers.as_deref().unwrap_or_default();
+    let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+    json!({"metadata": {"resourceVersion": maintenance.metadata.resource_version, "finalizers": others}})
+}
+
+/// Whether the object carries our finalizer.
+pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
+    let finalizers = maintenance.metadata.finalizers.as_deref().unwrap_or_default();
+    finalizers.iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// The uid of the maintenance that inherits the node when another of its maintenances ends: the one that has it then, of
+/// those that carry our finalizer. One without cannot be relied on to give the node back; if it stays, it cordons for
+/// itself.
+pub fn heir(rivals: &[Arc<NodeMaintenance>]) -> Option<&str> {
+    let adopted = rivals.iter().filter(|rival| is_adopted(rival));
+    adopted.min_by_key(|rival| rank(rival))?.metadata.uid.as_deref()
+}
+
+/// The name of the maintenance that has the node, if it is not `maintenance`: the oldest has it.
+pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
+    let oldest = rivals.iter().min_by_key(|rival| rank(rival))?;
+    (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Its uid; empty for an object that was never stored.
+pub fn uid(maintenance: &NodeMaintenance) -> &str {
+    maintenance.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Where it stands among others by age; the name breaks a tie, and the uid that of two groups.
+pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
+    let metadata = &maintenance.metadata;
+    let created = metadata.creation_timestamp.as_ref().map(|at| at.0);
+    (created, metadata.name.as_deref(), metadata.uid.as_deref())
+}
+
+/// Whether the status tells that the node was cordoned for the maintenance, which has it until the object is gone.
+///
+/// A status may not tell yet, or not in our words, and who asks for more than it tells adds that: [`crate::gate::max_unavailable_queue`] and the
+/// gate before it add who was let through a moment ago, and the gate whose node is cordoned already; [`crate::gate`] adds
+/// progress, by which the medik8s operator tells that it had the node. They do not add the same: a node that was given back
+/// by hand despite such progress is in service for everybody else.
+pub fn has_begun(maintenance: &NodeMaintenance) -> bool {
+    let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
+    conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
+}
+
+/// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
+/// but none of our conditions, which that operator never writes.
+pub fn past(maintenance: &NodeMaintenance) -> Past {
+    let Some(status) = maintenance.status.as_ref().filter(|status| status.phase.is_some()) else {
+        return Past::Fresh;
+    };
+    match condition::find(&status.conditions, ConditionType::Cordoned) {
+        Some(cordoned) if cordoned.status == "True" => Past::Ours,
+        Some(_) => Past::Fresh,
+        None => Past::Medik8s,
+    }
+}
+
+/// The status with the condition `Cordoned`, for a maintenance of ours that has begun on `node` and lost it: the
+/// definitions of older groups prune conditions, but the record on the node stays. Since when is not known any more; the
+/// node was cordoned no sooner than the maintenance was created.
+pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
+    let status = maintenance.status.as_ref()?;
+    let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
+    let is_known = condition::find(&status.conditions, ConditionType::Cordoned).is_some();
+    if is_known || !has_begun || !node_patch::is_on_record(node, uid(maintenance)) {
+        return None;
+    }
+    let mut status = status.clone();
+    let cordoned = Finding {
+        type_: ConditionType::Cordoned,
+        holds: true,
+        reason: ConditionReason::Cordoned,
+        message: String::new(),
+    };
+    let metadata = &maintenance.metadata;
+    let created = metadata.creation_timestamp.as_ref()?.0;
+    condition::record(&mut status.conditions, cordoned, metadata.generation, created);
+    Some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::api::group::Group;
+    use crate::drain::node_patch::Requester;
+
+    fn maintenance(metadata: &Value) -> NodeMaintenance {
+        serde_json::from_value(json!({
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+            "metadata": metadata, "spec": {"nodeName": "n1"},
+        }))
+        .unwrap()
+    }
+
+    fn node() -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "node-uid"}})).unwrap()
+    }
+
+    #[test]
+    fn an_object_is_adopted_once_and_keeps_what_others_put_on_it() {
+        let fresh = maintenance(&json!({"name": "m", "resourceVersion": "5", "finalizers": ["a/b"]}));
+        let patch = adopt(&fresh, Some(&node())).unwrap();
+        assert_eq!(patch["metadata"]["resourceVersion"], "5");
+        assert_eq!(patch["metadata"]["finalizers"], json!(["a/b", FINALIZER]));
+        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "node-uid");
+        let adopted = maintenance(&patch["metadata"]);
+        assert_eq!(adopt(&adopted, Some(&node())), None);
+        assert_eq!(release(&adopted)["metadata"]["finalizers"], json!(["a/b"]));
+    }
+
+    #[test]
+    fn without_its_node_an_object_is_adopted_without_an_owner() {
+        let patch = adopt(&maintenance(&json!({"name": "m"})), None).unwrap();
+        assert!(patch["metadata"]["ownerReferences"].is_null());
+    }
+
+    #[test]
+    fn the_oldest_maintenance_has_the_node_and_the_name_breaks_a_tie() {
+        let at = |name: &str, second: u32| {
+            let created = format!("2026-01-01T00:00:{second:02}Z");
+            Arc::new(maintenance(&json!({"name": name, "creationTimestamp": created})))
+        };
+        assert_eq!(holder(&at("b", 2), &[at("a", 3)]), None);
+        assert_eq!(holder(&at("b", 2), &[at("c", 1)]), Some("c"));
+        assert_eq!(holder(&at("b", 2), &[at("a", 2)]), Some("a"));
+        assert_eq!(holder(&at("b", 2), &[]), None);
+    }
+
+    #[test]
+    fn of_two_groups_maintenances_of_one_name_and_age_exactly_one_has_the_node() {
+        let of = |uid: &str| {
+            let metadata = json!({"name": "m", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"});
+            Arc::new(maintenance(&metadata))
+        };
+        assert_eq!(holder(&of("a"), &[of("b")]), None);
+        assert_eq!(holder(&of("b"), &[of("a")]), Some("m"));
+    }
+
+    #[test]
+    fn a_pruned_maintenance_is_known_by_the_record_on_its_node() {
+        let (bare, others) = (node(), HashSet::new());
+        let requester =
+            Requester { uid: "m-uid", group: Group::Kubevirt, past: Past::Fresh, others: &others };
+        let patch = node_patch::cordon(&bare, &requester).unwrap().0;
+        let cordoned: Node = serde_json::from_value(json!({
+            "metadata": {"annotations": patch["metadata"]["annotations"]}, "spec": patch["spec"],
+        }))
+        .unwrap();
+        let of = |uid: &str, phase: &str| {
+            let metadata = json!({"name": "m", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"});
+            let mut pruned = maintenance(&metadata);
+            pruned.status = Some(serde_json::from_value(json!({"phase": phase})).unwrap());
+            pruned
+        };
+        let pruned = |phase: &str| of("m-uid", phase);
+        for (phase, expected) in
+            [("Running", true), ("Succeeded", true), ("Pending", false), ("Failed", false)]
+        {
+            let found = recovered(&pruned(phase), &cordoned);
+            assert_eq!(found.is_some(), expected, "{phase}");
+        }
+        let mut known = pruned("Running");
+        known.status = recovered(&known, &cordoned);
+        assert_eq!(past(&known), Past::Ours);
+        assert_eq!(recovered(&known, &cordoned), None, "it is known");
+        assert_eq!(recovered(&pruned("Running"), &bare), None, "it has not begun");
+        assert_eq!(recovered(&of("another", "Running"), &cordoned), None, "another has the node");
+    }
+}
