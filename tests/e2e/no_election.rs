@@ -57,7 +57,7 @@ async fn a_local_run_beside_an_installed_one_is_refused_and_told_how_to_go_on() 
     beside.until_logged("that it works", |line| line.contains("nodes and their leases are known")).await;
     drop(beside);
     leader.signal("TERM");
-    leader.until_logged("that it ends", |line| line.contains("gave the lease back")).await;
+    leader.until_logged("that it ends", |line| line.contains("lease released")).await;
     let _alone = Reconciler::start(&cluster);
     start(&cluster, "e2e-alone", node).await;
     drained(&cluster, "e2e-alone").await;
@@ -92,7 +92,7 @@ async fn a_local_run_that_may_not_read_the_lease_says_so_and_works() {
     lease_in(&cluster, &namespace(), SignedDuration::from_secs(5)).await;
     let reconciler = Reconciler::start(&cluster);
     let unknown =
-        |line: &str| line.contains("WARN") && line.contains("whether another nm-reconciler is at work");
+        |line: &str| line.contains("WARN") && line.contains("whether another nm-reconciler is running");
     let line = reconciler.until_logged("what it does not know", unknown).await;
     assert!(line.contains("forbidden"), "{line}");
     start(&cluster, "e2e-unread", node).await;

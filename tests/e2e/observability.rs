@@ -129,7 +129,7 @@ async fn a_refused_pod_is_one_line_of_the_log_and_is_seen_in_the_metrics_until_i
     reconciler.0.signal("TERM");
     reconciler.line("stopped").await;
     let counts =
-        ["started", "pod is blocked", "eviction accepted", "pod is blocked no more", "eviction refused"];
+        ["started", "pod is blocked", "eviction accepted", "pod is no longer blocked", "eviction refused"];
     let lines = reconciler.lines();
     let count = |key: &str, said: &str| lines.iter().filter(|line| line[key] == said).count();
     assert_eq!(counts.map(|message| count("message", message)), [1, 1, 1, 1, 0], "{lines:#?}");
@@ -198,7 +198,7 @@ async fn an_address_in_use_and_flags_that_contradict_each_other_end_the_program_
     let mut reconciler = Reconciler::as_shipped(&cluster, &["--metrics-addr", &address]);
     let line = reconciler.until_logged("why it ends", |_| true).await;
     assert!(line.contains(&format!("cannot serve the probes and metrics on {address}")), "{line}");
-    assert!(line.contains("by --metrics-addr"), "{line}");
+    assert!(line.contains("--metrics-addr"), "{line}");
     assert_eq!(reconciler.exit_code().await, Some(1));
 
     let mut command = unconfigured(&program("nm-reconciler"));

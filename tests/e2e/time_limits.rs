@@ -140,7 +140,7 @@ async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
     change(&cluster, "e2e-impatient", json!({"deleteAfterSeconds": 1})).await;
     let status = drained(&cluster, "e2e-impatient").await.status.unwrap();
     assert_eq!((status.eviction_pods, status.last_error.as_str()), (counted, ""));
-    let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds: deleted");
+    let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds");
     let line = reconciler.until_logged("what was deleted", deletes).await;
     let pod = format!("{}/guarded", workload.namespace());
     for field in ["maintenance=\"e2e-impatient\"", &format!("node=\"{node}\""), &format!("pod=\"{pod}\"")] {

@@ -182,8 +182,8 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
     let create = async || create(&cluster, "e2e-unread", &node, &["--dry-run=server"]).await;
     let broken = || Action::Fail(Failure::Internal, Moment::BeforeEffect);
     for (rule, what) in [
-        (reads("nodes").verb("get"), format!("cannot read node {node} now: ")),
-        (reads("nodemaintenances").verb("list"), "cannot read nodemaintenances now: ".to_owned()),
+        (reads("nodes").verb("get"), format!("cannot read node {node}: ")),
+        (reads("nodemaintenances").verb("list"), "cannot read nodemaintenances: ".to_owned()),
     ] {
         let fault = faults.add(Rule::new(rule, broken()));
         let stderr = create().await.stderr;
@@ -200,7 +200,7 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
     faults.add(Rule::new(reads("pods").verb("list"), broken()));
     let warned = create().await.ok().stderr;
     let expected =
-        format!("Warning: nobody checked what the drain would lose: cannot read the pods of node {node}");
+        format!("Warning: the drain was not checked for data loss: cannot read the pods of node {node}");
     assert!(warned.starts_with(&expected), "{warned}");
 }
 
@@ -217,7 +217,7 @@ async fn what_warnings_are_made_of_may_hang_and_nothing_is_refused_for_it() {
     let change = ["patch", "nm", "e2e-begun", "--type=merge", "--dry-run=server", "-p", &patch];
     let expected = |node: &str| {
         format!(
-            "Warning: nobody checked what the drain would lose: cannot read the pods of node {node} now: no answer \
+            "Warning: the drain was not checked for data loss: cannot read the pods of node {node}: no answer \
              within 2 s\n"
         )
     };
@@ -304,7 +304,7 @@ async fn a_replica_that_is_told_to_stop_answers_until_others_are_asked() {
     let node = cluster.nodes().await.remove(0);
     let mut reconciler = serving(&cluster, &[]).await;
     reconciler.signal("TERM");
-    reconciler.until_logged("that it stops", |line| line.contains("stopping")).await;
+    reconciler.until_logged("that it stops", |line| line.contains("shutting down")).await;
     crate::start(&cluster, "e2e-late", &node).await;
     assert_eq!(reconciler.exit_code().await, Some(0));
 }

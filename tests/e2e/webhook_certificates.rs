@@ -122,9 +122,9 @@ async fn a_secret_that_is_damaged_or_removed_is_mended_and_nobody_is_refused_mea
         let damage = Patch::Merge(json!({"data": {"tls.key": "aGVsbG8="}}));
         api.patch(WEBHOOK, &PatchParams::default(), &damage).await.unwrap();
         let line = reconciler
-            .until_logged("the damage", |line| line.contains("is damaged and will be mended"))
+            .until_logged("the damage", |line| line.contains("is damaged and will be repaired"))
             .await;
-        assert!(line.contains("tls.crt: the key is none"), "{line}");
+        assert!(line.contains("tls.crt: invalid private key"), "{line}");
         let mended = until(&api, WEBHOOK, "mended", |secret| {
             field(secret, "tls.key").is_some_and(|key| key.0 != b"hello")
                 && field(secret, "next-tls.crt").is_some()
@@ -161,9 +161,9 @@ async fn a_replica_without_rights_on_the_secret_says_so_and_serves_once_it_has_t
     bindings.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
     let reconciler = start(&cluster, &["--metrics-addr", "127.0.0.1:0"]);
     let server = probes(&reconciler).await;
-    let expected = format!("cannot follow secret {}/{WEBHOOK}", namespace());
+    let expected = format!("cannot watch secret {}/{WEBHOOK}", namespace());
     let line = reconciler.until_logged("what it lacks", |line| line.contains(&expected)).await;
-    assert!(line.contains("manifests/ has the rights for it") && line.contains("forbidden"), "{line}");
+    assert!(line.contains("manifests/ contains the permissions") && line.contains("forbidden"), "{line}");
     let missing = "[-]webhook failed: there is no certificate yet\n";
     until_served(server, "/readyz", |body| body.contains(missing)).await;
     configure(&cluster, address(&reconciler).await).await;

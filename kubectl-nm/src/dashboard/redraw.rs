@@ -1,11 +1,7 @@
 //! When the screen is drawn: soon after something changed, and not more often than anybody sees.
 
-use std::time::Duration;
-
+use nm_shared::api::latency_budget::FRAME_INTERVAL;
 use tokio::time::{Instant, sleep_until};
-
-/// The least time between two frames, but for the answer to a key, which is drawn at once.
-const FRAME: Duration = Duration::from_millis(100);
 
 /// When to draw.
 #[derive(Default)]
@@ -35,7 +31,7 @@ impl Paint {
     /// It is drawn.
     pub(super) fn done(&mut self) {
         self.dirty = false;
-        self.next = Some(Instant::now() + FRAME);
+        self.next = Some(Instant::now() + FRAME_INTERVAL);
     }
 
     /// Returns when it is time to draw, which is never if nothing changed.
@@ -62,7 +58,7 @@ mod tests {
         assert!(!paint.is_due());
         let begun = Instant::now();
         paint.wait().await;
-        assert_eq!((paint.is_due(), begun.elapsed()), (true, FRAME));
+        assert_eq!((paint.is_due(), begun.elapsed()), (true, FRAME_INTERVAL));
         paint.done();
         paint.now();
         assert!(paint.is_due());

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::cluster::node;
@@ -33,9 +34,6 @@ use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
 use crate::gate::ownership;
 use crate::gate::{Turn, turn};
-
-/// Two status writes of one object are sent at least this far apart.
-pub const STATUS_PACE: Duration = Duration::from_millis(500);
 
 /// What others do wakes those who wait for them; should that be missed, they look again this much later.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
@@ -326,7 +324,7 @@ fn settle_status(
         return;
     };
     // A clock that was set back must not hold the last word.
-    let due = written.map(|at| at.min(now).saturating_add(STATUS_PACE).unwrap_or(now));
+    let due = written.map(|at| at.min(now).saturating_add(STATUS_WRITE_INTERVAL).unwrap_or(now));
     let due = due.into_iter().chain(attempts_due(&before, &next, now)).max();
     if let Some(due) = due.filter(|due| *due > now) {
         return decision.look_again_in(wait_until(due, now));
