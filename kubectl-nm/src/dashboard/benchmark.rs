@@ -1,4 +1,5 @@
-//! A large cluster for the benchmark: the model and the view at work on it, without a cluster or a terminal.
+//! A simulated large cluster for the benchmark in `benches/dashboard.rs`: it drives `update` and `view` without a
+//! cluster or a terminal.
 
 use std::io::{self, Sink};
 use std::sync::Arc;
@@ -12,36 +13,37 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
-use crate::dashboard::message::{Change, Feed, Link, Message, NodeMarks};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::{WatchKind, WatchState, Message, NodeMetadata};
 use crate::dashboard::model::Model;
-use crate::dashboard::options::{Options, ThemeName};
-use crate::dashboard::pod_facts::Facts;
+use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::update::update;
 use crate::dashboard::view::draw;
 
 /// Columns and rows of the screen.
 const SIZE: (u16, u16) = (200, 50);
 
-/// Keys that a person presses in either view.
+/// Keys that make sense in both views.
 const KEYS: &str = "jjjjkGkgjsjSjfjfyjy/a";
 
-/// A dashboard in a large cluster.
-pub struct Workload {
+/// A dashboard on a large cluster.
+pub struct SimulatedDashboard {
     model: Model,
     terminal: Terminal<CrosstermBackend<Sink>>,
     nodes: usize,
     pods: usize,
     turn: usize,
     pressed: usize,
-    news: Vec<Message>,
+    changes: Vec<Message>,
 }
 
-impl Workload {
-    /// The fleet view of so many nodes in maintenance; with pods, the view of the first node, which has so many.
+impl SimulatedDashboard {
+    /// The fleet view with so many nodes in maintenance; with `pods`, the view of the first node, which has that many.
     ///
     /// # Errors
     ///
-    /// When the screen cannot be made.
+    /// When the terminal cannot be created.
     pub fn new(nodes: usize, pods: usize) -> io::Result<Self> {
         let (width, height) = SIZE;
         let viewport = Viewport::Fixed(Rect { x: 0, y: 0, width, height });
@@ -58,55 +60,55 @@ impl Workload {
             now: Timestamp::UNIX_EPOCH,
         };
         let mut workload =
-            Self { model: Model::new(options), terminal, nodes, pods, turn: 0, pressed: 0, news: Vec::new() };
-        workload.tell(link(Feed::Maintenances, None));
-        let marks = (0..nodes).map(|node| Arc::new(NodeMarks { name: name(node), ..NodeMarks::default() }));
-        workload.tell(Message::Nodes(Change::All(marks.collect())));
+            Self { model: Model::new(options), terminal, nodes, pods, turn: 0, pressed: 0, changes: Vec::new() };
+        workload.send(live(WatchKind::Maintenances, None));
+        let metadata = (0..nodes).map(|node| Arc::new(NodeMetadata { name: name(node), ..NodeMetadata::default() }));
+        workload.send(Message::Nodes(WatchChange::Listed(metadata.collect())));
         let objects = (0..nodes).map(|node| Arc::new(maintenance(node, pods, 0)));
-        workload.tell(Message::Maintenances(Change::All(objects.collect())));
+        workload.send(Message::Maintenances(WatchChange::Listed(objects.collect())));
         if pods > 0 {
             workload.press(KeyCode::Enter);
-            workload.tell(link(Feed::Pods, Some(workload.opened())));
+            workload.send(live(WatchKind::Pods, Some(workload.opened())));
             let all = (0..pods).map(|number| Arc::new(pod(number, false)));
-            let change = Change::All(all.collect());
-            workload.tell(Message::Pods { node: workload.opened(), change });
+            let change = WatchChange::Listed(all.collect());
+            workload.send(Message::Pods { node: workload.opened(), change });
         }
         Ok(workload)
     }
 
-    /// Makes up the next change in the cluster: of a maintenance, or of a pod and now and then its maintenance.
-    pub fn make_up_news(&mut self) {
+    /// Prepares the next change in the cluster: of a maintenance, or of a pod and now and then its maintenance.
+    pub fn prepare_change(&mut self) {
         self.turn += 1;
         let turn = self.turn;
         if self.pods == 0 {
             let object = maintenance(turn % self.nodes, 0, turn);
-            self.news.push(Message::Maintenances(Change::Applied(Arc::new(object))));
+            self.changes.push(Message::Maintenances(WatchChange::Applied(Arc::new(object))));
             return;
         }
         let number = turn * 7919 % self.pods;
         let change = match turn % 3 {
-            0 => Change::Gone(Arc::new(pod(number, true))),
-            1 => Change::Applied(Arc::new(pod(number, true))),
-            _ => Change::Applied(Arc::new(pod(number, false))),
+            0 => WatchChange::Deleted(Arc::new(pod(number, true))),
+            1 => WatchChange::Applied(Arc::new(pod(number, true))),
+            _ => WatchChange::Applied(Arc::new(pod(number, false))),
         };
-        self.news.push(Message::Pods { node: self.opened(), change });
+        self.changes.push(Message::Pods { node: self.opened(), change });
         if turn.is_multiple_of(10) {
             let object = maintenance(0, self.pods, turn);
-            self.news.push(Message::Maintenances(Change::Applied(Arc::new(object))));
+            self.changes.push(Message::Maintenances(WatchChange::Applied(Arc::new(object))));
         }
     }
 
-    /// The news arrive.
-    pub fn news(&mut self) {
-        for message in std::mem::take(&mut self.news) {
-            self.tell(message);
+    /// Applies the prepared change.
+    pub fn apply_change(&mut self) {
+        for message in std::mem::take(&mut self.changes) {
+            self.send(message);
         }
     }
 
-    /// A second goes by.
+    /// One second passes.
     pub fn tick(&mut self) {
         let now = self.model.now + SignedDuration::from_secs(1);
-        self.tell(Message::Tick(now));
+        self.send(Message::Tick(now));
     }
 
     /// A key is pressed.
@@ -115,16 +117,16 @@ impl Workload {
         let key = KEYS.chars().nth(self.pressed % KEYS.len()).map_or(KeyCode::Down, KeyCode::Char);
         self.press(key);
         if key == KeyCode::Char('a') {
-            // The filter was typed: it is taken away again.
+            // A filter was typed: remove it again.
             self.press(KeyCode::Esc);
         }
     }
 
-    /// The screen is drawn.
+    /// Draws the screen.
     ///
     /// # Errors
     ///
-    /// When it cannot be.
+    /// When drawing fails.
     pub fn frame(&mut self) -> io::Result<()> {
         self.terminal.draw(|frame| draw(&self.model, frame))?;
         Ok(())
@@ -135,16 +137,16 @@ impl Workload {
     }
 
     fn press(&mut self, code: KeyCode) {
-        self.tell(Message::Input(Event::Key(KeyEvent::new(code, KeyModifiers::NONE))));
+        self.send(Message::Input(Event::Key(KeyEvent::new(code, KeyModifiers::NONE))));
     }
 
-    fn tell(&mut self, message: Message) {
+    fn send(&mut self, message: Message) {
         update(&mut self.model, message);
     }
 }
 
-fn link(feed: Feed, node: Option<String>) -> Message {
-    Message::Link { feed, node, link: Link::Live }
+fn live(kind: WatchKind, node: Option<String>) -> Message {
+    Message::Watch { kind, node, state: WatchState::Live }
 }
 
 fn name(node: usize) -> String {
@@ -173,7 +175,7 @@ fn maintenance(node: usize, pods: usize, turn: usize) -> NodeMaintenance {
     object
 }
 
-fn pod(number: usize, ending: bool) -> Facts {
+fn pod(number: usize, ending: bool) -> CompactPod {
     let mut value = json!({"metadata": {
         "namespace": format!("team-{}", number % 9), "name": format!("pod-{number:05}"), "uid": format!("uid-{number}"),
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{}", number % 40),
@@ -183,10 +185,10 @@ fn pod(number: usize, ending: bool) -> Facts {
         value["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:30Z");
         value["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     }
-    Facts::of(&from(value).unwrap_or_default())
+    CompactPod::from(&from(value).unwrap_or_default())
 }
 
-/// Nothing, if the value is not what it should be; a test holds that it is.
+/// Returns nothing if the value does not parse; the test below covers that.
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
     serde_json::from_value(value).ok()
 }
@@ -196,11 +198,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workload_is_what_it_says() {
-        let mut workload = Workload::new(20, 300).unwrap();
+    fn the_workload_has_the_size_that_was_asked_for() {
+        let mut workload = SimulatedDashboard::new(20, 300).unwrap();
         for _ in 0..100 {
-            workload.make_up_news();
-            workload.news();
+            workload.prepare_change();
+            workload.apply_change();
             workload.key();
             workload.tick();
             workload.frame().unwrap();
@@ -209,8 +211,8 @@ mod tests {
         let open = workload.model.open.as_ref().unwrap();
         assert_eq!(open.pods.rows.total(), 300);
         assert!(
-            open.pods.rows.all().any(|row| row.stand.reason.is_some()),
-            "blocked pods are told from the status"
+            open.pods.rows.all().any(|row| row.progress.reason.is_some()),
+            "blocked pods come from the status"
         );
     }
 }

@@ -1,68 +1,63 @@
-//! What is kept of a pod: which one it is, and by what a drain judges it.
+//! A pod, reduced to what the dashboard needs.
 //!
-//! A node may carry ten thousand pods. One of them takes some ten kibibytes as an object of the API, of which most is
-//! empty, and less than half a kibibyte here. So the feed makes facts of each pod as it arrives. They hold whatever
-//! the drain spec is, which is the model's to know: other wishes need no pod to be seen again.
+//! A node may have 10,000 pods. A pod object takes some 10 KiB, most of it empty; a [`CompactPod`] takes less than half a
+//! KiB. It has everything that a drain verdict depends on, so that a changed drain spec needs no request.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec, PodStatus, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use nm_shared::api::names::MIRROR_ANNOTATION;
-use nm_shared::cluster::pod;
-use nm_shared::drain::budget_forecast::Budgets;
-use nm_shared::drain::plan::{DaemonSets, DrainPlan, Judged, Verdict};
-use nm_shared::drain::pod_state::{self, Known, PodState};
-use nm_shared::drain::steady_time::SteadyTime;
-use nm_shared::{DrainSpec, Group};
+use k8s_openapi::api::core::v1::Pod;
+use nm_shared::DrainSpec;
+use nm_shared::cluster::pod::{self, PodController, PodView, Termination};
+use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
+use nm_shared::drain::pod_state::{self, PodState};
 
-/// What tells a pod from others.
+/// The identity of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodId {
-    /// Its uid; where only a status names it, its namespace and name.
+    /// Its uid; its namespace and name, where only a status names it.
     pub(crate) key: String,
     /// Namespace.
     pub(crate) namespace: String,
     /// Name.
     pub(crate) name: String,
-    /// What controls it, as `sts/cart`; empty if nothing does or nobody knows.
+    /// Its controller, such as `sts/cart`; empty if there is none or it is not known.
     pub(crate) owner: String,
 }
 
-/// What is kept of a pod that was seen.
+/// A pod, reduced to what the dashboard needs.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct CompactPod {
     /// Which pod it is.
     pub(crate) id: Arc<PodId>,
-    /// As `app=front,tier=web`, which no label can contain otherwise: a map for each pod would be larger than the rest.
+    /// As `app=front,tier=web`; labels cannot contain these separators. A map per pod would be larger than the rest.
     labels: Box<str>,
-    controller: Controller,
+    controller: ControllerKind,
     is_mirror: bool,
     is_finished: bool,
     has_empty_dir: bool,
-    ending: Option<Box<Ending>>,
+    termination: Option<Box<OwnedTermination>>,
 }
 
-/// What would replace a pod.
+/// The kind of a pod's controller; its name is in [`PodId::owner`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Controller {
+enum ControllerKind {
     None,
     DaemonSet,
     Other,
 }
 
 #[derive(Debug)]
-struct Ending {
+struct OwnedTermination {
     deadline: Timestamp,
-    grace: Option<i64>,
-    finalizers: Option<Vec<String>>,
+    grace_seconds: Option<i64>,
+    finalizers: Vec<String>,
 }
 
-impl Facts {
-    /// Keeps what matters of a pod.
-    pub(crate) fn of(pod: &Pod) -> Self {
+impl From<&Pod> for CompactPod {
+    fn from(pod: &Pod) -> Self {
         let names = pod::names(pod);
         let id = PodId {
             key: names.uid.to_owned(),
@@ -71,15 +66,15 @@ impl Facts {
             owner: owner(pod),
         };
         let labels = pod.metadata.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-        let controller = match (pod::daemon_set(pod), pod::controller(pod)) {
-            (Some(_), _) => Controller::DaemonSet,
-            (None, Some(_)) => Controller::Other,
-            (None, None) => Controller::None,
+        let controller = match PodView::controller(pod) {
+            PodController::DaemonSet(_) => ControllerKind::DaemonSet,
+            PodController::Other => ControllerKind::Other,
+            PodController::None => ControllerKind::None,
         };
-        let ending = pod::deadline(pod).map(|deadline| Ending {
-            deadline,
-            grace: pod.metadata.deletion_grace_period_seconds,
-            finalizers: pod.metadata.finalizers.clone(),
+        let termination = pod.termination().map(|termination| OwnedTermination {
+            deadline: termination.deadline,
+            grace_seconds: termination.grace_seconds,
+            finalizers: termination.finalizers.to_vec(),
         });
         Self {
             id: Arc::new(id),
@@ -88,107 +83,87 @@ impl Facts {
             is_mirror: pod::is_mirror(pod),
             is_finished: pod::is_finished(pod),
             has_empty_dir: pod::has_empty_dir(pod),
-            ending: ending.map(Box::new),
+            termination: termination.map(Box::new),
+        }
+    }
+}
+
+impl PodView for CompactPod {
+    fn namespace(&self) -> &str {
+        &self.id.namespace
+    }
+
+    fn labels(&self) -> Cow<'_, BTreeMap<String, String>> {
+        let labels = self.labels.split(',').filter_map(|label| label.split_once('='));
+        Cow::Owned(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    fn controller(&self) -> PodController<'_> {
+        match self.controller {
+            ControllerKind::None => PodController::None,
+            ControllerKind::Other => PodController::Other,
+            ControllerKind::DaemonSet => {
+                let name = self.id.owner.split_once('/').map_or("", |(_, name)| name);
+                PodController::DaemonSet(name)
+            }
         }
     }
 
-    /// What is to become of it by that drain spec.
+    fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    fn is_mirror(&self) -> bool {
+        self.is_mirror
+    }
+
+    fn has_empty_dir(&self) -> bool {
+        self.has_empty_dir
+    }
+
+    fn termination(&self) -> Option<Termination<'_>> {
+        let OwnedTermination { deadline, grace_seconds, finalizers } = self.termination.as_deref()?;
+        Some(Termination { deadline: *deadline, grace_seconds: *grace_seconds, finalizers })
+    }
+}
+
+impl CompactPod {
+    /// The verdict of a drain with that spec.
     pub(crate) fn verdict(&self, spec: &DrainSpec, now: Timestamp) -> Verdict {
-        // Only the reconciler knows all DaemonSets; that one is gone is rare, and then the status says more.
+        // Only the reconciler knows all DaemonSets. A missing one is rare, and then the status reports more.
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
-        let judged = DrainPlan::new([Arc::new(self.as_judged())], spec, &daemon_sets, now);
-        // With a selector that is none, nobody is moved, and the status says why.
-        let verdict = judged.ok().and_then(|plan| plan.pods.first().map(|judged| judged.verdict));
-        verdict.unwrap_or(Verdict::Evict)
+        // With an invalid selector nothing is evicted, and the status reports why.
+        PodFilters::new(spec, &daemon_sets, now).map_or(Verdict::Evict, |filters| filters.judge(self).0)
     }
 
-    /// How far it is on its way, by what can be seen on the pod itself.
-    pub(crate) fn state(&self, verdict: Verdict, now: Timestamp) -> PodState {
-        let pod = Pod { metadata: self.metadata(), ..Pod::default() };
-        let judged = Judged { pod: Arc::new(pod), verdict, warnings: Vec::new() };
-        pod_state::state(&judged, &known_of_itself(&Budgets::default()), now)
+    /// The state of the pod as far as the pod itself shows it.
+    pub(crate) fn visible_state(&self, verdict: Verdict, now: Timestamp) -> Option<PodState> {
+        pod_state::visible_state(self, verdict, None, now)
     }
 
-    /// Whether time alone may change where it stands.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_some()
+    /// Whether it is terminating, so that its state may change with time alone.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.termination.is_some()
     }
 
-    /// When its grace ends.
+    /// When its grace period ends.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        self.ending.as_ref().map(|ending| ending.deadline)
+        self.termination.as_ref().map(|termination| termination.deadline)
     }
 
-    /// When it was asked to end.
-    pub(crate) fn asked_at(&self) -> Option<Timestamp> {
-        let Ending { deadline, grace, .. } = self.ending.as_deref()?;
-        let grace = SignedDuration::from_secs(grace.unwrap_or(0));
+    /// When its termination was requested.
+    pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
+        let OwnedTermination { deadline, grace_seconds, .. } = self.termination.as_deref()?;
+        let grace = SignedDuration::from_secs(grace_seconds.unwrap_or(0));
         Some(deadline.saturating_sub(grace).unwrap_or(*deadline))
     }
-
-    /// As much of the pod as a state is made by.
-    fn metadata(&self) -> ObjectMeta {
-        let ending = self.ending.as_deref();
-        ObjectMeta {
-            deletion_timestamp: ending.map(|ending| Time(ending.deadline)),
-            deletion_grace_period_seconds: ending.and_then(|ending| ending.grace),
-            finalizers: ending.and_then(|ending| ending.finalizers.clone()),
-            ..ObjectMeta::default()
-        }
-    }
-
-    /// As much of the pod as a verdict is made by.
-    fn as_judged(&self) -> Pod {
-        let labels = self.labels.split(',').filter_map(|label| label.split_once('='));
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let (api_version, kind) = match self.controller {
-            Controller::DaemonSet => ("apps/v1", "DaemonSet"),
-            Controller::None | Controller::Other => ("", ""),
-        };
-        let controller = OwnerReference {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            controller: Some(self.controller != Controller::None),
-            ..OwnerReference::default()
-        };
-        let mirror = (MIRROR_ANNOTATION.to_owned(), String::new());
-        let empty_dir = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() };
-        Pod {
-            metadata: ObjectMeta {
-                labels: Some(labels.collect()),
-                annotations: self.is_mirror.then(|| BTreeMap::from([mirror])),
-                owner_references: Some(vec![controller]),
-                ..self.metadata()
-            },
-            spec: self
-                .has_empty_dir
-                .then(|| PodSpec { volumes: Some(vec![empty_dir]), ..PodSpec::default() }),
-            status: self
-                .is_finished
-                .then(|| PodStatus { phase: Some(String::from("Succeeded")), ..PodStatus::default() }),
-        }
-    }
 }
 
-/// What a pod alone tells of its drain: nothing of evictions, budgets and nodes.
-fn known_of_itself(budgets: &Budgets) -> Known<'_> {
-    Known {
-        group: Group::Medik8s,
-        attempt: None,
-        steady_now: SteadyTime::MIN,
-        held: None,
-        overdue: false,
-        budgets,
-        evacuation: None,
-        node_ready: true,
-    }
-}
-
-/// The label by which a deployment tells the pods of one of its replica sets from those of another.
+/// The label by which a deployment distinguishes the pods of its replica sets.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// What controls a pod, with the short names that kubectl takes. For the pods of a deployment that is the deployment,
-/// which undoes what is done to its replica sets.
+/// The controller of a pod, with the short names of kubectl. For a pod of a deployment that is the deployment, because
+/// it would undo changes to its replica sets.
 fn owner(pod: &Pod) -> String {
     pod::controller(pod).map_or_else(String::new, |owner| {
         let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
@@ -218,7 +193,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    /// Pods that differ in everything that a verdict is made by.
+    /// Pods that differ in everything that a verdict depends on.
     fn pods() -> Vec<Pod> {
         let owner = |api: &str, kind: &str, controls: bool| json!([{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": controls}]);
         let owners = [
@@ -234,7 +209,7 @@ mod tests {
         ];
         let metadata = [
             json!({}),
-            json!({"annotations": {MIRROR_ANNOTATION: "x", "other": "y"}}),
+            json!({"annotations": {"kubernetes.io/config.mirror": "x", "other": "y"}}),
             json!({"labels": {"app": "front", "example.com/empty": "", "tier": "web"}}),
             json!({"labels": {"app": "cart"}}),
             json!({"deletionTimestamp": "2026-01-02T03:09:00Z", "deletionGracePeriodSeconds": 30}),
@@ -261,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_judged_as_the_pod_itself_by_whatever_spec() {
+    fn a_compact_pod_gets_the_verdict_and_the_state_of_the_pod() {
         let now = "2026-01-02T03:10:00Z".parse().unwrap();
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
         let specs = [
@@ -274,38 +249,38 @@ mod tests {
         ];
         for spec in specs {
             let parsed: DrainSpec = parse(spec.clone());
+            let filters = PodFilters::new(&parsed, &daemon_sets, now).unwrap();
             for pod in pods() {
-                let plan = DrainPlan::new([Arc::new(pod.clone())], &parsed, &daemon_sets, now).unwrap();
-                let facts = Facts::of(&pod);
-                let verdict = facts.verdict(&parsed, now);
-                assert_eq!(verdict, plan.pods[0].verdict, "{spec} {}", json!(pod));
-                let state = pod_state::state(&plan.pods[0], &known_of_itself(&Budgets::default()), now);
-                assert_eq!(facts.state(verdict, now), state, "{spec} {}", json!(pod));
+                let (verdict, _) = filters.judge(&pod);
+                let compact = CompactPod::from(&pod);
+                assert_eq!(compact.verdict(&parsed, now), verdict, "{spec} {}", json!(pod));
+                let state = pod_state::visible_state(&pod, verdict, None, now);
+                assert_eq!(compact.visible_state(verdict, now), state, "{spec} {}", json!(pod));
             }
         }
     }
 
     #[test]
-    fn a_selector_that_is_none_moves_nobody_and_calls_nobody_blocked() {
+    fn an_invalid_selector_does_not_make_pods_blocked() {
         let spec: DrainSpec =
             parse(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}));
         let pod = parse(json!({"metadata": {"name": "a"}}));
-        assert_eq!(Facts::of(&pod).verdict(&spec, Timestamp::UNIX_EPOCH), Verdict::Evict);
+        assert_eq!(CompactPod::from(&pod).verdict(&spec, Timestamp::UNIX_EPOCH), Verdict::Evict);
     }
 
     #[test]
-    fn owners_are_named_as_kubectl_takes_them() {
+    fn owners_have_the_short_names_of_kubectl() {
         for (kind, owner) in [("StatefulSet", "sts/o"), ("VirtualMachineInstance", "vmi/o"), ("Job", "job/o")]
         {
             let reference =
                 json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true}]);
             let pod = parse(json!({"metadata": {"name": "a", "ownerReferences": reference}}));
-            assert_eq!(Facts::of(&pod).id.owner, owner);
+            assert_eq!(CompactPod::from(&pod).id.owner, owner);
         }
     }
 
     #[test]
-    fn the_owner_of_a_deployments_pod_is_the_deployment() {
+    fn the_owner_of_a_pod_of_a_deployment_is_the_deployment() {
         for (kind, name, hash, owner) in [
             ("ReplicaSet", "front-6c4", "6c4", "deploy/front"),
             ("ReplicaSet", "front-6c4", "7d5", "rs/front-6c4"),
@@ -316,7 +291,7 @@ mod tests {
             let labels = json!({"pod-template-hash": hash});
             let pod =
                 parse(json!({"metadata": {"name": "a", "labels": labels, "ownerReferences": reference}}));
-            assert_eq!(Facts::of(&pod).id.owner, owner);
+            assert_eq!(CompactPod::from(&pod).id.owner, owner);
         }
     }
 }

@@ -1,22 +1,23 @@
-//! What goes where on a screen of a given size.
+//! The layout of the screen for its size.
 //!
-//! The view draws by it and a click is understood by it, so that both mean the same. A table where there is room, under
-//! [`CARDS_BELOW`] columns a card for each row, and under [`LINE_BELOW`] a single line that sums everything up.
+//! The view draws with it and clicks are resolved with it, so that both agree. A wide screen shows a table. Below
+//! [`CARDS_BELOW`] columns each row is a card of two lines, and below [`LINE_BELOW`] a single line sums everything up.
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::Row;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, Side};
+use crate::maintenance::State;
 
-/// With fewer columns rows become cards.
+/// Below so many columns, rows are cards.
 const CARDS_BELOW: u16 = 50;
 
-/// With fewer columns or rows there is room for one line only.
+/// Below so many columns or rows, everything is one line.
 const LINE_BELOW: (u16, u16) = (40, 8);
 
-/// From so many columns on the side pane is beside the rows; below, it is under them.
+/// From so many columns on, the side pane is beside the rows; below, it is under them.
 const BESIDE_FROM: u16 = 120;
 
 /// How rows are drawn.
@@ -24,47 +25,47 @@ const BESIDE_FROM: u16 = 120;
 pub(crate) enum Shape {
     /// Everything in one line.
     Line,
-    /// Two lines a row.
+    /// Two lines per row.
     Cards,
-    /// One line a row, in columns.
+    /// One line per row, in columns.
     Table,
 }
 
-/// Areas of the screen. Those that there is no room or no use for are empty.
+/// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Screen {
+pub(crate) struct ScreenLayout {
     /// How rows are drawn.
     pub(crate) shape: Shape,
-    /// Where we are and how fresh it is.
+    /// Context, node and freshness.
     pub(crate) header: Rect,
-    /// How far it is, in sum.
+    /// Progress, in sum.
     pub(crate) summary: Rect,
-    /// How it went.
+    /// Pods per second.
     pub(crate) sparkline: Rect,
-    /// What one should know about what is shown.
+    /// A notice about the whole view.
     pub(crate) banner: Rect,
-    /// The names of the columns.
+    /// The column headers.
     pub(crate) heads: Rect,
     /// The rows.
     pub(crate) body: Rect,
     /// The side pane.
     pub(crate) side: Rect,
-    /// What blocks most.
+    /// The most frequent blockers.
     pub(crate) blockers: Rect,
-    /// Why, and what to do.
+    /// Why the selected row is blocked, and what to do.
     pub(crate) why: Rect,
-    /// The keys, what is typed, or a word in passing.
+    /// The keys, the filter being typed, or a notice.
     pub(crate) footer: Rect,
 }
 
-impl Screen {
-    /// Divides the whole screen.
+impl ScreenLayout {
+    /// Lays out the whole screen.
     pub(crate) fn whole(model: &Model) -> Self {
         let (width, height) = model.size;
         Self::of(model, Rect { x: 0, y: 0, width, height })
     }
 
-    /// Divides the area.
+    /// Lays out an area.
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let shape = match (area.width, area.height) {
             (width, height) if width < LINE_BELOW.0 || height < LINE_BELOW.1 => Shape::Line,
@@ -100,7 +101,7 @@ impl Screen {
         let footer = cut.bottom(1);
         let has_remedy = model.remedy().is_some();
         let why = cut.bottom(if has_remedy && tall >= 12 { 2 } else { 0 });
-        let blockers = cut.bottom(u16::from(blocks_something(model) && tall >= 14));
+        let blockers = cut.bottom(u16::from(has_blockers(model) && tall >= 14));
         let (rows, side) = match model.side {
             None => (cut.0, Rect { width: 0, height: 0, ..cut.0 }),
             Some(_) if area.width >= BESIDE_FROM => beside(cut.0, model.side),
@@ -116,18 +117,18 @@ impl Screen {
         if self.shape == Shape::Cards { 2 } else { 1 }
     }
 
-    /// How many rows there is room for.
+    /// How many rows are visible.
     pub(crate) fn rows(&self) -> usize {
         usize::from(self.body.height / self.row_height())
     }
 
-    /// How many lines the side pane shows, within its frame.
+    /// How many lines the side pane shows, without its title.
     pub(crate) fn side_rows(&self) -> usize {
         usize::from(self.side.height.saturating_sub(1))
     }
 }
 
-/// What is left of an area while slices are cut off.
+/// The rest of an area after slices are cut off.
 struct Cut(Rect);
 
 impl Cut {
@@ -157,21 +158,21 @@ fn under(area: Rect) -> (Rect, Rect) {
     (rows, Rect { y: area.y + rows.height, height, ..area })
 }
 
-/// Whether there is something that one should know about what is shown.
+/// Whether there is a notice about the whole view.
 fn has_banner(model: &Model) -> bool {
     match model.freshness() {
         Freshness::Stale { .. } => return true,
-        Freshness::Forbidden(_) if model.is_old() => return true,
+        Freshness::Forbidden(_) if model.is_stale() => return true,
         Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
     }
     let Some(open) = &model.open else { return false };
     let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };
     let row = FleetRow::of(maintenance);
-    let speaks = !matches!(row.state, NodeState::Blocked | NodeState::Draining | NodeState::Done);
-    open.pods.hidden || (speaks && !row.why(model.now).is_empty())
+    let explains = !matches!(row.state, Some(State::Blocked | State::Draining | State::Drained));
+    open.pods.hidden || (explains && !row.why(model.now).is_empty())
 }
 
-fn blocks_something(model: &Model) -> bool {
+fn has_blockers(model: &Model) -> bool {
     match &model.open {
         Some(open) => {
             let row = model.fleet.maintenance_of(&open.name);

@@ -1,25 +1,25 @@
-//! How fast a drain goes: what a sparkline shows, and an estimate of when it is over.
+//! The rate of a drain: the sparkline, and an estimate of the time left.
 
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How many seconds are remembered.
-const REMEMBERED: usize = 300;
+/// For how many seconds progress is recorded.
+const RECORDED_SECONDS: usize = 300;
 
-/// How long a drain must have gone on before anything is said about its end.
-const TOO_EARLY: SignedDuration = SignedDuration::from_secs(5);
+/// How long a drain has to run before the time left is estimated.
+const MIN_ELAPSED: SignedDuration = SignedDuration::from_secs(5);
 
 /// How many pods were gone, second by second.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pace {
+pub(crate) struct DrainRate {
     gone: VecDeque<i32>,
 }
 
-impl Pace {
-    /// Notes how many are gone now.
+impl DrainRate {
+    /// Records how many pods are gone now.
     pub(crate) fn note(&mut self, gone: i32) {
-        if self.gone.len() == REMEMBERED {
+        if self.gone.len() == RECORDED_SECONDS {
             self.gone.pop_front();
         }
         self.gone.push_back(gone);
@@ -34,7 +34,7 @@ impl Pace {
     }
 }
 
-/// How long the pods that nothing refuses will take to go if it goes on as it went so far; none if nobody can know.
+/// The time until the pods that nothing blocks are gone, at the average rate so far; none if there is no basis for it.
 pub(crate) fn estimate(
     gone: i32,
     unblocked: i32,
@@ -42,7 +42,7 @@ pub(crate) fn estimate(
     now: Timestamp,
 ) -> Option<SignedDuration> {
     let so_far = now.duration_since(since);
-    if gone <= 0 || unblocked <= 0 || so_far < TOO_EARLY {
+    if gone <= 0 || unblocked <= 0 || so_far < MIN_ELAPSED {
         return None;
     }
     let seconds = so_far.as_secs().checked_mul(i64::from(unblocked))? / i64::from(gone);
@@ -55,19 +55,19 @@ mod tests {
 
     #[test]
     fn the_steps_are_those_of_the_last_seconds() {
-        let mut pace = Pace::default();
-        assert!(pace.steps(3).is_empty());
+        let mut rate = DrainRate::default();
+        assert!(rate.steps(3).is_empty());
         for gone in [0, 2, 2, 5, 4, 6] {
-            pace.note(gone);
+            rate.note(gone);
         }
-        assert_eq!(pace.steps(3), [3, 0, 2]);
-        assert_eq!(pace.steps(100), [2, 0, 3, 0, 2]);
-        (0..1000).for_each(|_| pace.note(6));
-        assert_eq!(pace.steps(1000).len(), REMEMBERED - 1);
+        assert_eq!(rate.steps(3), [3, 0, 2]);
+        assert_eq!(rate.steps(100), [2, 0, 3, 0, 2]);
+        (0..1000).for_each(|_| rate.note(6));
+        assert_eq!(rate.steps(1000).len(), RECORDED_SECONDS - 1);
     }
 
     #[test]
-    fn an_estimate_goes_by_the_rate_so_far_and_is_not_made_up() {
+    fn the_estimate_uses_the_average_rate_and_needs_progress() {
         let begun = Timestamp::UNIX_EPOCH;
         for (gone, unblocked, seconds, expected) in [
             (10, 5, 60, Some(30)),

@@ -1,37 +1,38 @@
-//! What writes on the screen. All text passes here, and here it is made harmless.
+//! Writes text on the screen. All text passes through here, where control characters are made visible.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
 
-use crate::dashboard::options::Options;
+use crate::dashboard::model::Options;
 use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
 use crate::terminal::text::harmless;
 
 /// Writes on a buffer.
-pub(crate) struct Pen<'a> {
+pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
     theme: Theme,
-    /// The characters that pictures are made of.
+    /// The glyphs.
     pub(crate) glyphs: &'static Glyphs,
     ascii: bool,
     faded: bool,
 }
 
-impl<'a> Pen<'a> {
-    /// Writes on that buffer as the options say.
+impl<'a> Canvas<'a> {
+    /// A canvas with the theme and the glyphs of the options.
     pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
         let glyphs = Glyphs::of(options.ascii);
         Self { buffer, theme: Theme(options.theme), glyphs, ascii: options.ascii, faded: false }
     }
 
-    /// What is written from now on is old, or is so no more.
+    /// Dims what is written from now on, because it may be out of date.
     pub(crate) fn fade(&mut self, faded: bool) {
         self.faded = faded;
     }
 
-    /// Writes text at a place of the area's first line, cut at its right end, and says where it ended.
+    /// Writes text on the area's first line from column `x` on, cut at the area's right end. Returns the column after
+    /// it.
     pub(crate) fn write(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> u16 {
         let end = area.x + area.width;
         if area.height == 0 || x >= end {
@@ -43,7 +44,7 @@ impl<'a> Pen<'a> {
         if self.faded {
             style = style.add_modifier(Modifier::DIM);
         }
-        // Bytes are never fewer than columns, and counting them is cheap.
+        // A string has no more columns than bytes, and counting bytes is cheap.
         if text.len() <= usize::from(room) || Span::raw(&*text).width() <= usize::from(room) {
             return self.buffer.set_stringn(x, area.y, text, usize::from(room), style).0;
         }
@@ -51,14 +52,14 @@ impl<'a> Pen<'a> {
         self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
     }
 
-    /// Writes text if there is room for all of it.
+    /// Writes text if all of it fits.
     pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {
         let width = Span::raw(self.shown(text)).width();
         let fits = usize::from(x) + width <= usize::from(area.x + area.width);
         fits.then(|| self.write(area, x, text, tone))
     }
 
-    /// Writes text that ends where the area ends, and says where it begins.
+    /// Writes text aligned with the area's right end. Returns its first column.
     pub(crate) fn write_right(&mut self, area: Rect, text: &str, tone: Tone) -> u16 {
         let width = u16::try_from(Span::raw(self.shown(text)).width()).unwrap_or(u16::MAX).min(area.width);
         let x = area.x + area.width - width;
@@ -66,12 +67,12 @@ impl<'a> Pen<'a> {
         x
     }
 
-    /// Lays the selection over an area.
+    /// Marks an area as selected.
     pub(crate) fn select(&mut self, area: Rect) {
         self.buffer.set_style(area, self.theme.selection());
     }
 
-    /// A bar that is full to that part, in the width given.
+    /// A progress bar.
     pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
         let width = usize::from(width);
         let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
@@ -79,7 +80,7 @@ impl<'a> Pen<'a> {
         format!("{}{}", self.glyphs.full.repeat(full), self.glyphs.empty.repeat(width - full))
     }
 
-    /// An empty frame with a title; says what is within.
+    /// Draws an empty frame with a title. Returns the area within.
     pub(crate) fn frame(&mut self, area: Rect, title: &str, tone: Tone) -> Rect {
         let blank = " ".repeat(usize::from(area.width));
         let [across, down, corners @ ..] = self.glyphs.frame;

@@ -1,77 +1,76 @@
-//! The lines of a dialog, as many of them as there is room for: what is left out is counted, and what must be read before
-//! one goes on is left out last.
+//! The lines of a dialog, cut to the space there is. Lines that are dropped are counted, and problems are dropped last.
 
 use std::cmp::Reverse;
 
-use crate::dashboard::view::pen::wrapped;
+use crate::dashboard::view::canvas::wrapped;
 use crate::dashboard::view::theme::Tone;
 
-/// What a line is worth where there is no room for all: the first are left out first.
+/// The priority of a line; the lowest are dropped first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Worth {
-    /// It keeps others apart.
+pub(super) enum LinePriority {
+    /// A separator.
     Blank,
-    /// One of a list, the end of which is left out first.
+    /// One of a list, which is cut at its end.
     Listed,
     /// What happens to all of the list.
-    Told,
-    /// What is in the way.
+    Consequence,
+    /// An error or a warning.
     Problem,
-    /// What is typed, and how to go on. It is never left out.
-    Kept,
+    /// A field, or the keys. Never dropped.
+    Required,
 }
 
-/// A line.
+/// A line of a dialog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// What it says.
+pub(super) struct DialogLine {
+    /// The text.
     pub(super) text: String,
-    /// How it says it.
+    /// Its tone.
     pub(super) tone: Tone,
-    worth: Worth,
+    priority: LinePriority,
 }
 
-impl Entry {
-    /// A line that is worth so much.
-    pub(super) fn new(text: impl Into<String>, tone: Tone, worth: Worth) -> Self {
-        Self { text: text.into(), tone, worth }
+impl DialogLine {
+    /// A line with that priority.
+    pub(super) fn new(text: impl Into<String>, tone: Tone, priority: LinePriority) -> Self {
+        Self { text: text.into(), tone, priority }
     }
 
     /// An empty line.
     pub(super) fn blank() -> Self {
-        Self::new("", Tone::Plain, Worth::Blank)
+        Self::new("", Tone::Plain, LinePriority::Blank)
     }
 
-    /// Sentences may go on in the next line; what is listed or typed has one of its own.
+    /// Wraps a sentence; entries of a list and fields stay on one line.
     fn broken(self, width: u16) -> Vec<Self> {
-        if !matches!(self.worth, Worth::Told | Worth::Problem) {
+        if !matches!(self.priority, LinePriority::Consequence | LinePriority::Problem) {
             return vec![self];
         }
         wrapped(&self.text, width).into_iter().map(|text| Self { text, ..self }).collect()
     }
 }
 
-/// The lines that there is room for, in their order.
-pub(super) fn excerpt(entries: &[Entry], width: u16, room: usize) -> Vec<Entry> {
-    let whole: Vec<Entry> = entries.iter().cloned().flat_map(|entry| entry.broken(width)).collect();
-    let without_blanks = || entries.iter().filter(|entry| entry.worth != Worth::Blank).cloned();
-    let dense: Vec<Entry> = without_blanks().flat_map(|entry| entry.broken(width)).collect();
-    // The beginning of each sentence is worth more than all of some.
-    let cut: Vec<Entry> = without_blanks().collect();
+/// The lines that fit, in their order.
+pub(super) fn fit_lines(entries: &[DialogLine], width: u16, room: usize) -> Vec<DialogLine> {
+    let whole: Vec<DialogLine> = entries.iter().cloned().flat_map(|entry| entry.broken(width)).collect();
+    let without_blanks = || entries.iter().filter(|entry| entry.priority != LinePriority::Blank).cloned();
+    let dense: Vec<DialogLine> = without_blanks().flat_map(|entry| entry.broken(width)).collect();
+    // Cutting the end of each sentence is better than dropping a sentence.
+    let cut: Vec<DialogLine> = without_blanks().collect();
     for entries in [whole, dense, cut.clone()] {
         if entries.len() <= room {
             return entries;
         }
     }
     let entries = cut;
-    let mut out: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].worth < Worth::Kept).collect();
-    out.sort_by_key(|at| (entries[*at].worth, Reverse(*at)));
-    // One more, for the line that says so.
+    let mut out: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].priority < LinePriority::Required).collect();
+    out.sort_by_key(|at| (entries[*at].priority, Reverse(*at)));
+    // One more, for the line that counts them.
     out.truncate(entries.len() - room + 1);
     let Some(first) = out.iter().min().copied() else { return entries };
-    let hides_problem = out.iter().any(|at| entries[*at].worth == Worth::Problem);
+    let hides_problem = out.iter().any(|at| entries[*at].priority == LinePriority::Problem);
     let tone = if hides_problem { Tone::Bad } else { Tone::Plain };
-    let note = Entry::new(format!("... {} more lines", out.len()), tone, Worth::Kept);
+    let note = DialogLine::new(format!("... {} more lines", out.len()), tone, LinePriority::Required);
     let mut shown = Vec::new();
     for (at, entry) in entries.into_iter().enumerate() {
         if at == first {
@@ -89,20 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_is_left_out_last_and_nothing_without_a_word() {
+    fn problems_are_dropped_last_and_what_is_dropped_is_counted() {
         let entries = || {
-            let listed = (0..4).map(|at| Entry::new(format!("node {at}"), Tone::Plain, Worth::Listed));
+            let listed = (0..4).map(|at| DialogLine::new(format!("node {at}"), Tone::Plain, LinePriority::Listed));
             let problems =
-                ["no such node", "given back"].map(|text| Entry::new(text, Tone::Bad, Worth::Problem));
-            let mut all = vec![Entry::new("Nodes:", Tone::Plain, Worth::Kept), Entry::blank()];
+                ["no such node", "given back"].map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem));
+            let mut all = vec![DialogLine::new("Nodes:", Tone::Plain, LinePriority::Required), DialogLine::blank()];
             all.extend(problems);
             all.extend(listed);
-            all.push(Entry::new("They are cordoned", Tone::Plain, Worth::Told));
-            all.push(Entry::new("[Enter]", Tone::Quiet, Worth::Kept));
+            all.push(DialogLine::new("They are cordoned", Tone::Plain, LinePriority::Consequence));
+            all.push(DialogLine::new("[Enter]", Tone::Quiet, LinePriority::Required));
             all
         };
         let shown = |room| -> String {
-            let shown = excerpt(&entries(), 20, room);
+            let shown = fit_lines(&entries(), 20, room);
             assert!(shown.len() <= room, "{room}");
             shown.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>().join("|")
         };
@@ -118,11 +117,11 @@ mod tests {
         ] {
             assert_eq!(shown(room), expected, "{room}");
         }
-        assert_eq!(excerpt(&entries(), 20, 4)[2].tone, Tone::Bad, "a problem is among what is left out");
-        assert_eq!(excerpt(&entries(), 20, 5)[3].tone, Tone::Plain);
-        let narrow = excerpt(&entries(), 12, 12);
+        assert_eq!(fit_lines(&entries(), 20, 4)[2].tone, Tone::Bad, "a problem is among what is left out");
+        assert_eq!(fit_lines(&entries(), 20, 4)[2].tone, Tone::Bad, "a problem is among the dropped lines");
+        let narrow = fit_lines(&entries(), 12, 12);
         assert_eq!((narrow[8].text.as_str(), narrow[9].text.as_str()), ("They are", "cordoned"));
-        let narrow = excerpt(&entries(), 12, 9);
+        let narrow = fit_lines(&entries(), 12, 9);
         assert_eq!((narrow.len(), narrow[7].text.as_str()), (9, "They are cordoned"), "where it is cut off");
     }
 }
