@@ -51,8 +51,9 @@ const JSON: &str = "\
 With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
   snapshot   live, maintenances[]: everything there is, at first, when the connection was lost or
              is back, and every 30 s at least
-  node       node, maintenance, uid, state, progress, pods{}, reason, error: a maintenance changed;
-             state: Requested, Pending, Running, Succeeded, Failed, Stopping or Gone
+  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance changed;
+             state: requested, queued, draining, blocked, drained, failed, stopping or gone;
+             phase: that of the object's status, Pending, Running, Succeeded or Failed
   pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
              unblocked, migrating (with machine, source, target, since) or gone
   condition  node, condition, status, reason, message, since

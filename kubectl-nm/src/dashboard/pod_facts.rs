@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use nm_shared::api::names::MIRROR_ANNOTATION;
 use nm_shared::cluster::pod;
 use nm_shared::drain::budget_forecast::Budgets;
-use nm_shared::drain::plan::{DaemonSets, DrainPlan, Judged, Verdict};
-use nm_shared::drain::pod_state::{self, Known, PodState};
+use nm_shared::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Verdict};
+use nm_shared::drain::pod_state::{self, PodContext, PodState};
 use nm_shared::drain::steady_time::SteadyTime;
 use nm_shared::{DrainSpec, Group};
 
@@ -105,7 +105,7 @@ impl Facts {
     /// How far it is on its way, by what can be seen on the pod itself.
     pub(crate) fn state(&self, verdict: Verdict, now: Timestamp) -> PodState {
         let pod = Pod { metadata: self.metadata(), ..Pod::default() };
-        let judged = Judged { pod: Arc::new(pod), verdict, warnings: Vec::new() };
+        let judged = PlannedPod { pod: Arc::new(pod), verdict, warnings: Vec::new() };
         pod_state::state(&judged, &known_of_itself(&Budgets::default()), now)
     }
 
@@ -171,8 +171,8 @@ impl Facts {
 }
 
 /// What a pod alone tells of its drain: nothing of evictions, budgets and nodes.
-fn known_of_itself(budgets: &Budgets) -> Known<'_> {
-    Known {
+fn known_of_itself(budgets: &Budgets) -> PodContext<'_> {
+    PodContext {
         group: Group::Medik8s,
         attempt: None,
         steady_now: SteadyTime::MIN,

@@ -60,7 +60,7 @@ pub fn uid(pod: &Pod) -> &str {
 
 /// What an API path and a precondition need of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Names<'a> {
+pub struct PodNames<'a> {
     /// Namespace.
     pub namespace: &'a str,
     /// Name.
@@ -70,8 +70,8 @@ pub struct Names<'a> {
 }
 
 /// The pod's names, borrowed.
-pub fn names(pod: &Pod) -> Names<'_> {
-    Names {
+pub fn names(pod: &Pod) -> PodNames<'_> {
+    PodNames {
         namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
         name: pod.metadata.name.as_deref().unwrap_or_default(),
         uid: uid(pod),

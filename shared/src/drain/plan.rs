@@ -68,7 +68,7 @@ impl Warning {
 
 /// A pod and what is to become of it.
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct PlannedPod {
     /// The pod.
     pub pod: Arc<Pod>,
     /// What is to become of it.
@@ -107,7 +107,7 @@ impl DaemonSets {
 #[derive(Debug, Clone, Default)]
 pub struct DrainPlan {
     /// One entry a pod.
-    pub pods: Vec<Judged>,
+    pub pods: Vec<PlannedPod>,
 }
 
 /// `podSelector` is no selector.
@@ -132,8 +132,8 @@ impl DrainPlan {
                 Selector::try_from(selector.clone()).map_err(|error| InvalidSelector(error.to_string()))?
             }
         };
-        let judge = Judge { spec, selector, daemon_sets, now };
-        let mut pods: Vec<Judged> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
+        let judge = PodFilters { spec, selector, daemon_sets, now };
+        let mut pods: Vec<PlannedPod> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
         pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
         Ok(Self { pods })
     }
@@ -144,7 +144,7 @@ impl DrainPlan {
         if patience.is_zero() {
             return None;
         }
-        let skipped_at = |judged: &Judged| {
+        let skipped_at = |judged: &PlannedPod| {
             let past = patience.saturating_add(SignedDuration::from_millis(1));
             pod::deadline(&judged.pod)?.saturating_add(past).ok()
         };
@@ -152,12 +152,12 @@ impl DrainPlan {
     }
 
     /// The pods whose end the drain waits for.
-    pub fn pending(&self) -> impl Iterator<Item = &Judged> {
+    pub fn pending(&self) -> impl Iterator<Item = &PlannedPod> {
         self.pods.iter().filter(|judged| !matches!(judged.verdict, Verdict::Skip(_)))
     }
 
     /// Moves no more pods of which `comes_back` says that it is of no use.
-    pub fn give_up_on(&mut self, comes_back: impl Fn(&Pod) -> bool) {
+    pub fn block_respawning(&mut self, comes_back: impl Fn(&Pod) -> bool) {
         for judged in self.pods.iter_mut().filter(|judged| judged.verdict == Verdict::Evict) {
             if comes_back(&judged.pod) {
                 judged.verdict = Verdict::Block(BlockReason::ComesBack);
@@ -172,15 +172,15 @@ fn by_name(pod: &Pod) -> (&str, &str) {
     (names.namespace, names.name)
 }
 
-struct Judge<'a> {
+struct PodFilters<'a> {
     spec: &'a DrainSpec,
     selector: Selector,
     daemon_sets: &'a DaemonSets,
     now: Timestamp,
 }
 
-impl Judge<'_> {
-    fn judge(&self, pod: Arc<Pod>) -> Judged {
+impl PodFilters<'_> {
+    fn judge(&self, pod: Arc<Pod>) -> PlannedPod {
         let mut warnings = Vec::new();
         let filters = [
             Self::selected,
@@ -192,7 +192,7 @@ impl Judge<'_> {
         ];
         let verdict =
             filters.iter().find_map(|filter| filter(self, &pod, &mut warnings)).unwrap_or(Verdict::Evict);
-        Judged { pod, verdict, warnings }
+        PlannedPod { pod, verdict, warnings }
     }
 
     fn selected(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {

@@ -8,10 +8,10 @@ use crate::cluster::pod;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::plan::{Judged, Verdict};
+use crate::drain::plan::{PlannedPod, Verdict};
 use crate::drain::respawns;
 use crate::drain::steady_time::SteadyTime;
-use crate::drain::virtual_machine::{Evacuation, Failure};
+use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 
 /// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
 const KUBELET_SLACK: SignedDuration = SignedDuration::from_secs(60);
@@ -30,12 +30,12 @@ pub enum PodState {
     /// KubeVirt is moving it.
     Migrating,
     /// Something refuses to let it go.
-    Blocked(Obstacle),
+    Blocked(Blocker),
 }
 
 /// What refuses to let a pod go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct Blocker {
     /// The kind.
     pub reason: BlockReason,
     /// By name, with numbers.
@@ -48,7 +48,7 @@ pub struct Obstacle {
 
 /// What is known about a pod beside itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct PodContext<'a> {
     /// The group of the maintenance.
     pub group: Group,
     /// Its evictions so far.
@@ -68,7 +68,7 @@ pub struct Known<'a> {
 }
 
 /// Where `judged` stands.
-pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
+pub fn state(judged: &PlannedPod, known: &PodContext<'_>, now: Timestamp) -> PodState {
     match judged.verdict {
         Verdict::Skip(_) => return PodState::Skipped,
         Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason, known.group)),
@@ -83,9 +83,8 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     let unasked = Attempt::default();
     let attempt = known.attempt.unwrap_or(&unasked);
     let since = attempt.refused_since.map(|at| at.on_wall(known.steady_now, now));
-    let blocked = |(reason, message)| {
-        PodState::Blocked(Obstacle { reason, message, since, refusals: attempt.refusals })
-    };
+    let blocked =
+        |(reason, message)| PodState::Blocked(Blocker { reason, message, since, refusals: attempt.refusals });
     if let Some(evacuation) = known.evacuation.filter(|_| is_kubevirts(attempt)) {
         return match &evacuation.failure {
             None => PodState::Migrating,
@@ -117,13 +116,13 @@ fn is_kubevirts(attempt: &Attempt) -> bool {
 }
 
 /// When the state of a pod changes without anything happening in the cluster.
-pub fn next_change(judged: &Judged, now: Timestamp) -> Option<Timestamp> {
+pub fn next_change(judged: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     let deadline = pod::deadline(&judged.pod)?;
     let stuck = deadline.saturating_add(KUBELET_SLACK).ok()?;
     [deadline, stuck].into_iter().find(|at| *at > now)
 }
 
-fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> PodState {
+fn terminating(judged: &PlannedPod, overdue: SignedDuration, node_ready: bool) -> PodState {
     let pod = &judged.pod;
     let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
     let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
@@ -145,10 +144,10 @@ fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> Po
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Obstacle { reason, message, since: pod::deadline(pod), refusals: 0 })
+    PodState::Blocked(Blocker { reason, message, since: pod::deadline(pod), refusals: 0 })
 }
 
-fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
+fn stays(judged: &PlannedPod, reason: BlockReason, group: Group) -> Blocker {
     let message = match reason {
         BlockReason::ComesBack => respawns::why(&judged.pod, group.drain_taint()),
         BlockReason::LocalStorage => {
@@ -156,12 +155,12 @@ fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
         }
         _ => "no controller would replace it and spec.drain.force is false".to_owned(),
     };
-    Obstacle { reason, message, since: None, refusals: 0 }
+    Blocker { reason, message, since: None, refusals: 0 }
 }
 
 /// What an answer to its eviction or deletion comes to.
 fn refused(
-    judged: &Judged,
+    judged: &PlannedPod,
     refusal: &EvictionOutcome,
     request: &str,
     budgets: &Budgets,
@@ -203,10 +202,10 @@ fn several_budgets(budgets: &[String], answer: &str) -> String {
     )
 }
 
-fn migration_failed(failure: &Failure, attempt: &Attempt) -> Obstacle {
-    let Failure { message, at } = failure.clone();
+fn migration_failed(failure: &MigrationFailure, attempt: &Attempt) -> Blocker {
+    let MigrationFailure { message, at } = failure.clone();
     let reason = BlockReason::MigrationFailed;
-    Obstacle { reason, message, since: at, refusals: attempt.refusals }
+    Blocker { reason, message, since: at, refusals: attempt.refusals }
 }
 
 #[cfg(test)]
@@ -220,9 +219,9 @@ mod tests {
         "2026-01-01T01:00:00Z".parse().unwrap()
     }
 
-    fn judged(metadata: &Value) -> Judged {
+    fn judged(metadata: &Value) -> PlannedPod {
         let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        Judged { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
+        PlannedPod { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
     }
 
     fn answered(outcome: EvictionOutcome) -> Attempt {
@@ -231,8 +230,8 @@ mod tests {
         attempt
     }
 
-    fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
-        Known {
+    fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> PodContext<'a> {
+        PodContext {
             group: Group::Medik8s,
             attempt,
             steady_now: SteadyTime::MIN,
@@ -278,7 +277,7 @@ mod tests {
         attempt.end(EvictionOutcome::RefusedByBudget(String::new()), at);
         let budgets = Budgets::default();
         let report = |overdue| {
-            let known = Known { overdue, ..known(Some(&attempt), true, &budgets) };
+            let known = PodContext { overdue, ..known(Some(&attempt), true, &budgets) };
             word(&state(&judged(&json!({})), &known, now()))
         };
         assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
@@ -294,7 +293,7 @@ mod tests {
             serde_json::from_value(budget).unwrap()
         };
         let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
-            let budgets = Budgets::unasked(&budgets.iter().map(budget).collect::<Vec<_>>());
+            let budgets = Budgets::from_objects(&budgets.iter().map(budget).collect::<Vec<_>>());
             let attempt = answered(outcome);
             let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
             let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
@@ -322,12 +321,13 @@ mod tests {
     fn a_machine_that_kubevirt_moves_is_migrating_until_that_fails() {
         use EvictionOutcome as Outcome;
         let pod = judged(&json!({}));
-        let check = |attempt: Option<Attempt>, failure: Option<Failure>, expected: &str| {
+        let check = |attempt: Option<Attempt>, failure: Option<MigrationFailure>, expected: &str| {
             let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
-            let known = Known { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
+            let known =
+                PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
             assert_eq!(word(&state(&pod, &known, now())), expected);
         };
-        let failed = || Some(Failure { message: "its live migration failed".to_owned(), at: None });
+        let failed = || Some(MigrationFailure { message: "its live migration failed".to_owned(), at: None });
         let migrating = || Some(answered(Outcome::Migrating(String::new())));
         check(None, None, "Migrating");
         check(migrating(), None, "Migrating");

@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use nm_shared::{NodeMaintenance, PodCounts};
+use nm_shared::NodeMaintenance;
 
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
-use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, ending, pods_to_go, status};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, status, stop_progress};
 
 /// Where a node stands, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,14 +60,14 @@ impl NodeState {
     }
 
     fn of(maintenance: &NodeMaintenance) -> Self {
-        match Standing::of(maintenance) {
-            Standing::Requested => Self::Requested,
-            Standing::Pending => Self::Queued,
-            Standing::Running if status(maintenance).pod_counts.blocked > 0 => Self::Blocked,
-            Standing::Running => Self::Draining,
-            Standing::Drained => Self::Done,
-            Standing::Failed => Self::Failed,
-            Standing::Stopping => Self::Stopping,
+        match State::of(maintenance) {
+            State::Requested => Self::Requested,
+            State::Queued => Self::Queued,
+            State::Blocked => Self::Blocked,
+            State::Draining => Self::Draining,
+            State::Drained => Self::Done,
+            State::Failed => Self::Failed,
+            State::Stopping => Self::Stopping,
         }
     }
 }
@@ -115,10 +115,6 @@ impl FleetRow {
                 namespaces.push(pod.namespace.clone());
             }
         }
-        let gone = match status.pod_counts {
-            counts if counts == PodCounts::default() => (status.eviction_pods - pods_to_go(status)).max(0),
-            counts => counts.gone,
-        };
         let drained = condition(maintenance, "Drained").map(|condition| condition.last_transition_time.0);
         let ended = match state {
             NodeState::Done => drained,
@@ -130,7 +126,7 @@ impl FleetRow {
             node: maintenance.spec.node_name.clone(),
             state,
             percent: status.drain_progress,
-            gone,
+            gone: pods_gone(status),
             pods: status.eviction_pods,
             blocked: status.pod_counts.blocked,
             begun: maintenance.metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -176,7 +172,7 @@ impl FleetRow {
 
     /// Why it stands where it stands; empty if there is nothing to say.
     pub(crate) fn why(&self, now: Timestamp) -> &str {
-        let is_new = self.seconds(now).is_none_or(|seconds| seconds < TAKEN_UP_WITHIN);
+        let is_new = self.seconds(now).is_none_or(|seconds| seconds < PICKUP_TIMEOUT);
         match self.state {
             NodeState::Requested if !is_new => "nothing has taken it up: is nm-reconciler running?",
             _ => &self.why,
@@ -195,7 +191,7 @@ fn why(maintenance: &NodeMaintenance, state: NodeState) -> String {
                 more => format!("{short} (+{more})"),
             }
         }
-        (NodeState::Stopping, _) => ending(maintenance),
+        (NodeState::Stopping, _) => stop_progress(maintenance),
         (NodeState::Done | NodeState::Idle, _) => String::new(),
         (NodeState::Queued, _) if !status.last_error.is_empty() => place_first(&status.last_error),
         _ if !status.last_error.is_empty() => status.last_error.clone(),

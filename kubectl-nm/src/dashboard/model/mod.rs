@@ -36,7 +36,7 @@ use crate::dashboard::message::Feed;
 use crate::dashboard::options::Options;
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
-use crate::maintenance::{Standing, status};
+use crate::maintenance::{State, status};
 use crate::terminal::text::harmless;
 
 /// A node that is looked at.
@@ -241,7 +241,7 @@ impl Model {
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let is_stopping = Standing::of(maintenance) == Standing::Stopping;
+        let is_stopping = State::of(maintenance) == State::Stopping;
         let Some(pod) = status(maintenance).blocked_pods.first().filter(|_| !is_stopping) else {
             return self.remedy_of_cause(maintenance);
         };
@@ -259,7 +259,7 @@ impl Model {
 
     /// What keeps all of a node from getting on, as `explain` tells it, but for what goes away by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let waits = Standing::of(maintenance) == Standing::Pending;
+        let waits = State::of(maintenance) == State::Queued;
         let causes = explanation::causes(maintenance, &self.options.kubectl, self.now);
         let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
         let what = cause.what.into_iter().next()?;

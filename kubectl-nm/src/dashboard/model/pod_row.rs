@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nm_shared::BlockReason;
 use nm_shared::drain::plan::{SkipReason, Verdict};
-use nm_shared::drain::pod_state::{Obstacle, PodState};
+use nm_shared::drain::pod_state::{Blocker, PodState};
 
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
@@ -98,7 +98,7 @@ impl Stand {
     }
 
     /// Blocked by an obstacle that can be seen on the pod itself.
-    fn blocked(obstacle: Obstacle) -> Self {
+    fn blocked(obstacle: Blocker) -> Self {
         Self {
             since: obstacle.since,
             reason: Some(obstacle.reason),

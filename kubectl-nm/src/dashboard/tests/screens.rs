@@ -272,7 +272,7 @@ fn a_finalizer_of_somebody_else_is_named() {
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
     let shown = text(&model);
-    assert!(!shown.contains("being given back"), "{shown}");
-    assert!(shown.contains("held by backup.example.com/hold"), "{shown}");
+    assert!(!shown.contains("returning to service"), "{shown}");
+    assert!(shown.contains("finalizers: backup.example.com/hold"), "{shown}");
     assert!(shown.contains("patch nm worker-01 --type=merge"), "{shown}");
 }
