@@ -84,8 +84,8 @@ mod workflows;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nm_sandbox::request_log::Entry;
-use nm_sandbox::sandbox::Sandbox;
+use kube_sandbox::request_log::Entry;
+use kube_sandbox::sandbox::Sandbox;
 use nm_shared::api::condition::{ConditionType, is_true};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;

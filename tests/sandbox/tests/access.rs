@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asker::{Asker, RBAC, bind, binding, cluster_role, create, namespace};
 use client::{begin, json_of};
-use nm_sandbox::http::Api;
+use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -172,10 +172,10 @@ async fn names_limit_a_right_also_for_watches_of_one_object() {
 
 #[tokio::test]
 async fn a_role_with_the_label_adds_to_view_edit_and_admin() {
-    use nm_sandbox::clock::Clock;
-    use nm_sandbox::cluster::Cluster;
-    use nm_sandbox::controllers::Controllers;
-    use nm_sandbox::controllers::kubelet::Pace;
+    use kube_sandbox::clock::Clock;
+    use kube_sandbox::cluster::Cluster;
+    use kube_sandbox::controllers::Controllers;
+    use kube_sandbox::controllers::kubelet::Pace;
 
     let cluster = Arc::new(Cluster::new(Clock::start()));
     let api = Api::new(cluster.clone());

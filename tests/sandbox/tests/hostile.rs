@@ -10,8 +10,8 @@ use bytes::Bytes;
 use client::{begin, json_of};
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use nm_sandbox::http::Api;
-use nm_sandbox::server::Service;
+use kube_sandbox::http::Api;
+use kube_sandbox::server::Service;
 use serde_json::{Value, json};
 use tower::Service as _;
 

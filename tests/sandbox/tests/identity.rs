@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asker::{Asker, bind, cluster_role, create, namespace};
 use client::{begin, json_of};
-use nm_sandbox::http::Api;
+use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 /// A token of a new service account.

@@ -7,10 +7,10 @@ mod client;
 use std::sync::Arc;
 
 use client::{begin, json_of};
-use nm_sandbox::http::Api;
-use nm_sandbox::resource::{NODES, PODS};
-use nm_sandbox::store::{Key, State};
-use nm_sandbox::workload::{seed_namespace, seed_nodes};
+use kube_sandbox::http::Api;
+use kube_sandbox::resource::{NODES, PODS};
+use kube_sandbox::store::{Key, State};
+use kube_sandbox::workload::{seed_namespace, seed_nodes};
 use serde_json::{Value, json};
 
 const NODE_COUNT: usize = 20;

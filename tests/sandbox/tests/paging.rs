@@ -7,7 +7,7 @@ mod client;
 use std::sync::Arc;
 
 use client::{begin, json_of};
-use nm_sandbox::http::Api;
+use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 async fn node(api: &Arc<Api>, name: &str) {
@@ -63,7 +63,7 @@ async fn a_page_of_forgotten_history_is_refused_with_410() {
     }
     let first = page(&api, "").await;
     node(&api, "d").await;
-    api.cluster().store.write(nm_sandbox::store::State::compact);
+    api.cluster().store.write(kube_sandbox::store::State::compact);
     let refused = page(&api, &token(&first)).await;
     assert_eq!((&refused["code"], &refused["reason"]), (&json!(410), &json!("Expired")));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use client::{begin, call, json_of};
 use http_body_util::BodyExt;
-use nm_sandbox::http::{Api, Body};
+use kube_sandbox::http::{Api, Body};
 use serde_json::{Value, json};
 
 async fn node(api: &Arc<Api>, name: &str) -> Value {
@@ -142,7 +142,7 @@ async fn forgotten_history_is_an_error_event_of_code_410() {
     let api = begin();
     let first = node(&api, "a").await;
     node(&api, "b").await;
-    api.cluster().store.write(nm_sandbox::store::State::compact);
+    api.cluster().store.write(kube_sandbox::store::State::compact);
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = Watch::begin(&api, &format!("resourceVersion={version}")).await;
     let error = watch.next().await.unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use client::{begin, call, json_of};
 use http_body_util::BodyExt;
-use nm_sandbox::http::Api;
+use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 const NODE: &str = "/api/v1/nodes/a";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
-use nm_sandbox::http::Api;
+use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 use crate::client::json_of;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt;
-use nm_sandbox::clock::Clock;
-use nm_sandbox::cluster::Cluster;
-use nm_sandbox::http::{Api, Body};
+use kube_sandbox::clock::Clock;
+use kube_sandbox::cluster::Cluster;
+use kube_sandbox::http::{Api, Body};
 use serde_json::{Value, json};
 
 /// An API server over an empty cluster.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams};
-use nm_sandbox::controllers::kubelet::annotations;
-use nm_sandbox::workload::{App, Kind};
+use kube_sandbox::controllers::kubelet::annotations;
+use kube_sandbox::workload::{App, Kind};
 use tokio::time::Instant;
 
 use crate::{cluster, nodes, run, status, until};

@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::Status;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use nm_sandbox::sandbox::{Options, Sandbox};
-use nm_sandbox::workload::App;
+use kube_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::workload::App;
 use serde::de::DeserializeOwned;
 
 /// No event takes this long; where time is paused it costs none.

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{EvictParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
-use nm_sandbox::sandbox::Sandbox;
-use nm_sandbox::workload::{App, Kind};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::sandbox::Sandbox;
+use kube_sandbox::workload::{App, Kind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

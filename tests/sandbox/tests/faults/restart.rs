@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use nm_sandbox::faults::{Action, Rule, Target};
-use nm_sandbox::sandbox::Sandbox;
-use nm_sandbox::workload::{App, Kind};
+use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::sandbox::Sandbox;
+use kube_sandbox::workload::{App, Kind};
 use serde_json::json;
 
 use crate::{PATIENCE, cluster, is_lost, nodes, run, until};
@@ -64,7 +64,7 @@ async fn open_connections_die_with_the_server_and_watches_go_on_where_they_were(
 
 #[tokio::test]
 async fn a_dropped_connection_is_a_closed_one_over_a_socket_too() {
-    use nm_sandbox::faults::Moment;
+    use kube_sandbox::faults::Moment;
 
     let (sandbox, _) = cluster(1).await;
     let client = over_socket(&sandbox).await;

@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Target, Writers};
-use nm_sandbox::sandbox::Sandbox;
-use nm_sandbox::workload::{App, Kind};
+use kube_sandbox::faults::{Target, Writers};
+use kube_sandbox::sandbox::Sandbox;
+use kube_sandbox::workload::{App, Kind};
 use serde_json::json;
 
 use crate::{cluster, run, status, until};

@@ -7,8 +7,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
-use nm_sandbox::faults::{Action, Rule, Target, When};
-use nm_sandbox::sandbox::Sandbox;
+use kube_sandbox::faults::{Action, Rule, Target, When};
+use kube_sandbox::sandbox::Sandbox;
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use nm_sandbox::clock::Clock;
-use nm_sandbox::cluster::Cluster;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
-use nm_sandbox::http::{Api, Body};
+use kube_sandbox::clock::Clock;
+use kube_sandbox::cluster::Cluster;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::http::{Api, Body};
 use serde_json::{Map, Value, json};
 
 use crate::essence::essence;

@@ -1,4 +1,7 @@
-//! `nm-sandbox`: a cluster to try things on, from the command line.
+//! `nm-sandbox`: a simulated cluster with both programs of this project, to try them without a real one.
+//!
+//! [`demo`] shows one maintenance from start to end; [`up`] runs a cluster until Ctrl-C. The cluster itself is the crate
+//! `kube-sandbox`, which knows nothing about maintenances: this program installs their CRD.
 
 mod demo;
 mod kubeconfig_file;
@@ -6,13 +9,12 @@ mod output;
 mod programs;
 mod up;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-/// A Kubernetes cluster in one process, for trying kubectl-nm.
+/// A simulated Kubernetes cluster for trying kubectl-nm
 #[derive(Debug, Parser)]
 #[command(name = "nm-sandbox", version)]
 struct Arguments {
@@ -22,43 +24,43 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a cluster until Ctrl-C, and print where it is
+    /// Run a cluster until Ctrl-C, and print the path of its kubeconfig
     Up(up::Up),
-    /// See a node drained and given back, in half a minute
+    /// Watch a node drain and return to service, in half a minute
     Demo(demo::Demo),
 }
 
-/// Runs the program. Exit codes: 0 done, 1 an error, 2 wrong usage.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Some(ended) = programs::run(&arguments) {
-        return ended;
+/// Exit codes: 0 success, 1 error, 2 wrong usage.
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = programs::run(&arguments) {
+        return code;
     }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
     let outcome = match arguments.command {
-        Command::Up(up) => in_runtime(up::run(up)),
-        Command::Demo(demo) => in_runtime(demo::run(demo)),
+        Command::Up(up) => block_on(up::run(up)),
+        Command::Demo(demo) => block_on(demo::run(demo)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(&format!("error: {error}"));
+            output::message(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn in_runtime(task: impl Future<Output = std::io::Result<()>>) -> std::io::Result<()> {
+fn block_on(task: impl Future<Output = std::io::Result<()>>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(task)
 }
 
-/// Help and the version are answers, and go to stdout; everything else is wrong usage.
+/// Prints help and the version to stdout, and usage errors to stderr.
 fn usage(error: &clap::Error) -> ExitCode {
-    // Nobody is left to tell when this cannot be printed.
+    // There is nowhere left to report that printing failed.
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -72,7 +74,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Arguments::command().debug_assert();
     }
 }

@@ -1,8 +1,7 @@
-//! `nm-sandbox demo`: a node goes into maintenance and comes back, before one's eyes.
+//! `nm-sandbox demo`: a node goes into maintenance and returns to service.
 //!
-//! The demo plays the people: one who starts a maintenance and watches it, and one who makes room in a disruption budget
-//! that is in the way. The programs are the real ones, each a process of its own, on a cluster that they cannot tell
-//! from another.
+//! The demo plays two people: one starts a maintenance and watches it, the other scales a deployment whose disruption
+//! budget blocks the drain. Both programs are the real ones, each in a process of its own.
 
 use std::io;
 use std::path::Path;
@@ -10,67 +9,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use kube_sandbox::cluster::Cluster;
+use kube_sandbox::registry::{self, Effect, Part};
+use kube_sandbox::resource::{DEPLOYMENTS, NODES, PODS};
+use kube_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::store::{Collection, Key, State};
+use kube_sandbox::workload::{App, Kind, seed_namespace};
 use serde_json::{Value, json};
 
-use super::kubeconfig_file::KubeconfigFile;
-use super::{output, programs};
-use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect, Part};
-use crate::resource::{DEPLOYMENTS, NODES, PODS};
-use crate::sandbox::{Options, Sandbox};
-use crate::store::{Collection, Key, State};
-use crate::workload::{App, Kind, seed_namespace};
+use crate::kubeconfig_file::KubeconfigFile;
+use crate::{output, programs};
 
-/// For how long the budget is in the way.
-const STANDSTILL: Duration = Duration::from_secs(4);
+/// How long the budget blocks the drain, so that people can read it.
+const BLOCKED_FOR: Duration = Duration::from_secs(4);
 
-/// The whole demo takes about ten seconds; what takes longer than this has gone wrong.
-const PATIENCE: Duration = Duration::from_secs(55);
+/// The demo takes about ten seconds. One that takes longer than this has failed.
+const DEMO_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Pods of the demo, beside one agent on each node.
-const PODS_OF_APPS: usize = 14;
+/// Pods of deployments; one agent on each node comes on top.
+const DEPLOYMENT_PODS: usize = 14;
 
 const NODE_COUNT: usize = 4;
 
-/// See a node drained and given back
+/// Watch a node drain and return to service
 #[derive(Debug, Args)]
-pub(super) struct Demo {}
+pub(crate) struct Demo {}
 
-/// Shows all of it.
+/// Runs the demo.
 ///
 /// # Errors
-/// When a program fails or takes too long.
-pub(super) async fn run(_: Demo) -> io::Result<()> {
-    let story = async {
-        let sandbox = cluster().await?;
-        let told = tell(&sandbox).await;
+/// When a program fails or the demo takes too long.
+pub(crate) async fn run(_: Demo) -> io::Result<()> {
+    let demo = async {
+        let sandbox = start_cluster().await?;
+        let outcome = play(&sandbox).await;
         sandbox.stop().await;
-        told
+        outcome
     };
-    match tokio::time::timeout(PATIENCE, story).await {
-        Ok(told) => told,
-        Err(_) => Err(io::Error::other(format!("the demo is not over after {PATIENCE:?}"))),
+    match tokio::time::timeout(DEMO_TIMEOUT, demo).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(io::Error::other(format!("the demo did not end within {DEMO_TIMEOUT:?}"))),
     }
 }
 
-async fn cluster() -> io::Result<Sandbox> {
-    output::say("A cluster of four nodes starts, with a shop, a web site and an agent on every node.");
+async fn start_cluster() -> io::Result<Sandbox> {
+    output::message("Starting a cluster of four nodes with a shop, a web site and an agent on every node.");
     let (start_delay, stop_delay) = (Duration::from_millis(300), Duration::from_secs(1));
     let sandbox = Sandbox::start(Options { nodes: NODE_COUNT, pods: 0, start_delay, stop_delay }).await?;
     let cluster = sandbox.cluster();
-    crate::http::install(cluster, json!(nm_shared::api::crd::crd())).map_err(refused)?;
+    sandbox.install_crd(json!(nm_shared::api::crd::crd())).map_err(io::Error::other)?;
     let apps = [
         App::new(Kind::Deployment, "shop", "cart").replicas(2).budget(json!({"minAvailable": 2})),
-        App::new(Kind::Deployment, "web", "front").replicas(PODS_OF_APPS - 2),
+        App::new(Kind::Deployment, "web", "front").replicas(DEPLOYMENT_PODS - 2),
     ];
     for namespace in ["shop", "web"] {
-        seed_namespace(cluster, namespace).map_err(refused)?;
+        seed_namespace(cluster, namespace).map_err(io::Error::other)?;
     }
     for app in &apps {
-        app.create(cluster).map_err(refused)?;
+        app.create(cluster).map_err(io::Error::other)?;
     }
-    let expected = PODS_OF_APPS + NODE_COUNT;
+    let expected = DEPLOYMENT_PODS + NODE_COUNT;
     until(cluster, |state| {
         (state.list(&PODS, None).filter(|pod| is_running(pod)).count() == expected).then_some(())
     })
@@ -78,35 +76,35 @@ async fn cluster() -> io::Result<Sandbox> {
     Ok(sandbox)
 }
 
-async fn tell(sandbox: &Sandbox) -> io::Result<()> {
+async fn play(sandbox: &Sandbox) -> io::Result<()> {
     let cluster = sandbox.cluster();
     let kubeconfig = KubeconfigFile::write(None, &sandbox.kubeconfig())?;
     let node = until(cluster, node_of_the_cart).await;
     let before = cluster.store.read(|state| describe(state, &node));
-    output::print(&format!("Before:  {before}"))?;
+    output::data(&format!("Before:  {before}"))?;
 
     let _reconciler = programs::reconciler(kubeconfig.path())?;
-    let opener = tokio::spawn(make_room_for_the_cart(cluster.clone(), node.clone()));
+    let colleague = tokio::spawn(scale_cart_once_blocked(cluster.clone(), node.clone()));
     plugin(kubeconfig.path(), &["start", &node, "--reason", "a new kernel"]).await?;
     plugin(kubeconfig.path(), &["watch", &node, "--until", "drained"]).await?;
-    opener.await??;
-    output::print(&format!("Drained: {}", cluster.store.read(|state| describe(state, &node))))?;
+    colleague.await??;
+    output::data(&format!("Drained: {}", cluster.store.read(|state| describe(state, &node))))?;
 
     plugin(kubeconfig.path(), &["stop", &node, "--wait"]).await?;
     let after = cluster.store.read(|state| describe(state, &node));
-    output::print(&format!("After:   {after}"))
+    output::data(&format!("After:   {after}"))
 }
 
-/// Waits until the budget blocks, lets that be seen for a while, then adds the replica that it lacks.
-async fn make_room_for_the_cart(cluster: Arc<Cluster>, node: String) -> io::Result<()> {
+/// Waits until the budget blocks the drain, lets people read that, then adds the replica that unblocks it.
+async fn scale_cart_once_blocked(cluster: Arc<Cluster>, node: String) -> io::Result<()> {
     let maintenances = Collection::named(nm_shared::api::names::GROUP, "nodemaintenances");
     until(&cluster, |state| {
         let maintenance = state.get(&maintenances, &Key::cluster(&*node))?;
         (maintenance["status"]["podCounts"]["blocked"].as_i64() > Some(0)).then_some(())
     })
     .await;
-    tokio::time::sleep(STANDSTILL).await;
-    output::say("(Someone scales deployment shop/cart to 3: now its budget can spare a pod.)");
+    tokio::time::sleep(BLOCKED_FOR).await;
+    output::message("(Someone scales deployment shop/cart to 3, so its budget allows a disruption.)");
     let deployments = cluster.catalog.of(&DEPLOYMENTS).ok_or_else(|| io::Error::other("no deployments"))?;
     cluster
         .store
@@ -116,17 +114,17 @@ async fn make_room_for_the_cart(cluster: Arc<Cluster>, node: String) -> io::Resu
             cart["spec"]["replicas"] = json!(3);
             registry::update(state, &deployments, &cart, Part::Main, Effect::Real)
         })
-        .map_err(refused)?;
+        .map_err(io::Error::other)?;
     Ok(())
 }
 
-/// Runs `kubectl nm …` and shows it, as one would type it.
+/// Prints `kubectl nm …` as a person would type it, and runs it.
 async fn plugin(kubeconfig: &Path, args: &[&str]) -> io::Result<()> {
     let typed: Vec<String> = args
         .iter()
         .map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { (*arg).to_owned() })
         .collect();
-    output::say(&format!("$ kubectl nm {}", typed.join(" ")));
+    output::message(&format!("$ kubectl nm {}", typed.join(" ")));
     let mut child = programs::plugin(kubeconfig, args)?;
     let status = child.wait().await?;
     if status.success() {
@@ -136,7 +134,7 @@ async fn plugin(kubeconfig: &Path, args: &[&str]) -> io::Result<()> {
     }
 }
 
-/// What one looks at on a node: may pods come, what keeps them off, how many are there.
+/// A node in one line: whether it is cordoned, its taints and the number of its pods.
 fn describe(state: &State, name: &str) -> String {
     let node = state.get(&NODES, &Key::cluster(name)).unwrap_or_default();
     let schedulable = if node["spec"]["unschedulable"] == true { "cordoned" } else { "schedulable" };
@@ -160,19 +158,15 @@ fn is_running(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Waits until the cluster is such that `found` finds something.
-async fn until<R>(cluster: &Cluster, found: impl Fn(&State) -> Option<R>) -> R {
-    let mut wake = cluster.store.subscribe();
+/// Waits until `find` returns something.
+async fn until<R>(cluster: &Cluster, find: impl Fn(&State) -> Option<R>) -> R {
+    let mut changes = cluster.store.subscribe();
     loop {
-        wake.borrow_and_update();
-        if let Some(result) = cluster.store.read(&found) {
+        changes.borrow_and_update();
+        if let Some(result) = cluster.store.read(&find) {
             return result;
         }
-        // The cluster that we hold is what would have to go for this to fail.
-        let _ = wake.changed().await;
+        // This fails only when the cluster is dropped, and we hold a reference to it.
+        let _ = changes.changed().await;
     }
-}
-
-fn refused(refusal: Refusal) -> io::Error {
-    io::Error::other(refusal.message)
 }

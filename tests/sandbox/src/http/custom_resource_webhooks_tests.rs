@@ -1,47 +1,57 @@
-//! Webhooks on custom resources: what becomes of a maintenance that one of them is asked about.
+//! Webhooks that validate custom resources.
 
 use super::*;
 
-const MAINTENANCES: &str = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances";
+const REPAIRS: &str = "/apis/garage.example.com/v1/repairs";
 
-fn maintenance(name: &str) -> Value {
-    json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+fn repair(name: &str) -> Value {
+    json!({"apiVersion": "garage.example.com/v1", "kind": "Repair",
         "metadata": {"name": name}, "spec": {"nodeName": "node-01", "reason": "kernel"}})
 }
 
-fn served() -> Arc<Api> {
+fn crd() -> Value {
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["nodeName"], "properties": {"nodeName": text, "reason": text}},
+        "status": {"type": "object", "properties": {"phase": text}}}});
+    json!({"metadata": {"name": "repairs.garage.example.com"}, "spec": {"group": "garage.example.com",
+        "scope": "Cluster", "names": {"plural": "repairs", "kind": "Repair"}, "versions": [{"name": "v1",
+            "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}]}})
+}
+
+fn api_with_repairs() -> Arc<Api> {
     let api = api();
-    crate::http::install(api.cluster(), json!(nm_shared::api::crd::crd())).unwrap();
+    crate::http::install(api.cluster(), crd()).unwrap();
     api
 }
 
-/// The webhook is asked about maintenances and nothing else, and answers as `path` says.
-async fn ask(api: &Arc<Api>, hook: &Hook, path: &str, change: Value) {
+/// Registers the webhook for repairs only; it answers as `path` says.
+async fn register(api: &Arc<Api>, hook: &Hook, path: &str, change: Value) {
     let mut configuration = hook.config(path, &change);
     configuration["webhooks"][0]["rules"] = json!([{"operations": ["CREATE", "UPDATE", "DELETE"],
-        "apiGroups": ["nodemaintenance.medik8s.io"], "apiVersions": ["v1beta1"], "resources": ["nodemaintenances"]}]);
+        "apiGroups": ["garage.example.com"], "apiVersions": ["v1"], "resources": ["repairs"]}]);
     configure(api, configuration).await;
 }
 
-/// Makes a maintenance while nobody is asked.
-async fn given(api: &Arc<Api>, name: &str) {
+/// Creates a repair without a webhook.
+async fn create(api: &Arc<Api>, name: &str) {
     call(api, "DELETE", &format!("{CONFIGURATIONS}/hook"), Value::Null).await;
-    let created = call(api, "POST", MAINTENANCES, maintenance(name)).await;
+    let created = call(api, "POST", REPAIRS, repair(name)).await;
     assert_eq!(created.code, 201, "{}", created.body);
 }
 
-/// Writes the maintenance `a` in one way; what is created is another, `b`.
+/// Updates or deletes the repair `a`, or creates the repair `b`.
 async fn write(api: &Arc<Api>, operation: &str) -> Answered {
-    let path = format!("{MAINTENANCES}/a");
+    let path = format!("{REPAIRS}/a");
     match operation {
-        "CREATE" => call(api, "POST", MAINTENANCES, maintenance("b")).await,
+        "CREATE" => call(api, "POST", REPAIRS, repair("b")).await,
         "UPDATE" => call(api, "PATCH", &path, json!({"spec": {"reason": "firmware"}})).await,
         _ => call(api, "DELETE", &path, Value::Null).await,
     }
 }
 
 async fn state(api: &Arc<Api>) -> Vec<(String, String)> {
-    let listed = call(api, "GET", MAINTENANCES, Value::Null).await.body;
+    let listed = call(api, "GET", REPAIRS, Value::Null).await.body;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let items = listed["items"].as_array().unwrap().iter();
     items.map(|item| (text(&item["metadata"]["name"]), text(&item["spec"]["reason"]))).collect()
@@ -53,7 +63,7 @@ fn named(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// Names and reasons.
 type Pairs = &'static [(&'static str, &'static str)];
-/// A kind of write, the code of its success, and what is there afterwards.
+/// An operation, the status code of its success, and the repairs that exist afterwards.
 type Written = (&'static str, u16, Pairs);
 
 const UNCHANGED: Pairs = &[("a", "kernel")];
@@ -64,19 +74,19 @@ const WRITES: [Written; 3] = [
 ];
 
 #[tokio::test]
-async fn a_write_of_a_custom_resource_that_is_allowed_takes_effect_and_shows_its_warnings() {
+async fn an_allowed_write_of_a_custom_resource_takes_effect_and_returns_the_warnings() {
     let hook = Hook::start().await;
     for (path, warnings) in [("allow", vec![]), ("warn", vec!["299 - \"careful \\\"now\\\"\""])] {
         for (operation, code, after) in WRITES {
-            let api = served();
-            given(&api, "a").await;
-            ask(&api, &hook, path, json!({})).await;
+            let api = api_with_repairs();
+            create(&api, "a").await;
+            register(&api, &hook, path, json!({})).await;
             let answered = write(&api, operation).await;
             assert_eq!((answered.code, answered.warnings()), (code, warnings.clone()), "{operation}");
             assert_eq!(state(&api).await, named(after), "{operation}");
             let [asked] = &hook.heard()[..] else { panic!("once: {operation}") };
             let name = if operation == "CREATE" { "b" } else { "a" };
-            assert_eq!(summary(asked), format!("{operation} nodemaintenances {name}"));
+            assert_eq!(summary(asked), format!("{operation} repairs {name}"));
             let (new, old) = (!asked["object"].is_null(), !asked["oldObject"].is_null());
             assert_eq!((new, old), (operation != "DELETE", operation != "CREATE"), "{operation}");
         }
@@ -84,12 +94,12 @@ async fn a_write_of_a_custom_resource_that_is_allowed_takes_effect_and_shows_its
 }
 
 #[tokio::test]
-async fn a_write_of_a_custom_resource_that_is_denied_says_why_and_changes_nothing() {
+async fn a_denied_write_of_a_custom_resource_reports_the_reason_and_changes_nothing() {
     let hook = Hook::start().await;
     for (operation, ..) in WRITES {
-        let api = served();
-        given(&api, "a").await;
-        ask(&api, &hook, "deny", json!({})).await;
+        let api = api_with_repairs();
+        create(&api, "a").await;
+        register(&api, &hook, "deny", json!({})).await;
         let answered = write(&api, operation).await;
         let because = "admission webhook \"hook.example.com\" denied the request: because I say so";
         assert_eq!((answered.code, answered.message()), (400, because), "{operation}");
@@ -98,13 +108,13 @@ async fn a_write_of_a_custom_resource_that_is_denied_says_why_and_changes_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_keeps_silent_stops_a_custom_resource_or_not_as_its_policy_says() {
+async fn a_webhook_that_times_out_on_a_custom_resource_follows_its_failure_policy() {
     let hook = Hook::start().await;
     for policy in ["Fail", "Ignore"] {
         for (operation, code, after) in WRITES {
-            let api = served();
-            given(&api, "a").await;
-            ask(&api, &hook, "silent", json!({"timeoutSeconds": 3, "failurePolicy": policy})).await;
+            let api = api_with_repairs();
+            create(&api, "a").await;
+            register(&api, &hook, "silent", json!({"timeoutSeconds": 3, "failurePolicy": policy})).await;
             let answered = write(&api, operation).await;
             if policy == "Ignore" {
                 assert_eq!((answered.code, state(&api).await), (code, named(after)), "{operation}");
@@ -122,12 +132,12 @@ async fn a_webhook_that_keeps_silent_stops_a_custom_resource_or_not_as_its_polic
 }
 
 #[tokio::test]
-async fn a_webhook_on_a_custom_resource_is_not_asked_about_its_status() {
-    let (hook, api) = (Hook::start().await, served());
-    given(&api, "a").await;
-    ask(&api, &hook, "deny", json!({})).await;
+async fn a_webhook_on_a_custom_resource_is_not_called_for_its_status() {
+    let (hook, api) = (Hook::start().await, api_with_repairs());
+    create(&api, "a").await;
+    register(&api, &hook, "deny", json!({})).await;
     let status = json!({"status": {"phase": "Running"}});
-    let answered = call(&api, "PATCH", &format!("{MAINTENANCES}/a/status"), status).await;
+    let answered = call(&api, "PATCH", &format!("{REPAIRS}/a/status"), status).await;
     assert_eq!((answered.code, &answered.body["status"]["phase"]), (200, &json!("Running")));
     assert!(hook.heard().is_empty());
 }

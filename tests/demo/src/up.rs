@@ -1,44 +1,43 @@
-//! `nm-sandbox up`: a cluster for as long as the program runs.
+//! `nm-sandbox up`: a cluster that runs until the program is stopped.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use kube_sandbox::duration;
+use kube_sandbox::sandbox::{Options, Sandbox};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::sandbox::{Options, Sandbox};
-use crate::span;
+use crate::kubeconfig_file::KubeconfigFile;
+use crate::output;
 
-use super::kubeconfig_file::KubeconfigFile;
-use super::output;
-
-/// What the cluster is to be like.
+/// The size and the speed of the cluster.
 #[derive(Debug, Args)]
-pub(super) struct Up {
-    /// How many nodes
+pub(crate) struct Up {
+    /// Number of nodes
     #[arg(long, default_value_t = 6, value_name = "N")]
     nodes: usize,
-    /// How many pods, beside one on each node
+    /// Number of pods, not counting one agent on each node
     #[arg(long, default_value_t = 60, value_name = "N")]
     pods: usize,
-    /// How long a pod takes to become Ready, as in 200ms, 1s, 2m
-    #[arg(long, default_value = "200ms", value_parser = span::parse, value_name = "DURATION")]
+    /// How long a pod takes to become Ready, such as 200ms, 1s or 2m
+    #[arg(long, default_value = "200ms", value_parser = duration::parse, value_name = "DURATION")]
     start_delay: Duration,
-    /// How long a pod takes to end, where its grace allows it
-    #[arg(long, default_value = "1s", value_parser = span::parse, value_name = "DURATION")]
+    /// How long a pod takes to terminate, at most its grace period
+    #[arg(long, default_value = "1s", value_parser = duration::parse, value_name = "DURATION")]
     stop_delay: Duration,
-    /// Where to write the kubeconfig [default: a temporary file, removed at the end]
+    /// Where to write the kubeconfig [default: a temporary file, removed at exit]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 }
 
-/// Runs the cluster until it is told to stop.
+/// Runs the cluster until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// When the cluster cannot be started or its kubeconfig not be written.
-pub(super) async fn run(up: Up) -> io::Result<()> {
+/// When the cluster does not start or its kubeconfig cannot be written.
+pub(crate) async fn run(up: Up) -> io::Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let stopped = async {
@@ -53,26 +52,25 @@ pub(super) async fn run(up: Up) -> io::Result<()> {
         () = &mut stopped => return Ok(()),
     };
     let kubeconfig = KubeconfigFile::write(up.kubeconfig, &sandbox.kubeconfig())?;
-    output::print(&export(kubeconfig.path()))?;
-    output::say("The cluster runs until Ctrl-C.");
+    output::data(&export(kubeconfig.path()))?;
+    output::message("The cluster runs until Ctrl-C.");
     stopped.await;
     sandbox.stop().await;
     Ok(())
 }
 
 async fn start(up: &Up) -> io::Result<Sandbox> {
-    output::say(&format!("Starting {} nodes and {} pods …", up.nodes, up.pods));
+    output::message(&format!("Starting {} nodes and {} pods …", up.nodes, up.pods));
     let options =
         Options { nodes: up.nodes, pods: up.pods, start_delay: up.start_delay, stop_delay: up.stop_delay };
     let sandbox = Sandbox::start(options).await?;
-    // So that a maintenance can be applied at once; applying the manifest again changes nothing.
     let crd = json!(nm_shared::api::crd::crd());
-    crate::http::install(sandbox.cluster(), crd).map_err(|refusal| io::Error::other(refusal.message))?;
-    output::say(&format!("Ready at {}.", sandbox.url()));
+    sandbox.install_crd(crd).map_err(io::Error::other)?;
+    output::message(&format!("Ready at {}.", sandbox.url()));
     Ok(sandbox)
 }
 
-/// The line that a shell can take in.
+/// The command that makes a shell use this kubeconfig.
 fn export(path: &Path) -> String {
     let path = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_safe_in_a_shell() {
+    fn the_export_command_is_quoted_for_a_shell() {
         let check = |path: &str, expected: &str| assert_eq!(export(Path::new(path)), expected);
         check("/tmp/a-b/kubeconfig", "export KUBECONFIG=/tmp/a-b/kubeconfig");
         check("/tmp/my dir/k", "export KUBECONFIG='/tmp/my dir/k'");

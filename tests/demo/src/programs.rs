@@ -1,4 +1,4 @@
-//! The programs that the demo shows, run from this one binary: each is this program again, under another name.
+//! The plugin and the reconciler, run from this one binary: each is this program again, started under another name.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,12 +7,12 @@ use std::process::{ExitCode, Stdio};
 
 use tokio::process::{Child, Command};
 
-/// A first argument that no person types.
+/// First arguments that select a program. They are not part of the command line that people use.
 const RECONCILER: &str = "as:nm-reconciler";
 const PLUGIN: &str = "as:kubectl-nm";
 
-/// Runs as one of the programs, if that is what the arguments ask for.
-pub(super) fn run(arguments: &[OsString]) -> Option<ExitCode> {
+/// Runs as one of the programs if the arguments ask for it.
+pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     let (program, rest) = arguments.get(1..)?.split_first()?;
     let named = |name: &str| std::iter::once(OsString::from(name)).chain(rest.iter().cloned());
     match program.to_str() {
@@ -22,19 +22,19 @@ pub(super) fn run(arguments: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// A reconciler that speaks up only when something is wrong. It ends when dropped.
-pub(super) fn reconciler(kubeconfig: &Path) -> io::Result<Child> {
+/// Starts a reconciler that logs only errors. Dropping it kills it.
+pub(crate) fn reconciler(kubeconfig: &Path) -> io::Result<Child> {
     let quiet = ["--log-format", "text", "--log-level", "error"];
     let mut command = command(RECONCILER, kubeconfig)?;
-    // They are not meant for it, and it refuses settings that it does not know.
+    // The reconciler rejects settings that it does not know, and these are meant for other programs.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NM_")) {
         command.env_remove(name);
     }
     command.args(quiet).stdin(Stdio::null()).kill_on_drop(true).spawn()
 }
 
-/// The plugin, on this terminal.
-pub(super) fn plugin(kubeconfig: &Path, args: &[impl AsRef<OsStr>]) -> io::Result<Child> {
+/// Starts the plugin on this terminal.
+pub(crate) fn plugin(kubeconfig: &Path, args: &[impl AsRef<OsStr>]) -> io::Result<Child> {
     command(PLUGIN, kubeconfig)?.args(args).kill_on_drop(true).spawn()
 }
 
