@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nm_shared::cluster::leader_lease::Tenure;
+use nm_shared::cluster::leader_lease::LeaderLeaseState;
 use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
@@ -129,14 +129,14 @@ fn reconciler(facts: &Facts) -> Finding {
             return fail(
                 CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
-                format!("remove one of the two: {}", doc_links::address("from-nmo.md")),
+                format!("remove one of the two: {}", doc_links::address("how-to/migrate-from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
                 CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
-                format!("{} says how to replace it", doc_links::address("from-nmo.md")),
+                format!("{} says how to replace it", doc_links::address("how-to/migrate-from-nmo.md")),
             );
         }
         (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
@@ -161,7 +161,7 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
         Ok(lease) => lease,
     };
     match lease.tenure(now) {
-        Tenure::Held { by, renewed, .. } => {
+        LeaderLeaseState::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
             ok(
                 CHECK,
@@ -176,7 +176,7 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
                 },
             )
         }
-        Tenure::Vacant | Tenure::Lapsed => {
+        LeaderLeaseState::Released | LeaderLeaseState::Expired => {
             if let Some(other) = another_serves(facts) {
                 return ok(
                     CHECK,
@@ -240,7 +240,7 @@ fn webhook(facts: &Facts, now: Timestamp) -> Finding {
     let configuration = facts.configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
-    let page = doc_links::address("webhook.md");
+    let page = doc_links::address("reference/webhook.md");
     let renew = format!("its Secret is renewed by nm-reconciler; {page} says how to renew it at once");
     match (&facts.answer, expires) {
         (_, Some(expires)) if expires <= now => {

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::reflector::{Lookup, Store};
-use nm_shared::drain::cordon_backoff::Recordons;
+use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
 use tokio::sync::watch;
@@ -145,10 +145,12 @@ impl MaintenanceState {
     }
 
     /// How often the cordon was put back.
-    pub(crate) fn recordons(&self) -> Recordons {
+    pub(crate) fn recordons(&self) -> RecordonBackoff {
         let since_last = self.last_recordon.map(|at| at.elapsed());
-        since_last
-            .map_or_else(Recordons::default, |since_last| Recordons { count: self.recordons, since_last })
+        since_last.map_or_else(RecordonBackoff::default, |since_last| RecordonBackoff {
+            count: self.recordons,
+            since_last,
+        })
     }
 
     fn latest(&mut self, received: Arc<Grouped>) -> Arc<Grouped> {

@@ -13,10 +13,10 @@ use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
 use nm_shared::cluster::node_lease;
-use nm_shared::decide::cluster_state::Observed;
+use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::drain::node_patch::{self, NodePatch};
-use nm_shared::drain::transitions::milestones;
+use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::max_unavailable_queue;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
@@ -85,21 +85,21 @@ const MAX_RECORD_REMOVALS: usize = 5;
 pub(crate) async fn apply(
     context: &Context,
     maintenance: &Grouped,
-    observed: &Observed,
+    observed: &ClusterState,
     decision: Decision,
     now: Timestamp,
 ) -> Result<(), ApplyError> {
     let name = maintenance.name_any();
     let node = &maintenance.spec.node_name;
     let uid = maintenance.uid().unwrap_or_default();
-    if decision.leave {
+    if decision.node_released {
         context.leave_node(node);
     }
-    if let Some(wanted) = &decision.wanted {
+    if let Some(wanted) = &decision.evictable {
         context.evictor.withdraw_unwanted(node, wanted);
     }
     context.evictor.withdraw_outdated(maintenance, decision.at_work);
-    if let Some(patch) = &decision.adopt {
+    if let Some(patch) = &decision.add_finalizer {
         let adopted = patch_metadata(context, maintenance, patch).await;
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
         context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
@@ -113,7 +113,7 @@ pub(crate) async fn apply(
         let patched = patch_node(context, node, patch).await;
         current_node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
     }
-    if let Some(count) = decision.recordons {
+    if let Some(count) = decision.recordon_count {
         context.state.maintenance(&uid, |state| state.record_recordon(count));
         // Pods that arrived meanwhile came to a node that accepted pods.
         context.evictor.state().forget_respawns(node);
@@ -127,25 +127,25 @@ pub(crate) async fn apply(
         context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
         report_transitions(context, maintenance, status, now);
         context.state.remember_status(status, written);
-        if max_unavailable_queue::makes_way(maintenance.status.as_ref(), status) {
+        if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
             context.triggers.pending();
         }
     }
     if let Some(wanted) = decision.node_conditions {
         context.conditions.publish(node, wanted);
     }
-    context.evictor.defer(node, &decision.held, observed.steady_now);
+    context.evictor.defer(node, &decision.blocked_by_budget, observed.steady_now);
     for eviction in decision.evictions {
         context.evictor.submit(maintenance, eviction);
     }
-    if decision.call_off {
+    if decision.cancel_evacuation {
         cancel_evacuations(&context.client, node).await;
     }
-    if let Some(lease) = &decision.drop_lease {
+    if let Some(lease) = &decision.release_lease {
         let dropped = with_timeout(context.leases.delete(lease)).await;
         dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
-    if let Some(patch) = &decision.release {
+    if let Some(patch) = &decision.remove_finalizer {
         let released = patch_metadata(context, maintenance, patch).await;
         let released = released.map_err(|source| ApplyError::Release { name, source })?;
         context.state.maintenance(&uid, |state| {
@@ -178,7 +178,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
 async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
     let name = node.name_any();
     for _ in 0..MAX_RECORD_REMOVALS {
-        let Some(patch) = node_patch::forget(&node, uid) else { return };
+        let Some(patch) = node_patch::remove_record(&node, uid) else { return };
         match patch_node(context, &name, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return debug!(node = name, %error, "the undo record stays on the node"),
@@ -205,19 +205,19 @@ fn report_transitions(
     now: Timestamp,
 ) {
     let unknown = NodeMaintenanceStatus::default();
-    let milestones = milestones(maintenance.status.as_ref().unwrap_or(&unknown), status, now);
+    let transitions = transitions(maintenance.status.as_ref().unwrap_or(&unknown), status, now);
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
-    if milestones.waits {
+    if transitions.waits {
         info!(maintenance = name, node, why = status.last_error, "waiting");
     }
-    for pod in &milestones.blocked {
+    for pod in &transitions.blocked {
         let (reason, why, pod) = (pod.reason.as_str(), &pod.message, pod.reference().to_string());
         warn!(maintenance = name, node, pod, reason, why, "pod is blocked");
     }
-    for pod in &milestones.unblocked {
+    for pod in &transitions.unblocked {
         info!(maintenance = name, node, pod = pod.reference().to_string(), "pod is no longer blocked");
     }
-    context.metrics.reached(&milestones, now);
+    context.metrics.reached(&transitions, now);
 }
 
 /// The uid keeps the status from being written to another object of the same name.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use nm_shared::api::names::FIELD_MANAGER;
-use nm_shared::decide::decision::{Announcement, Subject};
+use nm_shared::decide::decision::{EventSubject, PendingEvent};
 use nm_shared::{Grouped, NodeMaintenance};
 use tracing::{info, warn};
 
@@ -21,23 +21,18 @@ impl EventRecorder {
     }
 
     /// Logs and publishes one event. A failure is logged and not retried.
-    pub(crate) async fn publish(
-        &self,
-        maintenance: &Grouped,
-        node: Option<&Node>,
-        announcement: &Announcement,
-    ) {
+    pub(crate) async fn publish(&self, maintenance: &Grouped, node: Option<&Node>, pending: &PendingEvent) {
         let name = maintenance.metadata.name.as_deref().unwrap_or_default();
-        let reason = announcement.reason.as_str();
-        info!(maintenance = name, node = maintenance.spec.node_name, reason, "{}", announcement.note);
-        let regarding = match announcement.subject {
-            Subject::Maintenance => maintenance.object_ref(&maintenance.group),
-            Subject::Node => node_reference(maintenance, node),
+        let reason = pending.reason.as_str();
+        info!(maintenance = name, node = maintenance.spec.node_name, reason, "{}", pending.note);
+        let regarding = match pending.subject {
+            EventSubject::Maintenance => maintenance.object_ref(&maintenance.group),
+            EventSubject::Node => node_reference(maintenance, node),
         };
         let event = Event {
-            type_: if announcement.reason.is_warning() { EventType::Warning } else { EventType::Normal },
+            type_: if pending.reason.is_warning() { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
-            note: Some(announcement.event_note()),
+            note: Some(pending.event_note()),
             action: reason.to_owned(),
             secondary: None,
         };

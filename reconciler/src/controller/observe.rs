@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod;
-use nm_shared::decide::cluster_state::{Gathering, Observed};
+use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::drain::budget_forecast::Budgets;
-use nm_shared::drain::node_patch::{is_cordoned, is_named};
-use nm_shared::drain::virtual_machine::Machines;
+use nm_shared::drain::node_patch::{is_cordoned, record_names};
+use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::max_unavailable_queue;
 use nm_shared::gate::ownership;
-use nm_shared::gate::quorum::{self, Guard};
+use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{Group, Grouped, NodeMaintenance, Phase};
 
@@ -32,7 +32,7 @@ pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> b
 
 /// The cluster as far as it concerns `maintenance`. What is not known yet is none. `is_openshift` matters only to a
 /// maintenance that takes a node of the control plane.
-pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> Observed {
+pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let is_ending = maintenance.metadata.deletion_timestamp.is_some();
@@ -42,11 +42,11 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     let on_node = pods.as_deref().unwrap_or_default();
 
     let mut evictions = context.evictor.state();
-    let mut returned = HashSet::new();
+    let mut respawned = HashSet::new();
     if let Some(pods) = &pods {
         // Pods that return count only once the node is cordoned.
         if node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
-            returned = evictions.respawned(name, pods);
+            respawned = evictions.respawned(name, pods);
         }
         let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
         evictions.forget_gone(name, |uid| uids.contains(uid));
@@ -61,26 +61,26 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         context.state.maintenance(&uid, |state| (state.first_seen, state.recordons(), state.status_written));
     let guard = is_openshift.then(|| {
         let budgets = context.cluster.budgets.objects.state();
-        Guard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
+        EtcdGuard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
     });
     let others = others(context, maintenance);
-    Observed {
+    ClusterState {
         group: maintenance.group,
         daemon_sets: context.cluster.daemon_sets(),
-        forbidden,
+        pods_forbidden: forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
         leases_forbidden: lease.as_ref().err().map(ToString::to_string),
         lease: lease.ok().flatten(),
         budgets,
-        machines: virtual_machines(context, maintenance, pods.as_deref()),
-        returned,
+        evacuations: evacuations(context, maintenance, pods.as_deref()),
+        respawned,
         node_conditions: context.node_conditions,
         node_conditions_forbidden: context.conditions.refusal(),
         own_pod: context.own_pod.clone(),
-        rivals: rivals(&others),
-        others: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
+        competing: competing(&others),
+        other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         recordons,
-        gathering: gathering(context, maintenance, first_seen),
+        batch: start_batch(context, maintenance, first_seen),
         status_written,
         steady_now: context.evictor.now(),
         attempts,
@@ -102,14 +102,14 @@ fn budgets(context: &Context, pods: &[Arc<Pod>], evictions: &mut EvictionState) 
     budgets.map(|budget| evictions.left(&budget)).collect()
 }
 
-fn virtual_machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Machines {
+fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Evacuations {
     let node = &maintenance.spec.node_name;
     let found = match pods {
         Some(pods) => context.watches.virtual_machines(node, pods),
         None => context.watches.last_seen_virtual_machines(node),
     };
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    found.map(|found| Machines::leaving(found, node, began)).unwrap_or_default()
+    found.map(|found| Evacuations::leaving(found, node, began)).unwrap_or_default()
 }
 
 /// What keeps a maintenance from beginning. One that is at work without a status that shows this may have overridden
@@ -118,12 +118,12 @@ fn gate(
     context: &Context,
     maintenance: &NodeMaintenance,
     node: Option<&Node>,
-    guard: Option<&Guard>,
+    guard: Option<&EtcdGuard>,
 ) -> Gate {
     let at_work = |other: &NodeMaintenance| {
         let is_marked = |node: &Node| {
             Group::ALL.into_iter().any(|group| is_cordoned(node, group))
-                || is_named(node, ownership::uid(other))
+                || record_names(node, ownership::uid(other))
         };
         ownership::has_begun(other)
             || context.state.is_at_work(ownership::uid(other))
@@ -138,15 +138,16 @@ fn gate(
     let goes_first = |other: &NodeMaintenance| {
         at_work(other)
             || (other.metadata.deletion_timestamp.is_none()
-                && max_unavailable_queue::is_in_line(other)
-                && ownership::rank(other) < ownership::rank(maintenance))
+                && max_unavailable_queue::may_be_queued(other)
+                && ownership::age_rank(other) < ownership::age_rank(maintenance))
     };
     let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));
     let nodes = context.cluster.nodes.state();
     let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
     let all = maintenances.iter().map(|other| &other.maintenance);
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let line = limit.and_then(|limit| max_unavailable_queue::wait(maintenance, all, at_work, &nodes, limit));
+    let line =
+        limit.and_then(|limit| max_unavailable_queue::position(maintenance, all, at_work, &nodes, limit));
     Gate { quorum, line }
 }
 
@@ -158,15 +159,15 @@ fn others(context: &Context, maintenance: &NodeMaintenance) -> Vec<Arc<Grouped>>
 }
 
 /// Those of them that are not being deleted.
-fn rivals(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
-    let rivals = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
-    rivals.map(|rival| Arc::new(rival.maintenance.clone())).collect()
+fn competing(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
+    let competing = others.iter().filter(|other| other.metadata.deletion_timestamp.is_none());
+    competing.map(|other| Arc::new(other.maintenance.clone())).collect()
 }
 
-fn gathering(context: &Context, maintenance: &NodeMaintenance, first_seen: Instant) -> Gathering {
+fn start_batch(context: &Context, maintenance: &NodeMaintenance, first_seen: Instant) -> StartBatch {
     let age = first_seen.elapsed();
-    if age >= Gathering::LONGEST {
-        return Gathering { age, ..Gathering::default() };
+    if age >= StartBatch::MAX_DELAY {
+        return StartBatch { age, ..StartBatch::default() };
     }
     let uncordoned = |other: &Grouped| {
         let phase = other.status.as_ref().and_then(|status| status.phase);
@@ -175,7 +176,7 @@ fn gathering(context: &Context, maintenance: &NodeMaintenance, first_seen: Insta
             && !matches!(phase, Some(Phase::Failed | Phase::Pending))
             && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node, other.group))
     };
-    Gathering {
+    StartBatch {
         age,
         quiet_for: context.state.quiet_for(),
         uncordoned: !context.state.filter(uncordoned).is_empty(),

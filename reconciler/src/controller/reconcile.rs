@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::Grouped;
 use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
-use nm_shared::decide::{decide, lacking};
+use nm_shared::decide::{decide, missing_access};
 use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
@@ -57,7 +57,7 @@ async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<O
     let is_openshift = takes_control_plane(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
     let observed = observe(context, maintenance, is_openshift);
-    if is_openshift && observed.pods.is_none() && observed.forbidden.is_none() {
+    if is_openshift && observed.pods.is_none() && observed.pods_forbidden.is_none() {
         // The etcd guard may be among the pods, and its readiness decides. Their list triggers the next reconcile.
         return Ok(None);
     }
@@ -67,10 +67,10 @@ async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<O
     // no longer has its node takes none.
     let uid = maintenance.uid().unwrap_or_default();
     context.state.maintenance(&uid, |state| state.at_work = decision.at_work);
-    let requeue = decision.look_again;
+    let requeue = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(refusal) = error.missing_permission() {
-            let report = lacking(maintenance, refusal, now);
+            let report = missing_access(maintenance, refusal, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);

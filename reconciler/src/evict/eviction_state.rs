@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod;
-use nm_shared::decide::decision::Request;
+use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::{Allowance, Charge, Left};
+use nm_shared::drain::budget_forecast::{Allowance, Charge, RemainingBudget};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::drain::respawns::Returns;
+use nm_shared::drain::respawns::RespawnCounter;
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 pub(crate) struct EvictionState {
     nodes: EvictionsByNode,
     budgets: HashMap<BudgetKey, BudgetRequests>,
-    respawns: HashMap<String, Returns>,
+    respawns: HashMap<String, RespawnCounter>,
 }
 
 /// The evictions of each node, by the pod's uid.
@@ -141,14 +141,14 @@ impl EvictionState {
         &mut self,
         node: &str,
         uid: &str,
-        request: Request,
+        request: RemovalRequest,
         outcome: EvictionOutcome,
         now: SteadyTime,
     ) -> bool {
         let pods = self.nodes.get_mut(node);
         let Some(eviction) = pods.and_then(|pods| pods.get_mut(uid)) else { return false };
         eviction.request = None;
-        if request == Request::Delete {
+        if request == RemovalRequest::Delete {
             eviction.attempt.end_deletion(outcome, now);
             return true;
         }
@@ -224,16 +224,16 @@ impl EvictionState {
     }
 
     /// What is left of a budget. Evictions that its status shows by now are forgotten.
-    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> Left {
+    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
         let seen = budget.seen();
         let Some(requests) = self.budgets.get_mut(&seen.key) else {
-            return Left::of(budget.clone(), None, []);
+            return RemainingBudget::of(budget.clone(), None, []);
         };
         requests.pods.retain(|uid, guarded| {
             let eviction = eviction(&self.nodes, guarded, uid);
             eviction.is_some_and(|eviction| eviction.attempt.in_flight || guarded.version == seen.version)
         });
-        Left::of(budget.clone(), Some(requests.last), requests.charges(&self.nodes))
+        RemainingBudget::of(budget.clone(), Some(requests.last), requests.charges(&self.nodes))
     }
 
     /// Whether other evictions have used up what a budget allowed when this one was decided.
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(last_request(&mut state), None);
         state.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
         assert_eq!(last_request(&mut state), Some(at(1)));
-        state.end("n", "a", Request::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        state.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
         assert_eq!(last_request(&mut state), Some(at(2)));
     }
 
@@ -302,7 +302,7 @@ mod tests {
             state.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
-            state.end("n", uid, Request::Evict, EvictionOutcome::Accepted, at);
+            state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
         }
         state.forget_gone("n", |uid| uid != "gone");
         let charges = |state: &EvictionState| {
@@ -333,7 +333,7 @@ mod tests {
         let since = |state: &EvictionState, uid: &str| state.attempts("n")[uid].refused_since;
         for uid in ["left out", "wanted"] {
             state.begin("n", &pod(uid), Vec::new(), at(1));
-            state.end("n", uid, Request::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
+            state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
         }
         state.withdraw_unwanted("n", &["wanted".to_owned()].into());
         assert_eq!(since(&state, "wanted"), Some(at(1)));
@@ -365,7 +365,7 @@ mod tests {
             (6, RefusedByBudget(said()), Some(6)),
         ] {
             state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
-            state.end("n", "asked", Request::Evict, answer.clone(), at(second));
+            state.end("n", "asked", RemovalRequest::Evict, answer.clone(), at(second));
             assert_eq!(deferred(&mut state, second), since.map(at), "{answer:?}");
             assert_eq!(state.nodes_waiting_in(""), ["n"], "it waits for the budget in any case");
         }
@@ -383,7 +383,7 @@ mod tests {
         state.withdraw_unwanted("n", &["wanted".to_owned()].into());
         assert!(state.in_progress("n", "queued").is_none());
         assert!(request.await.unwrap_err().is_cancelled());
-        assert!(!state.end("n", "sent", Request::Evict, EvictionOutcome::Accepted, at));
-        assert!(state.end("n", "wanted", Request::Evict, EvictionOutcome::Accepted, at));
+        assert!(!state.end("n", "sent", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
+        assert!(state.end("n", "wanted", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
     }
 }

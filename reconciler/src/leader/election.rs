@@ -15,7 +15,7 @@ use kube::api::Patch;
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
-use nm_shared::cluster::leader_lease::{self, Tenure};
+use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::timeout;
@@ -249,17 +249,19 @@ impl Candidate {
 async fn wait_until_vacant(leases: &Api<Lease>, lease: &mut LeaseWatch) {
     let mut leader = String::new();
     loop {
-        let expires_in = match lease.tenure() {
+        let expires_in = match lease.state() {
             None => Duration::MAX,
-            Some(Tenure::Vacant) => return,
-            Some(Tenure::Lapsed) => match vacate(leases, |tenure| *tenure == Tenure::Lapsed).await {
-                Ok(_) => return,
-                Err(failure) => {
-                    debug!(%failure, "the expired lease is not vacant yet");
-                    RETRY_INTERVAL
+            Some(LeaderLeaseState::Released) => return,
+            Some(LeaderLeaseState::Expired) => {
+                match vacate(leases, |state| *state == LeaderLeaseState::Expired).await {
+                    Ok(_) => return,
+                    Err(failure) => {
+                        debug!(%failure, "the expired lease is not vacant yet");
+                        RETRY_INTERVAL
+                    }
                 }
-            },
-            Some(Tenure::Held { by, until, .. }) => {
+            }
+            Some(LeaderLeaseState::Held { by, until, .. }) => {
                 if by != leader {
                     info!(leader = by, "standing by");
                     leader = by;
@@ -275,7 +277,7 @@ async fn wait_until_vacant(leases: &Api<Lease>, lease: &mut LeaseWatch) {
 /// When this replica took the lease; none if another one took it.
 async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
     loop {
-        if let Some(Tenure::Held { by, renewed, .. }) = lease.tenure() {
+        if let Some(LeaderLeaseState::Held { by, renewed, .. }) = lease.state() {
             return (by == identity).then_some(renewed);
         }
         lease.changed().await;
@@ -285,8 +287,8 @@ async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp
 /// Extends the fence with each renewal, until the lease is no longer ours.
 async fn follow_renewals(lease: &mut LeaseWatch, fence: &Fence, identity: &str) {
     loop {
-        match lease.tenure() {
-            Some(Tenure::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
+        match lease.state() {
+            Some(LeaderLeaseState::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
             _ => return,
         }
         lease.changed().await;
@@ -312,7 +314,8 @@ async fn keep_renewing(manager: &LeaseManager) -> &'static str {
 
 /// Releases the lease if it is ours, so that another replica does not have to wait until it expires.
 async fn release(leases: &Api<Lease>, identity: &str) {
-    let is_ours = |tenure: &Tenure| matches!(tenure, Tenure::Held { by, .. } if by == identity);
+    let is_ours =
+        |tenure: &LeaderLeaseState| matches!(tenure, LeaderLeaseState::Held { by, .. } if by == identity);
     match timeout(RELEASE_TIMEOUT, vacate(leases, is_ours)).await {
         Ok(Ok(true)) => info!(identity, "lease released"),
         Ok(Ok(false)) => {}
@@ -322,11 +325,11 @@ async fn release(leases: &Api<Lease>, identity: &str) {
 }
 
 /// Makes the lease vacant if its present state is `expected`, and returns whether it was.
-async fn vacate(leases: &Api<Lease>, expected: impl Fn(&Tenure) -> bool) -> kube::Result<bool> {
+async fn vacate(leases: &Api<Lease>, expected: impl Fn(&LeaderLeaseState) -> bool) -> kube::Result<bool> {
     let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(false) };
-    if !expected(&leader_lease::tenure(Some(&lease), Timestamp::now())) {
+    if !expected(&leader_lease::state(Some(&lease), Timestamp::now())) {
         return Ok(false);
     }
-    let patch = Patch::Merge(leader_lease::vacate(&lease));
+    let patch = Patch::Merge(leader_lease::release_patch(&lease));
     leases.patch(leader_lease::NAME, &patch_params(), &patch).await.map(|_| true)
 }

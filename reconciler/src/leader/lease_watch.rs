@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::watcher;
-use nm_shared::cluster::leader_lease::{self, Tenure};
+use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -41,10 +41,10 @@ impl LeaseWatch {
     }
 
     /// Who leads; none while that is unknown.
-    pub(crate) fn tenure(&mut self) -> Option<Tenure> {
+    pub(crate) fn state(&mut self) -> Option<LeaderLeaseState> {
         match &*self.0.borrow_and_update() {
             LeaseSnapshot::Unknown => None,
-            LeaseSnapshot::Known(lease) => Some(leader_lease::tenure(lease.as_deref(), Timestamp::now())),
+            LeaseSnapshot::Known(lease) => Some(leader_lease::state(lease.as_deref(), Timestamp::now())),
         }
     }
 
@@ -53,7 +53,7 @@ impl LeaseWatch {
         while self.0.changed().await.is_ok() {}
     }
 
-    /// Waits for a change since the last call of [`Self::tenure`].
+    /// Waits for a change since the last call of [`Self::state`].
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             // The watch has panicked, or its runtime shuts down. Either ends this task too.

@@ -13,7 +13,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use nm_shared::admission::certificate_renewal::{Step, Told, Validity, path_due, step};
+use nm_shared::admission::certificate_renewal::{
+    ConfiguredTrust, RenewalStep, Validity, next_step, path_due,
+};
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -204,10 +206,10 @@ impl CertificateRotation {
                 return Ok(MAX_WAIT);
             };
             let now = (self.clock)();
-            let next = step(&self.content.authorities(), configuration.trust(), now);
+            let next = next_step(&self.content.authorities(), configuration.trust(), now);
             let pending_path = self.pending_path(configuration);
             let content = match next {
-                Step::Begin => {
+                RenewalStep::Begin => {
                     CertificateSecret { current: Some(self.generate(now)?), ..CertificateSecret::default() }
                 }
                 // A certificate was removed, so it is replaced. It is served until the API server trusts the next one.
@@ -217,7 +219,7 @@ impl CertificateRotation {
                     ..self.content.clone()
                 },
                 _ if !self.has_path => self.content.clone(),
-                Step::Rest(until) => {
+                RenewalStep::Wait(until) => {
                     let until = pending_path.as_ref().map_or(until, |pending| pending.due.min(until));
                     if let Some(pending) = pending_path.filter(|pending| pending.due <= now) {
                         self.configure(&pending.bundle, Some(&pending.path)).await?;
@@ -226,15 +228,15 @@ impl CertificateRotation {
                     let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return Ok(wait.min(MAX_WAIT));
                 }
-                Step::Tell(pem) => {
+                RenewalStep::UpdateBundle(pem) => {
                     let due = pending_path.filter(|pending| pending.due <= now);
                     self.configure(&pem, due.as_ref().map(|pending| pending.path.as_str())).await?;
                     continue;
                 }
-                Step::Prepare => {
+                RenewalStep::Prepare => {
                     CertificateSecret { next: Some(self.generate(now)?), ..self.content.clone() }
                 }
-                Step::Promote => self.content.promoted(),
+                RenewalStep::Promote => self.content.promoted(),
             };
             self.store(content).await?;
         }
@@ -245,7 +247,7 @@ impl CertificateRotation {
         let path = self.content.path.clone().filter(|path| self.has_path && !configuration.has_path(path))?;
         let (trust, current) = (configuration.trust(), self.content.current.as_ref()?);
         let due = path_due(trust, self.path_known_since, &current.credentials.validity);
-        let Told::Bundle { pem, .. } = trust else { return None };
+        let ConfiguredTrust::Bundle { pem, .. } = trust else { return None };
         Some(PendingPath { path, due, bundle: pem.clone() })
     }
 

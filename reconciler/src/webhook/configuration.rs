@@ -6,14 +6,14 @@ use http::Uri;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
-use nm_shared::admission::certificate_renewal::Told;
+use nm_shared::admission::certificate_renewal::ConfiguredTrust;
 use serde_json::{Value, json};
 
 /// The configuration, and since when it has its present bundle of authorities.
 #[derive(Debug, Clone)]
 pub(super) struct WebhookConfiguration {
     found: Option<ValidatingWebhookConfiguration>,
-    trust: Told,
+    trust: ConfiguredTrust,
 }
 
 impl WebhookConfiguration {
@@ -24,25 +24,25 @@ impl WebhookConfiguration {
         now: Timestamp,
     ) -> Self {
         let trust = match found.as_ref().and_then(bundle) {
-            None => Told::Nobody,
+            None => ConfiguredTrust::NotConfigured,
             Some(pem) => match before.map(|before| &before.trust) {
-                Some(Told::Bundle { pem: known, since }) if *known == pem => {
-                    Told::Bundle { pem, since: *since }
+                Some(ConfiguredTrust::Bundle { pem: known, since }) if *known == pem => {
+                    ConfiguredTrust::Bundle { pem, since: *since }
                 }
-                _ => Told::Bundle { pem, since: now },
+                _ => ConfiguredTrust::Bundle { pem, since: now },
             },
         };
         Self { found, trust }
     }
 
     /// The authorities that the API server trusts.
-    pub(super) fn trust(&self) -> &Told {
+    pub(super) fn trust(&self) -> &ConfiguredTrust {
         &self.trust
     }
 
     /// Whether the API server trusts exactly these authorities.
     pub(super) fn has_bundle(&self, authorities: &str) -> bool {
-        matches!(&self.trust, Told::Bundle { pem, .. } if pem == authorities)
+        matches!(&self.trust, ConfiguredTrust::Bundle { pem, .. } if pem == authorities)
     }
 
     /// The paths to which the API server posts reviews. A webhook without a bundle counts for none.
@@ -123,7 +123,7 @@ mod tests {
     fn the_time_counts_from_when_the_bundle_was_first_observed() {
         let first = WebhookConfiguration::observe(Some(found(&["a", "a"])), None, at(0));
         let told = |configuration: &WebhookConfiguration, pem: &str, since: i64| {
-            let expected = Told::Bundle { pem: pem.to_owned(), since: at(since) };
+            let expected = ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) };
             assert_eq!(*configuration.trust(), expected);
         };
         told(&first, "a", 0);
@@ -131,10 +131,10 @@ mod tests {
         told(&WebhookConfiguration::observe(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
         told(&WebhookConfiguration::observe(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
         let gone = WebhookConfiguration::observe(None, Some(&first), at(5));
-        assert_eq!(*gone.trust(), Told::Nobody);
+        assert_eq!(*gone.trust(), ConfiguredTrust::NotConfigured);
         assert_eq!(
             *WebhookConfiguration::observe(Some(found(&[])), None, at(0)).trust(),
-            Told::Nobody,
+            ConfiguredTrust::NotConfigured,
             "there is no webhook"
         );
         told(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::admission::reservation::Reservations;
-use nm_shared::admission::review::{Answer, Asked, Question};
-use nm_shared::admission::{self, Live, Review};
+use nm_shared::admission::review::{RequestedChange, ReviewAnswer, ReviewRequest};
+use nm_shared::admission::{self, AdmissionDecision, LiveState};
 use nm_shared::cluster::node;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -40,12 +40,12 @@ impl Reviewer {
     }
 
     /// Answers a review in time, counted from when it began.
-    pub(super) async fn answer(&self, question: &Question, begun: Instant) -> Answer {
+    pub(super) async fn answer(&self, question: &ReviewRequest, begun: Instant) -> ReviewAnswer {
         let decided = timeout_at(begun + REVIEW_TIMEOUT, self.decide(question)).await;
         match decided {
             Ok(Ok(review)) => {
                 log_refusal(question, &review);
-                Answer::Reviewed(review)
+                ReviewAnswer::Reviewed(review)
             }
             Ok(Err(unread)) => unknown(question, unread.to_string()),
             Err(_) => unknown(
@@ -55,17 +55,21 @@ impl Reviewer {
         }
     }
 
-    async fn decide(&self, question: &Question) -> Result<Review, ReadError> {
+    async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, ReadError> {
         match &question.asked {
-            Asked::Create(maintenance) => self.create(maintenance, question.dry_run).await,
-            Asked::Update(both) => Ok(self.update(&both.0, &both.1).await),
-            Asked::Other => Ok(Review::default()),
+            RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
+            RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
+            RequestedChange::Other => Ok(AdmissionDecision::default()),
         }
     }
 
-    async fn create(&self, maintenance: &NodeMaintenance, dry_run: bool) -> Result<Review, ReadError> {
+    async fn create(
+        &self,
+        maintenance: &NodeMaintenance,
+        dry_run: bool,
+    ) -> Result<AdmissionDecision, ReadError> {
         let name = &maintenance.spec.node_name;
-        let mut live = Live::default();
+        let mut live = LiveState::default();
         let mut unchecked = None;
         if let Some(node) = self.cluster.node(name).await? {
             if node::is_control_plane(&node) {
@@ -88,9 +92,9 @@ impl Reviewer {
     async fn decide_creation(
         &self,
         maintenance: &NodeMaintenance,
-        mut live: Live,
+        mut live: LiveState,
         dry_run: bool,
-    ) -> Result<Review, ReadError> {
+    ) -> Result<AdmissionDecision, ReadError> {
         let own = maintenance.metadata.name.as_deref();
         loop {
             let mut reservations = self.reservations.lock().await;
@@ -121,8 +125,8 @@ impl Reviewer {
         }
     }
 
-    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> Review {
-        let mut live = Live::default();
+    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> AdmissionDecision {
+        let mut live = LiveState::default();
         let mut unchecked = None;
         if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
@@ -135,7 +139,7 @@ impl Reviewer {
     }
 
     /// Reads what warnings depend on. A failure or timeout refuses nothing; it is returned as a warning.
-    async fn read_pods(&self, node: &str, live: &mut Live) -> Option<String> {
+    async fn read_pods(&self, node: &str, live: &mut LiveState) -> Option<String> {
         let both = async { tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets()) };
         let why = match timeout(WARNINGS_TIMEOUT, both).await {
             Ok(Ok((pods, daemon_sets))) => {
@@ -153,14 +157,14 @@ impl Reviewer {
     }
 }
 
-fn unknown(question: &Question, why: String) -> Answer {
+fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
     let (name, node) = match &question.asked {
-        Asked::Create(maintenance) => names(maintenance),
-        Asked::Update(both) => names(&both.1),
-        Asked::Other => ("", ""),
+        RequestedChange::Create(maintenance) => names(maintenance),
+        RequestedChange::Update(both) => names(&both.1),
+        RequestedChange::Other => ("", ""),
     };
     warn!(maintenance = name, node, "a NodeMaintenance was not reviewed: {why}");
-    Answer::Unknown(why)
+    ReviewAnswer::Unknown(why)
 }
 
 /// The names of a maintenance, which may be generated later, and of its node.
@@ -169,8 +173,10 @@ fn names(maintenance: &NodeMaintenance) -> (&str, &str) {
 }
 
 /// Logs a refused creation. An allowed one is logged when it is reconciled.
-fn log_refusal(question: &Question, review: &Review) {
-    let (Some(refusal), Asked::Create(maintenance)) = (&review.refusal, &question.asked) else { return };
+fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
+    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.asked) else {
+        return;
+    };
     let (name, node) = names(maintenance);
     info!(maintenance = name, node, "refused a NodeMaintenance: {refusal}");
 }
