@@ -70,7 +70,7 @@ async fn next(mut watching: Watching) -> (Result<News, Error>, Option<Watching>)
             }
             // The server forgot where we were; the watcher lists again by itself, and nothing was lost.
             Some(Err(error)) if error.status().is_some_and(|status| status.code == 410) => {}
-            Some(Err(error)) if error.is_passing() => {
+            Some(Err(error)) if error.is_transient() => {
                 watching.broken = true;
                 watching.failures += 1;
                 if watching.failures == 1 {
