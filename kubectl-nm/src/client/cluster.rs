@@ -6,12 +6,10 @@
 
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Status};
-use kube::runtime::watcher;
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
 use serde_json::Value;
@@ -28,10 +26,6 @@ const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 /// How many requests run concurrently. High, because nodes that go into maintenance together must all be cordoned before
 /// pods move from one to the next; limited, because a server queues only so many requests of one user.
 pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 64;
-
-/// Timeout of a watch in seconds, after which it is renewed. A connection that broke silently is noticed within it, and it is
-/// shorter than the idle timeout of common proxies.
-const WATCH_TIMEOUT_SECONDS: u32 = 55;
 
 /// Whether a node exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,13 +221,6 @@ impl Cluster {
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// Watches maintenances: all of them first, then every change. After an error the stream must be dropped.
-    pub(crate) fn watch(&self) -> impl Stream<Item = Result<watcher::Event<NodeMaintenance>, Error>> + use<> {
-        let server = self.server.clone();
-        watcher(self.api(), watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS))
-            .map(move |event| event.map_err(|error| watch_error(error, &server)))
-    }
-
     /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
     ///
     /// # Errors
@@ -295,23 +282,6 @@ fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     matches!(status.code, 429 | 503).then(|| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_SECONDS).into()))
-}
-
-fn watch_error(error: watcher::Error, server: &str) -> Error {
-    let watching = format!("watch {RESOURCE}");
-    match error {
-        watcher::Error::InitialListFailed(error) => {
-            Error::from_client(error, &format!("list {RESOURCE}"), server)
-        }
-        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
-            Error::from_client(error, &watching, server)
-        }
-        watcher::Error::WatchError(status) => Error::Server { asked: watching, status },
-        watcher::Error::NoResourceVersion => Error::Unreachable {
-            server: server.to_owned(),
-            cause: String::from("its response to a watch has no resourceVersion"),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -352,7 +352,7 @@ fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     match &settings.image {
         None => vec![Line::new(format!(
             "The image {default} is not published. It must exist on your nodes, or choose another with --image; see {}",
-            docs_url("image.md")
+            docs_url("how-to/build-the-image.md")
         ))],
         Some(image) if asked.image.is_none() && *image != default => {
             vec![Line::new(format!("Keeping the image {image}; choose another with --image."))]

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nm_shared::cluster::leader_lease::Tenure;
+use nm_shared::cluster::leader_lease::LeaderLeaseState;
 use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
@@ -130,14 +130,14 @@ fn reconciler(report: &ClusterReport) -> Finding {
             return fail(
                 CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
-                format!("remove one of the two, as described in {}", docs_url("from-nmo.md")),
+                format!("remove one of the two, as described in {}", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
                 CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
-                format!("{} describes how to replace it", docs_url("from-nmo.md")),
+                format!("{} describes how to replace it", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
         (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
@@ -161,8 +161,8 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Finding {
         Err(why) => return unknown(CHECK, why),
         Ok(lease) => lease,
     };
-    match lease.tenure(now) {
-        Tenure::Held { by, renewed, .. } => {
+    match lease.state(now) {
+        LeaderLeaseState::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
             ok(
                 CHECK,
@@ -177,7 +177,7 @@ fn leader(report: &ClusterReport, now: Timestamp) -> Finding {
                 },
             )
         }
-        Tenure::Vacant | Tenure::Lapsed => {
+        LeaderLeaseState::Released | LeaderLeaseState::Expired => {
             if let Some(other) = serving_operator(report) {
                 return ok(
                     CHECK,
@@ -243,7 +243,7 @@ fn webhook(report: &ClusterReport, now: Timestamp) -> Finding {
     let configuration = report.webhook_configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
-    let page = docs_url("webhook.md");
+    let page = docs_url("reference/webhook.md");
     let renew = format!("nm-reconciler should have renewed it; {page} describes how to renew it now");
     match (&report.webhook, expires) {
         (_, Some(expires)) if expires <= now => {

@@ -96,7 +96,7 @@ impl SetupError {
             ),
             Self::OtherOperator(_) => format!(
                 "scale it to 0 or remove it, but keep its CRD; {} describes the migration and what happens to maintenances",
-                docs_url("from-nmo.md")
+                docs_url("how-to/migrate-from-nmo.md")
             ),
             Self::ManagedByOlm(_) => {
                 String::from("upgrade or remove it through its Subscription and ClusterServiceVersion")

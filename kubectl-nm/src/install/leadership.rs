@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::LEASE_NAMESPACE;
-use nm_shared::cluster::leader_lease::{NAME, Tenure};
+use nm_shared::cluster::leader_lease::{LeaderLeaseState, NAME};
 use nm_shared::cluster::node_lease;
 use serde_json::json;
 
@@ -93,8 +93,8 @@ pub(crate) fn of(
     last_write: Option<Timestamp>,
     now: Timestamp,
 ) -> Leadership {
-    let tenure = observed.tenure(now);
-    if let Tenure::Held { .. } = tenure {
+    let state = observed.state(now);
+    if let LeaderLeaseState::Held { .. } = state {
         return Leadership::Held;
     }
     let ended = observed.lease.as_ref().and_then(EndOfTerm::of);
@@ -105,7 +105,7 @@ pub(crate) fn of(
     });
     match (unelected, ended) {
         (Some(written), _) => Leadership::Unelected(written),
-        (None, Some(ended)) if tenure == Tenure::Lapsed || is_installed => {
+        (None, Some(ended)) if state == LeaderLeaseState::Expired || is_installed => {
             Leadership::Lapsed(ended.at.min(now))
         }
         (None, _) => Leadership::Unknown,

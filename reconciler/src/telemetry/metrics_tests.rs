@@ -4,7 +4,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use nm_shared::Group;
 use nm_shared::api::status::BlockReason;
-use nm_shared::drain::transitions::milestones;
+use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
 
 use super::*;
@@ -63,14 +63,14 @@ fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
         };
         rows.push(format!("| `{name}{suffix}` | {kind} | {help} |"));
     }
-    let page = include_str!("../../../docs/metrics.md");
+    let page = include_str!("../../../docs/reference/metrics.md");
     let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `nm_")).collect();
     assert_eq!(listed, rows, "\n{}", rows.join("\n"));
 }
 
 /// What the page on metrics lists as the values of a label.
 fn listed(label: &str) -> Vec<String> {
-    let page = include_str!("../../../docs/metrics.md").replace('\n', " ");
+    let page = include_str!("../../../docs/reference/metrics.md").replace('\n', " ");
     let (_, item) = page.split_once(&format!(" - `{label}`: ")).unwrap();
     let (values, _) = item.split_once(". ").unwrap();
     values.split('`').skip(1).step_by(2).map(str::to_owned).collect()
@@ -201,7 +201,7 @@ fn drains_and_blocked_pods_are_measured_when_they_end() {
         .maintenance
         .status
         .unwrap();
-    metrics.reached(&milestones(&before, &after, at(150)), at(150));
+    metrics.reached(&transitions(&before, &after, at(150)), at(150));
     let seen = samples(&metrics);
     for line in ["nm_drain_duration_seconds_sum 50.0", "nm_pod_blocked_duration_seconds_sum 40.0"] {
         assert!(seen.iter().any(|seen| seen == line), "{line} in {seen:#?}");
