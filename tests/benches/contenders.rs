@@ -33,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// flags that it is shipped with.
 pub(crate) async fn reconciler(ground: &Ground, limit: Duration) -> Run {
     let log = ground.cluster.sandbox().unwrap().requests();
-    let reconciler = Reconciler::of(&ground.cluster, &program_of_benchmark("nm-reconciler"));
+    let reconciler = Reconciler::start_build(&ground.cluster, &program_of_benchmark("nm-reconciler"));
     let ours = "nm-reconciler/";
     let watches = |entry: &Entry| entry.verb == "watch" && entry.user_agent.starts_with(ours);
     log.until(|log| {

@@ -1,6 +1,7 @@
-//! What refuses an eviction, and what a person reads of it: in `blockedPods`, in `lastError` and in the condition
-//! `Drained`. Here are the causes that any cluster has; those that only a sandbox plays are in `answers_played` and
-//! `lost_answers`.
+//! What blocks an eviction, as `blockedPods`, `lastError` and the condition `Drained` report it.
+//!
+//! These causes occur on any cluster. `blocked_pods_simulated` and `failed_evictions` have those that only a sandbox
+//! simulates.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -8,56 +9,18 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
+use nm_shared::BlockReason;
 use nm_shared::api::condition::{ConditionType, find, is_true};
-use nm_shared::{BlockReason, BlockedPod};
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_blocked, until_drained_without_errors, until_status};
 use nm_tests::manifests;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::until_all;
-use nm_tests::workload::{Workload, held, node_of, parse};
+use nm_tests::wait::wait_until_all;
+use nm_tests::workload::{Workload, node_of, parse, with_finalizer};
 use serde_json::json;
 
-use crate::{drained, once, start, stop};
-
-/// The pod that is blocked for a reason, once there is one. What is said of it is said in all three places.
-pub(crate) async fn blocked(cluster: &Cluster, name: &str, reason: BlockReason) -> BlockedPod {
-    let is_it = |pod: &&BlockedPod| pod.reason == reason;
-    let what = format!("a pod is blocked by {}", reason.as_str());
-    let status = once(cluster, name, &what, |status| status.blocked_pods.iter().any(|pod| is_it(&pod))).await;
-    let pod = status.blocked_pods.iter().find(is_it).unwrap().clone();
-    let line = format!("{}/{}: {}", pod.namespace, pod.name, pod.message);
-    assert!(status.last_error.contains(&line), "{line} in {status:#?}");
-    let condition = find(&status.conditions, ConditionType::Drained).unwrap();
-    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Blocked"));
-    assert!(condition.message.contains(&line), "{line} in {condition:?}");
-    pod
-}
-
-/// The node is drained, and nothing is said any more of what stood in the way.
-pub(crate) async fn nothing_is_left(cluster: &Cluster, name: &str) {
-    let status = drained(cluster, name).await.status.unwrap();
-    assert_eq!((status.last_error.as_str(), status.blocked_pods.len()), ("", 0));
-    let all = status.eviction_pods;
-    let condition = find(&status.conditions, ConditionType::Drained).unwrap();
-    assert_eq!(condition.message, format!("{all} of {all} pods are gone"));
-    assert!(!is_true(&status.conditions, ConditionType::Degraded), "{status:#?}");
-}
-
-/// A budget without the wait for its numbers.
-pub(crate) async fn budget(workload: &Workload, name: &str, app: &str, min_available: usize) {
-    let budget = parse(json!({
-        "metadata": {"name": name},
-        "spec": {"minAvailable": min_available, "selector": {"matchLabels": {"app": app}}},
-    }));
-    budgets(workload).create(&PostParams::default(), &budget).await.unwrap();
-}
-
-pub(crate) fn budgets(workload: &Workload) -> Api<PodDisruptionBudget> {
-    Api::namespaced(workload.pods().into_client(), workload.namespace())
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_that_refuses_is_named_with_its_numbers() {
+async fn a_blocking_budget_is_reported_with_its_numbers() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "budget").await;
     workload.deployment("cart", 2).await;
@@ -65,43 +28,44 @@ async fn a_budget_that_refuses_is_named_with_its_numbers() {
     let node = node_of(&workload.until_running("cart", 2).await[0]).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-numbers", &node).await;
-    let pod = blocked(&cluster, "e2e-numbers", BlockReason::DisruptionBudget).await;
+    let pod = until_blocked(&cluster, "e2e-numbers", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 2 healthy pods and has 2 currently");
-    workload.free("cart").await;
-    nothing_is_left(&cluster, "e2e-numbers").await;
+    workload.delete_budget("cart").await;
+    until_drained_without_errors(&cluster, "e2e-numbers").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_budgets_of_a_pod_are_both_named_and_it_goes_when_one_is_left() {
+async fn two_budgets_of_a_pod_are_both_reported_and_it_is_evicted_when_one_is_left() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "two").await;
     workload.deployment("cart", 1).await;
     for name in ["wide", "narrow"] {
-        budget(&workload, name, "cart", 0).await;
+        workload.create_budget(name, "cart", 0).await;
     }
-    let counted = |budgets: &[PodDisruptionBudget]| {
+    let allow_disruptions = |budgets: &[PodDisruptionBudget]| {
         let allows = |budget: &PodDisruptionBudget| {
             budget.status.as_ref().is_some_and(|status| status.disruptions_allowed > 0)
         };
         budgets.iter().filter(|budget| allows(budget)).count() == 2
     };
-    until_all(&budgets(&workload), watcher::Config::default(), "both budgets count", counted).await;
+    let what = "both budgets count their pods";
+    wait_until_all(&workload.budgets(), watcher::Config::default(), what, allow_disruptions).await;
     let node = node_of(&workload.until_running("cart", 1).await[0]).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-two", &node).await;
-    let pod = blocked(&cluster, "e2e-two", BlockReason::MultipleDisruptionBudgets).await;
+    let pod = until_blocked(&cluster, "e2e-two", BlockReason::MultipleDisruptionBudgets).await;
     assert_eq!(
         pod.message,
         "2 disruption budgets select this pod, and the API server evicts none with more than one: change or delete \
          all but one. The disruption budget narrow needs 0 healthy pods and has 1 currently; The disruption budget \
          wide needs 0 healthy pods and has 1 currently"
     );
-    workload.free("wide").await;
-    nothing_is_left(&cluster, "e2e-two").await;
+    workload.delete_budget("wide").await;
+    until_drained_without_errors(&cluster, "e2e-two").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_named_degrades_and_is_used_once_it_is_granted() {
+async fn a_missing_permission_is_reported_as_degraded_until_it_is_granted() {
     let cluster = Cluster::start(1).await;
     let roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     let role = manifests::cluster_role();
@@ -120,24 +84,24 @@ async fn a_missing_right_is_named_degrades_and_is_used_once_it_is_granted() {
     workload.pod_on(node, "cart", json!({})).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-right", node).await;
-    let pod = blocked(&cluster, "e2e-right", BlockReason::Forbidden).await;
+    let pod = until_blocked(&cluster, "e2e-right", BlockReason::Forbidden).await;
     for part in
         ["pods \"cart\" is forbidden", "cannot create resource \"pods/eviction\"", workload.namespace()]
     {
         assert!(pod.message.contains(part), "{part} in {}", pod.message);
     }
-    let status = once(&cluster, "e2e-right", "degraded", |status| {
+    let status = until_status(&cluster, "e2e-right", "degraded", |status| {
         is_true(&status.conditions, ConditionType::Degraded)
     })
     .await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
     assert_eq!((degraded.reason.as_str(), &degraded.message), ("MissingRights", &pod.message));
     grant(&all).await;
-    nothing_is_left(&cluster, "e2e-right").await;
+    until_drained_without_errors(&cluster, "e2e-right").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_nobody_serves_is_named_and_the_pod_goes_without_it() {
+async fn an_unreachable_webhook_is_reported_and_the_pod_is_evicted_once_it_is_removed() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "unserved").await;
     let node = &cluster.nodes().await[0];
@@ -152,15 +116,15 @@ async fn a_webhook_that_nobody_serves_is_named_and_the_pod_goes_without_it() {
     webhooks.create(&PostParams::default(), &webhook).await.unwrap();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-unserved", node).await;
-    let pod = blocked(&cluster, "e2e-unserved", BlockReason::ServerError).await;
-    let named = "the eviction failed and is tried again: Internal error occurred: failed calling webhook \"guard.example.com\"";
-    assert!(pod.message.starts_with(named), "{}", pod.message);
+    let pod = until_blocked(&cluster, "e2e-unserved", BlockReason::ServerError).await;
+    let prefix = "the eviction failed and is tried again: Internal error occurred: failed calling webhook \"guard.example.com\"";
+    assert!(pod.message.starts_with(prefix), "{}", pod.message);
     webhooks.delete(workload.namespace(), &DeleteParams::default()).await.unwrap();
-    nothing_is_left(&cluster, "e2e-unserved").await;
+    until_drained_without_errors(&cluster, "e2e-unserved").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finalizers_that_hold_a_pod_are_named_and_nobody_strips_them() {
+async fn finalizers_that_block_a_pod_are_reported_and_never_removed() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "held").await;
     let node = &cluster.nodes().await[0];
@@ -168,26 +132,30 @@ async fn finalizers_that_hold_a_pod_are_named_and_nobody_strips_them() {
     workload.pod_on(node, "cart", two).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-held", node).await;
-    let pod = blocked(&cluster, "e2e-held", BlockReason::Finalizers).await;
-    let them = "example.com/backup, kubectl-nm.dev/e2e-hold";
-    assert_eq!(pod.message, format!("ended, but held by finalizers, which their owners must remove: {them}"));
+    let pod = until_blocked(&cluster, "e2e-held", BlockReason::Finalizers).await;
+    let finalizers = "example.com/backup, kubectl-nm.dev/e2e-hold";
+    assert_eq!(
+        pod.message,
+        format!("ended, but held by finalizers, which their owners must remove: {finalizers}")
+    );
     assert_eq!(workload.pods().get("cart").await.unwrap().finalizers().len(), 2);
-    workload.let_go("cart").await;
-    nothing_is_left(&cluster, "e2e-held").await;
+    workload.remove_finalizers("cart").await;
+    until_drained_without_errors(&cluster, "e2e-held").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_sorted_and_a_sentence_names_the_first_three() {
+async fn blocked_pods_are_sorted_and_messages_name_the_first_three() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "sorted").await;
     let node = &cluster.nodes().await[0];
     let names = ["a", "b", "c", "d", "e"];
     for name in ["d", "b", "e", "a", "c"] {
-        workload.pod_on(node, name, held()).await;
+        workload.pod_on(node, name, with_finalizer()).await;
     }
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-sorted", node).await;
-    let status = once(&cluster, "e2e-sorted", "all blocked", |status| status.blocked_pods.len() == 5).await;
+    let status =
+        until_status(&cluster, "e2e-sorted", "all blocked", |status| status.blocked_pods.len() == 5).await;
     let of = |pods: &mut dyn Iterator<Item = (&String, &String)>| -> Vec<String> {
         pods.filter(|(namespace, _)| *namespace == workload.namespace())
             .map(|(_, name)| name.clone())
@@ -195,12 +163,13 @@ async fn pods_are_sorted_and_a_sentence_names_the_first_three() {
     };
     assert_eq!(of(&mut status.blocked_pods.iter().map(|pod| (&pod.namespace, &pod.name))), names);
     assert_eq!(of(&mut status.pending_pods_refs.iter().map(|pod| (&pod.namespace, &pod.name))), names);
-    let is_told = |name: &str| status.last_error.contains(&format!("{}/{name}: ended", workload.namespace()));
-    assert_eq!(names.map(is_told), [true, true, true, false, false], "{}", status.last_error);
+    let is_named =
+        |name: &str| status.last_error.contains(&format!("{}/{name}: ended", workload.namespace()));
+    assert_eq!(names.map(is_named), [true, true, true, false, false], "{}", status.last_error);
     assert!(status.last_error.ends_with("; and 2 more"), "{}", status.last_error);
     for name in names {
-        workload.let_go(name).await;
+        workload.remove_finalizers(name).await;
     }
-    nothing_is_left(&cluster, "e2e-sorted").await;
+    until_drained_without_errors(&cluster, "e2e-sorted").await;
     stop(&cluster, "e2e-sorted").await;
 }

@@ -1,27 +1,28 @@
-//! Disruption budgets are understood, not hammered. Only a sandbox counts what it was asked, and when.
+//! Disruption budgets: few evictions are refused, and none waits longer than its budget requires.
 
 use jiff::SignedDuration;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::RuleId;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule};
+use kube_sandbox::request_log::Entry;
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, until_blocked, until_drained_without_errors, until_status};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::{PATIENCE, until_all};
+use nm_tests::requests::{by_reconciler, evictions, is_eviction, until_requests, until_watched};
+use nm_tests::wait::wait_until_all;
 use nm_tests::workload::{Workload, merge, parse, pod_spec};
 use serde_json::{Value, json};
 
-use crate::answers::{blocked, budgets, nothing_is_left};
-use crate::{evictions, once, only_sandbox, start};
+const WHY: &str = "only a sandbox logs requests";
 
-const WHY: &str = "only a sandbox tells what it was asked";
-
-/// A deployment all of whose pods are on this node, and may go anywhere from there.
-async fn all_on(cluster: &Cluster, workload: &Workload, node: &str, name: &str, replicas: usize) {
+/// Creates a deployment all of whose pods run on one node. They may be moved to any other.
+async fn deployment_on(cluster: &Cluster, workload: &Workload, node: &str, name: &str, replicas: usize) {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let others: Vec<String> = cluster.nodes().await.into_iter().filter(|other| other != node).collect();
     for other in &others {
@@ -34,44 +35,43 @@ async fn all_on(cluster: &Cluster, workload: &Workload, node: &str, name: &str, 
             "metadata": {"labels": labels, "annotations": {STOP_DELAY: "10ms"}}, "spec": pod_spec(),
         }},
     }));
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), workload.namespace());
-    deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    workload.deployments().create(&PostParams::default(), &deployment).await.unwrap();
     workload.until_running(name, replicas).await;
     for other in &others {
         nodes.uncordon(other).await.unwrap();
     }
 }
 
-/// A budget for the pods of a deployment, once it allows as many disruptions.
+/// Creates a budget for the pods of a deployment, and waits until it allows this number of disruptions.
 async fn budget(workload: &Workload, name: &str, rule: Value, allowed: i32) {
     let mut object = json!({
         "metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": name}}},
     });
     merge(&mut object["spec"], rule);
-    budgets(workload).create(&PostParams::default(), &parse(object)).await.unwrap();
+    workload.budgets().create(&PostParams::default(), &parse(object)).await.unwrap();
     let selection = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    until_all(&budgets(workload), selection, "the budget counts its pods", |budgets| {
+    wait_until_all(&workload.budgets(), selection, "the budget counts its pods", |budgets| {
         let status = budgets.first().and_then(|budget| budget.status.as_ref());
         status.is_some_and(|status| status.expected_pods > 0 && status.disruptions_allowed == allowed)
     })
     .await;
 }
 
-async fn lift(workload: &Workload, name: &str) {
-    let lifted = Patch::Merge(json!({"spec": {"minAvailable": 0}}));
-    budgets(workload).patch(name, &PatchParams::default(), &lifted).await.unwrap();
+async fn allow_all_disruptions(workload: &Workload, name: &str) {
+    let patch = Patch::Merge(json!({"spec": {"minAvailable": 0}}));
+    workload.budgets().patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_pods_that_may_go_one_at_a_time_cost_less_than_five_refusals_in_a_hundred_evictions() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn fewer_than_five_percent_of_evictions_are_refused_where_one_pod_may_go_at_a_time() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "fifty").await;
     let node = &cluster.nodes().await[0];
-    all_on(&cluster, &workload, node, "cart", 50).await;
+    deployment_on(&cluster, &workload, node, "cart", 50).await;
     budget(&workload, "cart", json!({"maxUnavailable": 1}), 1).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-fifty", node).await;
-    nothing_is_left(&cluster, "e2e-fifty").await;
+    until_drained_without_errors(&cluster, "e2e-fifty").await;
     let all = evictions(cluster.sandbox().unwrap());
     let of = |code: u16| all.iter().filter(|entry| entry.code == code).count();
     let (accepted, refused) = (of(201), of(429));
@@ -80,113 +80,107 @@ async fn fifty_pods_that_may_go_one_at_a_time_cost_less_than_five_refusals_in_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_that_frees_up_wakes_its_pods_within_200_milliseconds() {
-    let Some(cluster) = only_sandbox(9, WHY).await else { return };
+async fn pods_are_evicted_within_200_milliseconds_after_their_budget_allows_it() {
+    let Some(cluster) = Cluster::sandbox_or_skip(9, WHY).await else { return };
     let workload = Workload::new(&cluster, "wakes").await;
     let nodes = cluster.nodes().await;
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for (name, node) in names.iter().zip(&nodes) {
-        all_on(&cluster, &workload, node, name, 1).await;
+        deployment_on(&cluster, &workload, node, name, 1).await;
         budget(&workload, name, json!({"minAvailable": 1}), 0).await;
     }
     let _reconciler = Reconciler::start(&cluster);
-    // Each pod on a node of its own and one after another, so that nothing else wakes the first when the last has begun.
+    // Each pod has a node of its own, and the maintenances start one after another: no other event wakes the first
+    // eviction when the last begins.
     for (name, node) in names.iter().zip(&nodes) {
         start(&cluster, name, node).await;
-        once(&cluster, name, "refused once", |status| {
+        until_status(&cluster, name, "refused once", |status| {
             status.blocked_pods.len() == 1 && status.blocked_pods[0].attempts >= 1
         })
         .await;
     }
-    let log = cluster.sandbox().unwrap().requests();
+    let sandbox = cluster.sandbox().unwrap();
     let mut waits = Vec::new();
     for name in names {
         let pod = workload.until_running(name, 1).await.remove(0).metadata.name.unwrap();
-        lift(&workload, name).await;
-        let goes = |entry: &kube_sandbox::request_log::Entry| {
-            entry.subresource == "eviction" && entry.name == pod && entry.code == 201
-        };
-        let gone = log.until(|log| log.count(goes) == 1);
-        tokio::time::timeout(PATIENCE, gone).await.expect("it is evicted");
-        let all = log.all();
-        let freed =
+        allow_all_disruptions(&workload, name).await;
+        let is_accepted = |entry: &Entry| is_eviction(entry) && entry.name == pod && entry.code == 201;
+        let accepted = until_requests(sandbox, 1, "the pod is evicted", is_accepted).await.remove(0);
+        let all = sandbox.requests().all();
+        let allowed =
             all.iter().rfind(|entry| entry.resource == "poddisruptionbudgets" && entry.verb == "patch");
-        waits.push(all.iter().find(|entry| goes(entry)).unwrap().at.duration_since(freed.unwrap().at));
+        waits.push(accepted.at.duration_since(allowed.unwrap().at));
     }
     for name in names {
-        nothing_is_left(&cluster, name).await;
+        until_drained_without_errors(&cluster, name).await;
     }
-    // The machine may be busy for some of them.
+    // Other tests may keep the processors busy for some of them.
     waits.sort();
     assert!(waits[waits.len() / 2] < SignedDuration::from_millis(200), "{waits:?}");
-    assert!(*waits.last().unwrap() < SignedDuration::from_secs(5), "none waited for its retry: {waits:?}");
+    assert!(
+        *waits.last().unwrap() < SignedDuration::from_secs(5),
+        "no eviction waited for its retry: {waits:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_that_says_too_much_costs_one_refusal() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn an_outdated_budget_that_allows_too_much_costs_few_refusals() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "too-much").await;
     let node = &cluster.nodes().await[0];
-    all_on(&cluster, &workload, node, "cart", 3).await;
+    deployment_on(&cluster, &workload, node, "cart", 3).await;
     budget(&workload, "cart", json!({"minAvailable": 0}), 3).await;
     let _reconciler = Reconciler::start(&cluster);
-    let deaf = deafen(&cluster).await;
+    let outage = stop_budget_watch(&cluster).await;
     let strict = Patch::Merge(json!({"spec": {"minAvailable": 3}}));
-    budgets(&workload).patch("cart", &PatchParams::default(), &strict).await.unwrap();
-    budget_allows(&workload, 0).await;
+    workload.budgets().patch("cart", &PatchParams::default(), &strict).await.unwrap();
+    until_budget_allows(&workload, 0).await;
     start(&cluster, "e2e-too-much", node).await;
-    let pod = blocked(&cluster, "e2e-too-much", BlockReason::DisruptionBudget).await;
+    let pod = until_blocked(&cluster, "e2e-too-much", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 3 healthy pods and has 3 currently");
-    cluster.sandbox().unwrap().faults().remove(deaf);
-    lift(&workload, "cart").await;
-    nothing_is_left(&cluster, "e2e-too-much").await;
+    cluster.sandbox().unwrap().faults().remove(outage);
+    allow_all_disruptions(&workload, "cart").await;
+    until_drained_without_errors(&cluster, "e2e-too-much").await;
     let refused = evictions(cluster.sandbox().unwrap()).iter().filter(|entry| entry.code == 429).count();
-    // Asked at once for as many as the view allowed, and never again before the budget changes or is scouted.
+    // One eviction for each disruption that the outdated budget allows, and one retry.
     assert!((1..=4).contains(&refused), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_that_says_no_for_ever_does_not_keep_pods_for_ever() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn an_outdated_budget_that_allows_nothing_does_not_block_pods_forever() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "says-no").await;
     let node = &cluster.nodes().await[0];
-    all_on(&cluster, &workload, node, "cart", 2).await;
+    deployment_on(&cluster, &workload, node, "cart", 2).await;
     budget(&workload, "cart", json!({"minAvailable": 2}), 0).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-says-no", node).await;
-    once(&cluster, "e2e-says-no", "refused once", |status| {
+    until_status(&cluster, "e2e-says-no", "refused once", |status| {
         status.blocked_pods.iter().any(|pod| pod.attempts >= 1)
     })
     .await;
-    let pod = blocked(&cluster, "e2e-says-no", BlockReason::DisruptionBudget).await;
+    let pod = until_blocked(&cluster, "e2e-says-no", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 2 healthy pods and has 2 currently");
-    deafen(&cluster).await;
-    lift(&workload, "cart").await;
-    nothing_is_left(&cluster, "e2e-says-no").await;
+    stop_budget_watch(&cluster).await;
+    allow_all_disruptions(&workload, "cart").await;
+    until_drained_without_errors(&cluster, "e2e-says-no").await;
     let refused = evictions(cluster.sandbox().unwrap()).iter().filter(|entry| entry.code == 429).count();
-    assert_eq!(refused, 1, "asked once while the view was right");
+    assert_eq!(refused, 1, "the only refusal came while the budget was up to date");
 }
 
-/// From now on the reconciler hears nothing of budgets, once it has heard of those that there are.
-async fn deafen(cluster: &Cluster) -> kube_sandbox::faults::RuleId {
-    let faults = cluster.sandbox().unwrap().faults();
-    let budgets = Target::any().resource("poddisruptionbudgets").user_agent("nm-reconciler/*");
-    let log = cluster.sandbox().unwrap().requests();
-    let watching = |entry: &kube_sandbox::request_log::Entry| {
-        entry.verb == "watch"
-            && entry.resource == "poddisruptionbudgets"
-            && entry.user_agent.starts_with("nm-reconciler/")
-    };
-    let begun = log.until(|log| log.count(watching) > 0);
-    tokio::time::timeout(PATIENCE, begun).await.expect("it watches budgets");
-    let deaf =
-        faults.add(Rule::new(budgets.clone(), Action::Fail(Failure::Unavailable, Moment::BeforeEffect)));
-    assert_eq!(faults.end_watches(&budgets, 0), 1);
-    deaf
+/// From now on the reconciler sees no change of a budget. It has seen those that exist.
+async fn stop_budget_watch(cluster: &Cluster) -> RuleId {
+    let sandbox = cluster.sandbox().unwrap();
+    let budgets = by_reconciler().resource("poddisruptionbudgets");
+    until_watched(sandbox, "poddisruptionbudgets").await;
+    let outage = Action::Fail(Failure::Unavailable, Moment::BeforeEffect);
+    let outage = sandbox.faults().add(Rule::new(budgets.clone(), outage));
+    assert_eq!(sandbox.faults().end_watches(&budgets, 0), 1);
+    outage
 }
 
-async fn budget_allows(workload: &Workload, disruptions: i32) {
-    let allows = |budgets: &[k8s_openapi::api::policy::v1::PodDisruptionBudget]| {
+async fn until_budget_allows(workload: &Workload, disruptions: i32) {
+    let allows = |budgets: &[PodDisruptionBudget]| {
         budgets.iter().all(|budget| {
             let (status, generation) = (budget.status.as_ref(), budget.metadata.generation);
             status.is_some_and(|status| {
@@ -194,5 +188,6 @@ async fn budget_allows(workload: &Workload, disruptions: i32) {
             })
         })
     };
-    until_all(&budgets(workload), watcher::Config::default(), "the budget is settled", allows).await;
+    let what = "the budget's status is up to date";
+    wait_until_all(&workload.budgets(), watcher::Config::default(), what, allows).await;
 }

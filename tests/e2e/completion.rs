@@ -1,15 +1,13 @@
-//! Completion of `kubectl nm`, as a shell gets it: from kubectl, which asks the link beside the plugin, or from a script.
-
-use std::path::Path;
+//! Completion of `kubectl nm` in a shell: by kubectl, which runs the link beside the plugin, or by a script.
 
 use nm_tests::cluster::Cluster;
-use nm_tests::installed::Installed;
+use nm_tests::installed_plugin::InstalledPlugin;
+use nm_tests::maintenance::start;
 use nm_tests::programs::{has_kubectl, skipped};
-
-use crate::start;
+use std::path::Path;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_offers_the_nodes_that_a_command_is_for() {
+async fn kubectl_completes_the_nodes_that_a_command_applies_to() {
     if !has_kubectl() {
         return;
     }
@@ -17,7 +15,7 @@ async fn kubectl_offers_the_nodes_that_a_command_is_for() {
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
     start(&cluster, "another-name", a).await;
-    let (plugin, kubeconfig) = (Installed::built(), cluster.kubeconfig());
+    let (plugin, kubeconfig) = (InstalledPlugin::built(), cluster.kubeconfig());
     let link = plugin.folder().join("kubectl_complete-nm");
     for said in ["linked", "is linked already"] {
         let outcome = plugin.run("kubectl", kubeconfig, &["nm", "completion", "install"]).await.ok();
@@ -25,28 +23,30 @@ async fn kubectl_offers_the_nodes_that_a_command_is_for() {
     }
 
     for verb in ["stop", "status", "watch", "explain"] {
-        assert_eq!(plugin.offered(kubeconfig, &[verb, ""]).await, [a], "{verb}");
+        assert_eq!(plugin.completions(kubeconfig, &[verb, ""]).await, [a], "{verb}");
     }
-    assert_eq!(plugin.offered(kubeconfig, &["start", ""]).await, nodes[1..]);
-    assert_eq!(plugin.offered(kubeconfig, &["start", b, ""]).await, nodes[2..]);
-    assert!(plugin.offered(kubeconfig, &["stop", "-n", "kube-"]).await.contains(&"kube-system".to_owned()));
+    assert_eq!(plugin.completions(kubeconfig, &["start", ""]).await, nodes[1..]);
+    assert_eq!(plugin.completions(kubeconfig, &["start", b, ""]).await, nodes[2..]);
+    assert!(
+        plugin.completions(kubeconfig, &["stop", "-n", "kube-"]).await.contains(&"kube-system".to_owned())
+    );
     let text = std::fs::read_to_string(kubeconfig).unwrap();
-    let contexts = plugin.offered(kubeconfig, &["stop", "--context", ""]).await;
+    let contexts = plugin.completions(kubeconfig, &["stop", "--context", ""]).await;
     assert!(!contexts.is_empty() && contexts.iter().all(|context| text.contains(context)), "{contexts:?}");
-    assert_eq!(plugin.offered(kubeconfig, &["stat"]).await, ["status"]);
+    assert_eq!(plugin.completions(kubeconfig, &["stat"]).await, ["status"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_cluster_nothing_is_offered_and_nothing_said() {
-    let plugin = Installed::built();
+async fn without_a_cluster_there_are_no_completions_and_no_errors() {
+    let plugin = InstalledPlugin::built();
     std::os::unix::fs::symlink("kubectl-nm", plugin.folder().join("kubectl_complete-nm")).unwrap();
-    // The system takes connections to it, and nobody ever speaks.
+    // The operating system accepts connections to it, and no program answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
-    let noisy = "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, \
+    let prompting = "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, \
         interactiveMode: IfAvailable, command: sh, args: [-c, 'echo Password: >&2; exit 1']}}}]";
     for (server, users) in
-        [("https://127.0.0.1:1", ""), (&format!("https://{silent}"), ""), ("https://127.0.0.1:1", noisy)]
+        [("https://127.0.0.1:1", ""), (&format!("https://{silent}"), ""), ("https://127.0.0.1:1", prompting)]
     {
         let kubeconfig = plugin.files().join("kubeconfig");
         let text = format!(
@@ -62,8 +62,8 @@ async fn without_a_cluster_nothing_is_offered_and_nothing_said() {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_is_not_replaced() {
-    let plugin = Installed::built();
+async fn a_file_that_is_not_our_link_is_not_replaced() {
+    let plugin = InstalledPlugin::built();
     let link = plugin.folder().join("kubectl_complete-nm");
     std::fs::write(&link, "somebody's").unwrap();
     let refused = plugin.run("kubectl-nm", Path::new(""), &["completion", "install"]).await;
@@ -79,8 +79,8 @@ async fn what_is_not_ours_is_not_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bash_with_our_script_completes_the_plugin_by_its_own_name() {
-    let plugin = Installed::built();
+async fn the_bash_script_completes_kubectl_nm() {
+    let plugin = InstalledPlugin::built();
     let script = "source <(kubectl-nm completion bash)\nCOMP_WORDS=(kubectl-nm sta) COMP_CWORD=1 COMP_TYPE=9\n\
         _clap_complete_kubectl_nm kubectl-nm sta kubectl-nm\necho \"${COMPREPLY[*]}\"";
     if std::process::Command::new("bash").arg("--version").output().is_err() {
@@ -93,7 +93,7 @@ async fn a_bash_with_our_script_completes_the_plugin_by_its_own_name() {
 
 #[tokio::test]
 async fn every_command_has_a_man_page() {
-    let plugin = Installed::built();
+    let plugin = InstalledPlugin::built();
     let folder = plugin.files().join("man1");
     let written = plugin.run("kubectl-nm", Path::new(""), &["man", folder.to_str().unwrap()]).await.ok();
     assert_eq!(written.stdout, format!("man pages written to {}\n", folder.display()));

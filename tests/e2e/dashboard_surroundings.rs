@@ -1,18 +1,17 @@
-//! What the dashboard stands in: terminals of every kind, credential plugins that talk, and a server that falls silent.
+//! The dashboard's environment: terminals of all kinds, credential plugins that prompt, servers that stop responding.
 
 use std::path::{Path, PathBuf};
 
 use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Talk, program};
+use nm_tests::maintenance::start;
+use nm_tests::programs::{RunningCommand, program};
 use nm_tests::terminal::Terminal;
+use nm_tests::terminal::keys::{CTRL_C, CTRL_U};
 use serde_json::{Value, json};
 
-use crate::dashboard::{CTRL_C, live, plugin};
-use crate::{only_sandbox, start};
-
-/// A credential plugin that asks for a password on its first run. What it brings has expired, so that it runs for every
-/// request; while there is a file `expired` beside it, it wants to ask again, and fails if nobody answers.
+/// A credential plugin that prompts for a password on its first run. Its credential has expired, so it runs for every
+/// request. While a file `expired` exists beside it, it prompts again, and fails if there is no input.
 const CREDENTIAL_PLUGIN: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 if [ -e expired ]; then
@@ -30,17 +29,19 @@ cat credential
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_are_asked_for_before_the_screen_is_taken_and_never_on_it() {
-    let Some(cluster) = only_sandbox(1, "the kubeconfig has to carry a token").await else { return };
+async fn credential_plugins_prompt_before_the_dashboard_opens_and_never_on_it() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "the kubeconfig has to carry a token").await else {
+        return;
+    };
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = with_credential_plugin(&cluster, files.path());
-    let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
+    let mut terminal = Terminal::run_plugin(&kubeconfig, &["watch"], &[]);
     terminal.until_shown("Password:").await;
-    assert!(!terminal.look(vt100::Screen::alternate_screen));
+    assert!(!terminal.read_screen(vt100::Screen::alternate_screen));
     terminal.press("open sesame\n");
-    live(&terminal).await;
+    terminal.until_live().await;
     terminal.until_shown(node).await;
     assert_eq!(std::fs::read_to_string(files.path().join("known")).unwrap(), "open sesame\n");
 
@@ -50,9 +51,9 @@ async fn credentials_are_asked_for_before_the_screen_is_taken_and_never_on_it() 
         let shown = screen.contents();
         shown.contains("STALE") && shown.contains("credential program failed (exit status: 9)")
     };
-    terminal.until("a stale picture that says why", stale).await;
+    terminal.until("a stale dashboard with the reason", stale).await;
     terminal
-        .until("the plugin's words in the last line", |screen| {
+        .until("the plugin's prompt in the last line", |screen| {
             let shown = screen.contents();
             let said: Vec<&str> = shown.lines().filter(|line| line.contains("Code:")).collect();
             matches!(said[..], [only] if shown.lines().last() == Some(only) && only.contains("login.example"))
@@ -60,17 +61,17 @@ async fn credentials_are_asked_for_before_the_screen_is_taken_and_never_on_it() 
         .await;
     terminal.press("?");
     terminal.until_shown("Esc closes").await;
-    assert!(!files.path().join("answers").exists(), "keys are the dashboard's alone");
+    assert!(!files.path().join("answers").exists(), "the plugin gets no keys");
     terminal.press("q");
 
     std::fs::remove_file(files.path().join("expired")).unwrap();
     terminal.press("r");
-    live(&terminal).await;
+    terminal.until_live().await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
-    // That is said on standard error.
+    // The exit summary on standard error.
     terminal.until_shown("kubectl nm watch").await;
-    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 }
 
 /// A kubeconfig whose credentials come from [`CREDENTIAL_PLUGIN`].
@@ -96,45 +97,45 @@ fn with_credential_plugin(cluster: &Cluster, folder: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_falls_silent_makes_the_picture_stale_and_one_that_speaks_again_live() {
+async fn the_dashboard_is_stale_while_the_server_does_not_respond() {
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = files.path().join("kubeconfig");
     let flags = ["--nodes", "1", "--pods", "0", "--kubeconfig", kubeconfig.to_str().unwrap()];
-    let mut server = Talk::sandbox(&flags);
-    server.line().await.expect("it starts");
-    let mut terminal = plugin(&kubeconfig, &["watch"], &[]);
-    live(&terminal).await;
-    // Its connections stay: nothing tells that nobody is there any more.
+    let mut server = RunningCommand::sandbox(&flags);
+    server.line().await.expect("the sandbox starts");
+    let mut terminal = Terminal::run_plugin(&kubeconfig, &["watch"], &[]);
+    terminal.until_live().await;
+    // The connections stay open: only the missing responses show that the server does not run.
     server.signal("STOP");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
         shown.contains("STALE") && shown.contains("Not connected") && !shown.contains("live")
     };
-    terminal.until("a stale picture", stale).await;
+    terminal.until("a stale dashboard", stale).await;
     server.signal("CONT");
-    live(&terminal).await;
+    terminal.until_live().await;
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_colours_the_selected_row_is_reversed() {
+async fn without_colors_the_selected_row_is_reversed() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
     for (args, env) in [(&["watch"][..], &[("NO_COLOR", "1")][..]), (&["watch", "--color", "never"], &[])] {
-        let mut terminal = plugin(cluster.kubeconfig(), args, env);
-        live(&terminal).await;
+        let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), args, env);
+        terminal.until_live().await;
         let row = |screen: &vt100::Screen| screen.contents().lines().position(|line| line.contains(node));
         terminal.until("the node's row", |screen| row(screen).is_some()).await;
-        terminal.look(|screen| {
+        terminal.read_screen(|screen| {
             let selected = u16::try_from(row(screen).unwrap()).unwrap();
             let (rows, columns) = screen.size();
             for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
                 let cell = screen.cell(y, x).unwrap();
                 assert_eq!(cell.inverse(), y == selected, "{args:?} {y} {x} {}", screen.contents());
-                let colours = (cell.fgcolor(), cell.bgcolor());
-                assert_eq!(colours, (vt100::Color::Default, vt100::Color::Default), "{args:?} {y} {x}");
+                let colors = (cell.fgcolor(), cell.bgcolor());
+                assert_eq!(colors, (vt100::Color::Default, vt100::Color::Default), "{args:?} {y} {x}");
             }
         });
         terminal.press("q");
@@ -143,15 +144,15 @@ async fn without_colours_the_selected_row_is_reversed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
+async fn a_row_is_copied_to_the_clipboard() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
-    // Nothing is to be done about a node that is drained.
+    // A drained node has no command to copy, so its row is copied.
     let done = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     cluster.maintenances().patch_status(node, &PatchParams::default(), &done).await.unwrap();
-    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
-    live(&terminal).await;
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
+    terminal.until_live().await;
     terminal.until_shown("DONE").await;
     terminal.press("c");
     terminal.until_shown("copied: ").await;
@@ -162,58 +163,56 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_key_is_lost_while_the_terminal_changes_its_size() {
+async fn no_key_is_lost_while_the_terminal_is_resized() {
     const ROWS: u16 = 60;
     const COLUMNS: u16 = 220;
-    /// Clears the line.
-    const CTRL_U: &str = "\x15";
     let cluster = Cluster::start(1).await;
     let env = [("KUBECONFIG", cluster.kubeconfig().to_str().unwrap())];
     let mut terminal = Terminal::run(&program("kubectl-nm"), &["watch"], &env, ROWS, COLUMNS);
-    live(&terminal).await;
+    terminal.until_live().await;
     terminal.press("/");
     let until_typed = async |text: &str| {
         let typed = format!("filter: {text}\u{258f}");
         let is_last =
             |screen: &vt100::Screen| screen.rows(0, COLUMNS).last().is_some_and(|line| line.contains(&typed));
-        terminal.until("all that was typed", is_last).await;
+        terminal.until("all typed characters", is_last).await;
     };
-    // One may get away with it once.
+    // Lost keys are rare: one round may pass by chance.
     for _ in 0..12 {
         for key in 1..=150 {
-            terminal.shrink(1 + key * 7 % ROWS, 1 + key * 31 % COLUMNS);
+            terminal.report_size(1 + key * 7 % ROWS, 1 + key * 31 % COLUMNS);
             terminal.press("x");
         }
-        terminal.shrink(ROWS, COLUMNS);
+        terminal.report_size(ROWS, COLUMNS);
         until_typed(&"x".repeat(150)).await;
         terminal.press(CTRL_U);
         until_typed("").await;
     }
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_that_can_only_print_gets_lines() {
+async fn a_dumb_terminal_gets_lines_instead_of_a_dashboard() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
-    let mut terminal: Terminal = plugin(cluster.kubeconfig(), &["watch"], &[("TERM", "dumb")]);
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[("TERM", "dumb")]);
     let shown = terminal.until_shown("Requested").await;
-    assert!(shown.contains(node) && !terminal.look(vt100::Screen::alternate_screen), "{shown}");
+    assert!(shown.contains(node) && !terminal.read_screen(vt100::Screen::alternate_screen), "{shown}");
     terminal.press(CTRL_C);
     assert_eq!(terminal.exit_code().await, 130);
-    assert_eq!(terminal.left_behind().await, Vec::<String>::new());
+    assert_eq!(terminal.unrestored_modes().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_locale_has_no_other_characters_the_dashboard_is_drawn_with_ascii() {
+async fn the_dashboard_uses_only_ascii_where_the_locale_has_nothing_else() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     start(&cluster, node, node).await;
-    let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[("LC_ALL", "C")]);
-    live(&terminal).await;
+    let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[("LC_ALL", "C")]);
+    terminal.until_live().await;
     let screen = terminal.until_shown(node).await;
     assert!(screen.is_ascii(), "{screen}");
     terminal.press("q");

@@ -1,4 +1,4 @@
-//! `kubectl nm explain` to the letter: why a node is stuck, and what would free it.
+//! `kubectl nm explain`: why a node is stuck, and what to do about it.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -6,15 +6,14 @@ use kube::{Api, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_drained, until_status};
 use nm_tests::programs::{plugin, plugin_of};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
-use crate::start_stop::{Rights, account};
-use crate::{drained, once, only_sandbox, start, stop};
-
-/// What was said, with a placeholder for how long and how often, which no two runs agree on.
+/// The output with a placeholder for durations and counts, which differ between runs.
 fn timeless(said: &str) -> String {
     let line = |line: &str| match line.split_once(" for ") {
         Some((held, _)) if line.contains("since ") => format!("{held} for LONG"),
@@ -24,7 +23,7 @@ fn timeless(said: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
+async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "explain").await;
     let pod = workload.pod_behind_budget("cart").await;
@@ -34,9 +33,10 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
 
     let reconciler = Reconciler::start(&cluster);
     start(&cluster, node, node).await;
-    let is_held = |status: &nm_shared::NodeMaintenanceStatus| status.pod_counts.blocked == 1;
-    once(&cluster, node, "blocked", is_held).await;
-    let others = once(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
+    let is_blocked = |status: &nm_shared::NodeMaintenanceStatus| status.pod_counts.blocked == 1;
+    until_status(&cluster, node, "blocked", is_blocked).await;
+    let others =
+        until_status(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
     let moved = match others {
         0 => String::new(),
         others => format!(", {others} gone"),
@@ -59,19 +59,19 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
         )
     );
 
-    // Whoever may read maintenances and nothing else is told the same.
-    let account = account("default", namespace);
-    let rights = Rights::grant(&cluster, &account).await;
-    let keeper = plugin_of(&cluster.kubeconfig_of(&account).await, &["explain", node]).await;
+    // A user who can read only maintenances gets the same explanation.
+    let account = service_account("default", namespace);
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
+    let limited = plugin_of(&cluster.kubeconfig_of(&account).await, &["explain", node]).await;
     assert_eq!(
-        (keeper.code, timeless(&keeper.stdout).split_once('\n').unwrap().1),
+        (limited.code, timeless(&limited.stdout).split_once('\n').unwrap().1),
         (Some(3), rest),
-        "{keeper:?}"
+        "{limited:?}"
     );
-    rights.revoke(&cluster).await;
+    access.revoke(&cluster).await;
 
-    workload.free("cart").await;
-    drained(&cluster, node).await;
+    workload.delete_budget("cart").await;
+    until_drained(&cluster, node).await;
     let free = plugin(&cluster, &["explain", node]).await;
     assert_eq!(free.code, Some(0), "{free:?}");
     assert!(free.stdout.ends_with("\nNothing is stuck.\n"), "{free:?}");
@@ -87,14 +87,14 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
-    // Whether that is stuck depends on how long ago it was.
+    // Whether that counts as stuck depends on how long ago the maintenance was created.
     assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
+async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     let why = "only a sandbox has pods that use all of their grace";
-    let Some(cluster) = only_sandbox(1, why).await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "explain").await;
     let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
@@ -102,19 +102,19 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
     workload.pod_on(node, "slow", slow).await;
     let reconciler = Reconciler::start_with(&cluster, &["--leader-elect"]);
     start(&cluster, node, node).await;
-    once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
-    let goes_on = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(goes_on.stdout.ends_with("\nNothing is stuck: it goes on by itself.\n"), "{goes_on:?}");
+    until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let continuing = plugin(&cluster, &["explain", node]).await.ok();
+    assert!(continuing.stdout.ends_with("\nNothing is stuck: it goes on by itself.\n"), "{continuing:?}");
 
     reconciler.crash().await;
-    // The lease as it is a while later.
+    // The lease as it looks some time later.
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
     let past = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
     leases.patch(leader_lease::NAME, &PatchParams::default(), &Patch::Merge(past)).await.unwrap();
     let stuck = plugin(&cluster, &["explain", node]).await;
-    // It takes some seconds to see that nobody renews it.
-    let is_sign_of_life = |line: &str| line.ends_with(" who leads ...");
-    assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_sign_of_life), "{stuck:?}");
+    // Detecting that no replica renews the lease takes some seconds, and is reported as progress.
+    let is_progress = |line: &str| line.ends_with(" who leads ...");
+    assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_progress), "{stuck:?}");
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
     let expected = "\nNo reconciler leads, so nobody works on it.\n  So for LONG\n  \
         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
@@ -123,9 +123,9 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reconciler_without_leader_election_is_at_work_beside_a_lease_that_nobody_holds() {
+async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_lease() {
     let why = "only a sandbox has pods that use all of their grace";
-    let Some(cluster) = only_sandbox(1, why).await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
     let node = &cluster.nodes().await[0];
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
     let left = serde_json::from_value(json!({"metadata": {"name": leader_lease::NAME}, "spec": {}})).unwrap();
@@ -136,23 +136,24 @@ async fn a_reconciler_without_leader_election_is_at_work_beside_a_lease_that_nob
     workload.pod_on(node, "slow", slow).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, node, node).await;
-    once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
-    let goes_on = plugin(&cluster, &["explain", node]).await.ok();
+    until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let continuing = plugin(&cluster, &["explain", node]).await.ok();
     let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
-    assert!(goes_on.stdout.ends_with(expected), "{goes_on:?}");
+    assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert!(!found.stdout.contains("nobody leads: no maintenance is begun"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_waits_in_line_is_not_stuck() {
+async fn a_queued_node_is_not_stuck() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
     start(&cluster, &nodes[0], &nodes[0]).await;
-    drained(&cluster, &nodes[0]).await;
+    until_drained(&cluster, &nodes[0]).await;
     start(&cluster, &nodes[1], &nodes[1]).await;
-    once(&cluster, &nodes[1], "waits", |status| status.phase == Some(nm_shared::Phase::Pending)).await;
+    until_status(&cluster, &nodes[1], "waits", |status| status.phase == Some(nm_shared::Phase::Pending))
+        .await;
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
@@ -166,7 +167,7 @@ async fn a_node_that_waits_in_line_is_not_stuck() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_look_or_mistypes_is_told_so() {
+async fn missing_access_and_misspelt_nodes_are_errors() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let typo = format!("{node}x");
@@ -181,7 +182,7 @@ async fn who_may_not_look_or_mistypes_is_told_so() {
     }
 
     let workload = Workload::new(&cluster, "explain").await;
-    let nobody = cluster.kubeconfig_of(&account("default", workload.namespace())).await;
+    let nobody = cluster.kubeconfig_of(&service_account("default", workload.namespace())).await;
     let refused = plugin_of(&nobody, &["explain", node]).await;
     let resource = "nodemaintenances.nodemaintenance.medik8s.io";
     let expected = format!(

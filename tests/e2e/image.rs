@@ -1,29 +1,24 @@
-//! The image of the reconciler: what `reconciler/image.sh` makes, and that the Dockerfile says the same.
+//! The image of the reconciler: what `reconciler/image.sh` builds, and that the Dockerfile agrees with it.
 //!
-//! Building it takes minutes and a target of its own, so that test runs by its name, as `.ci/run` does where the target is
-//! installed: `cargo test -p nm-tests --test e2e image -- --ignored`.
+//! Building it takes minutes and needs an extra target, so that test is ignored by default. `.ci/run` runs it by name where
+//! the target is installed: `cargo test -p nm-tests --test e2e image -- --ignored`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nm_tests::cluster::Cluster;
-use nm_tests::elf::{Needs, needs};
+use nm_tests::elf::{DynamicDependencies, dynamic_dependencies};
+use nm_tests::files::{repository, sha256, untar};
+use nm_tests::maintenance::{start, stop, until_drained};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{drained, start, stop};
-
-/// All of it, unpacked.
+/// The size limit of the image's archive.
 const LIMIT: u64 = 15 << 20;
 
-/// The folder of the sources.
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// An image, unpacked.
+/// An unpacked image.
 struct Image {
     files: TempDir,
     config: Value,
@@ -50,7 +45,7 @@ impl Image {
         let config = read(&config_path);
         assert_eq!(manifest["layers"].as_array().unwrap().len(), 1);
         let layer = blob(&manifest["layers"][0]);
-        // A layer that is not compressed is known to its config by the same digest.
+        // For an uncompressed layer the config has the same digest as the manifest.
         assert_eq!(config["rootfs"]["diff_ids"], json!([manifest["layers"][0]["digest"]]));
         let for_docker = read("manifest.json");
         assert_eq!(for_docker[0]["Config"], json!(config_path));
@@ -69,49 +64,36 @@ impl Image {
     }
 }
 
-/// Unpacks an archive into a new folder.
-pub(crate) fn untar(archive: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
-    let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(to).status().unwrap();
-    assert!(status.success(), "{}", archive.display());
-}
-
-/// The digest of a file.
-pub(crate) fn sha256(file: &Path) -> String {
-    let output = Command::new("sha256sum").arg(file).output().unwrap();
-    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds an optimized program, which takes minutes"]
 async fn the_image_holds_a_static_program_that_drains_a_node() {
-    let output = Command::new(root().join("reconciler/image.sh")).output().unwrap();
+    let output = Command::new(repository().join("reconciler/image.sh")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let archive = root().join(String::from_utf8(output.stdout).unwrap().trim());
+    let archive = repository().join(String::from_utf8(output.stdout).unwrap().trim());
     let image = Image::unpack(&archive);
     let size = archive.metadata().unwrap().len();
     assert!(size < LIMIT, "{size} bytes");
     let program = std::fs::read(image.program()).unwrap();
-    assert_eq!(needs(&program), Some(Needs::default()), "neither a loader nor a library");
+    assert_eq!(dynamic_dependencies(&program), Some(DynamicDependencies::default()), "statically linked");
     assert_eq!(image.config["config"]["User"], "65532:65532");
 
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "image").await;
     workload.deployment("web", 2).await;
     let node = node_of(&workload.until_running("web", 2).await[0]).to_owned();
-    let _reconciler = Reconciler::of(&cluster, &image.program());
+    let _reconciler = Reconciler::start_build(&cluster, &image.program());
     start(&cluster, "e2e-image", &node).await;
-    drained(&cluster, "e2e-image").await;
+    until_drained(&cluster, "e2e-image").await;
     stop(&cluster, "e2e-image").await;
 }
 
 #[test]
-fn both_ways_to_build_the_image_say_the_same_of_it() {
-    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+fn the_dockerfile_and_the_script_build_the_same_image() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
     let (dockerfile, script) = (read("Dockerfile"), read("reconciler/image.sh"));
     let both = |in_dockerfile: &str, in_script: &str| {
-        assert!(dockerfile.contains(in_dockerfile), "the Dockerfile does not say {in_dockerfile}");
-        assert!(script.contains(in_script), "image.sh does not say {in_script}");
+        assert!(dockerfile.contains(in_dockerfile), "the Dockerfile has no {in_dockerfile}");
+        assert!(script.contains(in_script), "image.sh has no {in_script}");
     };
     both("USER 65532:65532", r#""User":"65532:65532""#);
     both(r#"ENTRYPOINT ["/nm-reconciler"]"#, r#""Entrypoint":["/nm-reconciler"]"#);

@@ -1,4 +1,4 @@
-//! `kubectl nm install`, `uninstall` and `version`: what they print, what is in the cluster then, and what is not.
+//! `kubectl nm install`, `uninstall` and `version`: their output and the objects in the cluster.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,21 +9,23 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_shared::api::names::WEBHOOK;
 use nm_shared::{Group, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::files::kubeconfig_for;
+use nm_tests::manifests;
 use nm_tests::older_groups;
+use nm_tests::older_groups::{start_in_group, until_phase_in_group};
 use nm_tests::programs::{Outcome, plugin, plugin_of, program};
+use nm_tests::rbac::service_account;
 use nm_tests::reconciler::Reconciler;
+use nm_tests::webhook;
+use nm_tests::webhook::serve_installed_webhook;
 use nm_tests::workload::Workload;
-use nm_tests::{manifests, webhook};
 use serde_json::{Value, json};
-
-use crate::older_groups::{in_phase, start_of};
 
 const IMAGE: &str = "registry.example.com/you/nm-reconciler:0.1.0";
 
-/// All that is removed, in that order: what changes clusters first, the definition last.
+/// The output of `uninstall`: first what changes nodes, the definition last.
 const REMOVED: &str = "\
 validatingwebhookconfiguration.admissionregistration.k8s.io/nm-reconciler deleted
 service/nm-reconciler-webhook (namespace node-maintenance) deleted
@@ -45,27 +47,23 @@ namespace/node-maintenance deleted
 customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io deleted
 ";
 
-/// A cluster in which everything is installed by the plugin, and a reconciler that runs beside it, because no sandbox runs
-/// an image.
+/// A cluster in which the plugin has installed everything, and a reconciler that runs as a local process, because a
+/// sandbox does not run images.
 async fn installed() -> (Cluster, Reconciler) {
     let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
     let _ = plugin(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await.ok();
-    cluster.admit_reconciler().await;
-    let reconciler = webhook::start(&cluster, &[]);
-    let address = webhook::address(&reconciler).await;
-    cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
-    webhook::believed(&cluster).await;
+    let reconciler = serve_installed_webhook(&cluster, &[]).await;
     (cluster, reconciler)
 }
 
-/// How kubectl names an object.
+/// An object's name as kubectl prints it.
 fn name(object: &kube::api::DynamicObject) -> String {
     let types = object.types.clone().unwrap();
     let group = types.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
     format!("{}{}/{}", types.kind.to_lowercase(), group.unwrap_or_default(), object.name_any())
 }
 
-/// What is said of each object of the manifests.
+/// A line for each object of the manifests.
 fn lines(suffix: &str) -> String {
     let line = |object: &kube::api::DynamicObject| match object.namespace() {
         Some(namespace) => format!("{} (namespace {namespace}) {suffix}\n", name(object)),
@@ -74,7 +72,7 @@ fn lines(suffix: &str) -> String {
     manifests::all().iter().map(line).collect()
 }
 
-/// Without the signs of life of what took over a second.
+/// Standard error without progress lines, which depend on the time.
 fn without_progress(stderr: &str) -> String {
     stderr.lines().filter(|line| !line.ends_with(" ...")).fold(String::new(), |all, line| all + line + "\n")
 }
@@ -88,7 +86,7 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     assert_eq!((first.code, without_progress(&first.stderr)), (Some(0), warning.into()));
     assert_eq!(first.stdout, lines("created"));
 
-    // Its pods are ready, but the webhook is not.
+    // The pods are ready, but no reconciler serves the webhook.
     let late = plugin(&cluster, &["install", "--timeout", "2s"]).await;
     assert_eq!(late.code, Some(124), "{late:?}");
     assert_eq!(late.stdout, lines("unchanged"));
@@ -97,11 +95,7 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     assert!(said.contains("\"validate.nodemaintenance.medik8s.io\""), "{said}");
     assert!(said.contains("\nhint: all objects are applied"), "{said}");
 
-    cluster.admit_reconciler().await;
-    let reconciler = webhook::start(&cluster, &[]);
-    let address = webhook::address(&reconciler).await;
-    cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
-    webhook::believed(&cluster).await;
+    let _reconciler = serve_installed_webhook(&cluster, &[]).await;
     let ready = plugin(&cluster, &["install", "--timeout", "60s"]).await;
     let said = "nm-reconciler is ready in namespace node-maintenance: 2 replicas, and the webhook answers\n";
     assert_eq!((ready.code, ready.stdout), (Some(0), lines("unchanged") + said), "{}", ready.stderr);
@@ -110,7 +104,7 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn installing_again_changes_what_is_named_and_says_so() {
+async fn installing_again_changes_what_the_flags_name_and_reports_it() {
     let (cluster, _reconciler) = installed().await;
     let upgraded =
         plugin(&cluster, &["install", "--max-unavailable", "10%", "--replicas", "1", "--wait=false"]).await;
@@ -152,7 +146,7 @@ async fn installing_again_changes_what_is_named_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_have_set_is_named_and_taken_only_when_told() {
+async fn fields_of_other_managers_are_reported_and_changed_only_with_force() {
     let (cluster, _reconciler) = installed().await;
     let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "nm-reconciler"},
         "spec": {"replicas": 5}});
@@ -177,7 +171,7 @@ async fn what_others_have_set_is_named_and_taken_only_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_a_flag_is_changed_where_it_is_and_stays_in_effect() {
+async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let limit = async || {
@@ -196,7 +190,7 @@ async fn a_limit_that_is_a_flag_is_changed_where_it_is_and_stays_in_effect() {
         "  spec.template.spec.containers[reconciler].args[0]: --max-unavailable=2 -> --max-unavailable=5\n";
     assert!(changed.stderr.ends_with(change), "{changed:?}");
     assert_eq!(limit().await, "5");
-    // What was taken over is kept by who names something else.
+    // An installation with other flags keeps the limit.
     let _ = plugin(&cluster, &["install", "--replicas", "1", "--wait=false"]).await.ok();
     assert_eq!(limit().await, "5");
     let pods = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap().template.spec.unwrap();
@@ -208,7 +202,7 @@ async fn a_limit_that_is_a_flag_is_changed_where_it_is_and_stays_in_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
+async fn an_existing_namespace_is_neither_labelled_nor_deleted() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     let theirs: Namespace = serde_json::from_value(json!({"metadata": {"name": "operators"}})).unwrap();
@@ -237,7 +231,7 @@ async fn a_namespace_of_others_is_neither_labelled_nor_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_namespace() {
+async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_namespace() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
@@ -260,7 +254,7 @@ async fn uninstalling_gives_nodes_back_first_and_leaves_nothing_but_the_leases_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uninstalling_keeps_a_namespace_in_which_others_have_something() {
+async fn uninstalling_keeps_a_namespace_with_objects_of_others() {
     let (cluster, _reconciler) = installed().await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
     let theirs = serde_json::from_value(json!({"metadata": {"name": "db"}, "stringData": {"password": "x"}}));
@@ -281,12 +275,12 @@ async fn uninstalling_keeps_a_namespace_in_which_others_have_something() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_in_maintenance_by_an_older_group_are_given_back_first_too() {
+async fn uninstalling_also_stops_maintenances_of_an_older_group() {
     let (cluster, _reconciler) = installed().await;
     let (group, node) = (Group::Kubevirt, cluster.nodes().await[0].clone());
     older_groups::install(&cluster.client, group).await;
-    start_of(&cluster, group, "older", &node).await;
-    in_phase(&cluster, group, "older", Phase::Succeeded).await;
+    start_in_group(&cluster, group, "older", &node).await;
+    until_phase_in_group(&cluster, group, "older", Phase::Succeeded).await;
     let refused = plugin(&cluster, &["uninstall", "-y"]).await;
     let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
@@ -297,10 +291,10 @@ async fn nodes_in_maintenance_by_an_older_group_are_given_back_first_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn maintenances_that_do_not_end_keep_everything_where_it_is() {
+async fn nothing_is_uninstalled_while_a_maintenance_does_not_end() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let _ = plugin(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await.ok();
-    // Nobody answers for the webhook here.
+    // No reconciler serves the webhook here.
     let configurations: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(cluster.client.clone());
     configurations.delete("nm-reconciler", &kube::api::DeleteParams::default()).await.unwrap();
@@ -316,11 +310,10 @@ async fn maintenances_that_do_not_end_keep_everything_where_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_the_one_that_is_missing_is_named() {
+async fn a_missing_permission_is_named() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "nobody").await;
-    let account = json!({"metadata": {"name": "default", "namespace": workload.namespace()}});
-    let nobody = cluster.kubeconfig_of(&serde_json::from_value(account).unwrap()).await;
+    let nobody = cluster.kubeconfig_of(&service_account("default", workload.namespace())).await;
     let user = format!("system:serviceaccount:{}:default", workload.namespace());
     for args in [&["install"][..], &["uninstall", "-y"]] {
         plugin_of(&nobody, args).await.expect(
@@ -341,16 +334,11 @@ async fn without_rights_the_one_that_is_missing_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_cluster_the_error_is_clear() {
+async fn without_a_cluster_commands_report_the_connection_error() {
     let own = format!("Plugin: {}\n", env!("CARGO_PKG_VERSION"));
-    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
     // A port that was free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}")}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
-    std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
+    let kubeconfig = kubeconfig_for(&format!("https://{address}"));
     for args in [&["install"][..], &["uninstall"], &["doctor"], &["gather"], &["version"]] {
         let failed = plugin_of(kubeconfig.path(), args).await;
         let known = if args == ["version"] { own.as_str() } else { "" };
@@ -360,17 +348,17 @@ async fn without_a_cluster_the_error_is_clear() {
     }
     let nowhere = Path::new("/nowhere/kubeconfig");
     plugin_of(nowhere, &["version", "--client"]).await.expect(0, &own, "");
-    let rehearsed = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
+    let dry_run = plugin_of(nowhere, &["install", "--dry-run", "client", "-o", "name"]).await;
     let names = manifests::all().iter().map(|object| name(object) + "\n").collect::<String>();
-    rehearsed.expect(0, &names, "");
+    dry_run.expect(0, &names, "");
 }
 
 fn deployment(cluster: &Cluster) -> Api<Deployment> {
     Api::namespaced(cluster.client.clone(), &webhook::namespace())
 }
 
-/// Runs the plugin with a stdout that nobody reads.
-async fn unread(cluster: &Cluster, args: &[&str]) -> Outcome {
+/// Runs the plugin with a closed pipe as its standard output.
+async fn with_closed_stdout(cluster: &Cluster, args: &[&str]) -> Outcome {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = tokio::process::Command::new(program("kubectl-nm"));
@@ -381,9 +369,9 @@ async fn unread(cluster: &Cluster, args: &[&str]) -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_is_finished_and_removed_as_a_whole_also_when_nobody_reads_on() {
+async fn a_closed_stdout_interrupts_neither_install_nor_uninstall() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
-    let installed = unread(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await;
+    let installed = with_closed_stdout(&cluster, &["install", "--image", IMAGE, "--wait=false"]).await;
     assert_eq!(installed.code, Some(0), "{installed:?}");
     assert!(
         installed.stderr.contains("deployment.apps/nm-reconciler (namespace node-maintenance) created\n"),
@@ -393,13 +381,13 @@ async fn an_installation_is_finished_and_removed_as_a_whole_also_when_nobody_rea
     assert!(again.stdout.lines().all(|line| line.ends_with(" unchanged")), "{again:?}");
     let roles: Vec<&str> = again.stdout.lines().filter(|line| line.starts_with("role.rbac")).collect();
     assert!(roles.len() > 1 && roles[0] != roles[1], "{roles:?}");
-    let removed = unread(&cluster, &["uninstall", "-y"]).await;
+    let removed = with_closed_stdout(&cluster, &["uninstall", "-y"]).await;
     assert_eq!(removed.code, Some(0), "{removed:?}");
     plugin(&cluster, &["uninstall", "-y"]).await.expect(0, "", "nm-reconciler is not installed.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permission_is_granted_when_it_is_asked_for_stays_and_goes_with_the_rest() {
+async fn an_optional_permission_is_granted_on_request_and_removed_by_uninstall() {
     let (cluster, _reconciler) = installed().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client.clone());
     let granted = async || {

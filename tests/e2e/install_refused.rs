@@ -1,18 +1,16 @@
-//! `kubectl nm install` where it cannot be done: it is known before anything has changed, or told how far it came.
+//! `kubectl nm install` where it must fail: before anything is changed, or with a report of what was applied.
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::rbac::{bind_cluster_role, service_account};
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
-
-use crate::start_stop::account;
 
 const INSTALL: [&str; 4] =
     ["install", "--image", "registry.example.com/you/nm-reconciler:0.1.0", "--wait=false"];
@@ -24,27 +22,19 @@ async fn is_untouched(cluster: &Cluster) -> bool {
         && namespaces.get_opt("node-maintenance").await.unwrap().is_none()
 }
 
-/// Installs as somebody who may see everything and change what these rules say.
+/// Installs as a user who can read everything and change what these rules allow.
 async fn install_as(cluster: &Cluster, changes: &[Value]) -> Outcome {
     let workload = Workload::new(cluster, "installer").await;
     let rules =
         [&[json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]})], changes]
             .concat();
-    let role: ClusterRole =
-        serde_json::from_value(json!({"metadata": {"name": "installer"}, "rules": rules})).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(json!({"metadata": {"name": "installer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "installer"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": workload.namespace()}]}))
-    .unwrap();
-    let params = PostParams::default();
-    Api::all(cluster.client.clone()).create(&params, &role).await.unwrap();
-    Api::all(cluster.client.clone()).create(&params, &binding).await.unwrap();
-    let kubeconfig = cluster.kubeconfig_of(&account("default", workload.namespace())).await;
+    bind_cluster_role(cluster, "installer", workload.namespace(), &rules).await;
+    let kubeconfig = cluster.kubeconfig_of(&service_account("default", workload.namespace())).await;
     plugin_of(&kubeconfig, &INSTALL).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_cannot_be_are_refused_at_once() {
+async fn invalid_names_are_usage_errors() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let namespace = "error: invalid value 'Foo_x' for '--namespace <NAME>': a namespace's name consists of at most 63 \
         lower case letters, digits and '-', and neither begins nor ends with '-'\n\nFor more information, try '--help'.\n";
@@ -62,7 +52,7 @@ async fn names_that_cannot_be_are_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_that_are_missing_for_the_last_object_are_missed_before_the_first() {
+async fn a_missing_permission_for_any_object_is_reported_before_the_first_is_created() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let changes: Vec<Value> = [
         ("apiextensions.k8s.io", "*"),
@@ -86,7 +76,7 @@ async fn rights_that_are_missing_for_the_last_object_are_missed_before_the_first
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_to_rehearse_is_not_begun() {
+async fn nothing_is_changed_when_the_servers_dry_run_fails() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let definitions =
         json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["create", "patch"]});
@@ -98,7 +88,7 @@ async fn what_the_server_refuses_to_rehearse_is_not_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_installation_that_ends_midway_says_how_far_it_came_and_goes_on() {
+async fn an_interrupted_installation_reports_its_progress_and_can_be_continued() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let deployments = Target::any().verb("create").verb("patch").resource("deployments");
     let faults = cluster.sandbox().unwrap().faults();

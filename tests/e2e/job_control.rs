@@ -1,15 +1,13 @@
-//! Waits on a terminal that a shell lends to its jobs: they are not stopped in the background, and leave the keys alone.
-
-use std::path::Path;
+//! Waits on a terminal with job control: in the background they keep running, and they do not read the keys.
 
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
+use nm_tests::terminal::keys::CTRL_Z;
+use std::path::Path;
 
-const CTRL_Z: &str = "\x1a";
-
-/// bash with these arguments, which finds the plugin on its path and the cluster in its environment.
+/// bash with these arguments, the plugin on its `PATH`, and the cluster in `KUBECONFIG`.
 fn shell(cluster: &Cluster, args: &[&str]) -> Terminal {
     let folder = program("kubectl-nm").parent().unwrap().to_str().unwrap().to_owned();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
@@ -32,7 +30,7 @@ async fn a_wait_in_the_background_is_not_stopped_by_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_goes_on_in_the_background_after_ctrl_z_and_draws_again_in_the_foreground() {
+async fn a_wait_continues_in_the_background_after_ctrl_z_and_shows_progress_in_the_foreground() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let terminal = shell(&cluster, &["--norc", "--noprofile", "-i"]);
@@ -43,21 +41,21 @@ async fn a_wait_goes_on_in_the_background_after_ctrl_z_and_draws_again_in_the_fo
     terminal.until_shown("Stopped").await;
     terminal.press("bg; clear\n");
     terminal.until("an empty screen", |screen| !screen.contents().contains("Stopped")).await;
-    // What it waits for is said after five seconds, by which a job that the terminal stopped is not among those that run.
+    // This hint appears after five seconds. By then the terminal would have stopped a job that writes to it.
     terminal.until_shown("is nm-reconciler running").await;
     terminal.press("jobs\n");
     let screen = terminal.until_shown("[1]").await;
     assert!(screen.contains("Running"), "{screen}");
-    assert!(!screen.contains("[-----"), "no live lines among what the shell prints: {screen}");
+    assert!(!screen.contains("[-----"), "no progress lines in the background: {screen}");
     terminal.press("fg\n");
     terminal.until_shown("[-----").await;
     let _reconciler = Reconciler::start(&cluster);
     let screen = terminal.until_shown(&format!("node/{node} drained")).await;
-    assert!(!screen.contains("[####"), "the live lines are gone: {screen}");
+    assert!(!screen.contains("[####"), "the progress lines are removed: {screen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_typed_ahead_are_left_to_the_shell() {
+async fn keys_typed_during_a_wait_are_left_to_the_shell() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let line = format!("kubectl-nm start {node} --wait; read line; echo read=$line.");

@@ -1,17 +1,16 @@
-//! The plugin as krew takes it: packed by `krew/package.sh`, unpacked and linked as krew does, and run by kubectl.
+//! The plugin as a krew package: packed by `krew/package.sh`, installed as krew does, and run by kubectl.
 //!
-//! What is packed is the program that the other tests run, so that nothing is built for it.
+//! The package has the program that the other tests run, so that nothing is built for it.
 
+use crate::krew_rules::{is_for, violations};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nm_tests::installed::Installed;
+use nm_tests::files::{repository, sha256, untar};
+use nm_tests::installed_plugin::InstalledPlugin;
 use nm_tests::programs::{has_kubectl, program, skipped};
 use serde_json::Value;
-
-use crate::image::{root, sha256, untar};
-use crate::krew_rules::{is_for, violations};
 
 const PLATFORMS: [(&str, &str); 6] = [
     ("linux", "amd64"),
@@ -22,7 +21,7 @@ const PLATFORMS: [(&str, &str); 6] = [
     ("windows", "arm64"),
 ];
 
-/// Names that krew's index takes for a licence's.
+/// File names that krew's index accepts as a license.
 const LICENSES: [&str; 8] = [
     "license",
     "license.txt",
@@ -34,9 +33,9 @@ const LICENSES: [&str; 8] = [
     "copying.txt",
 ];
 
-/// Runs the script with a folder for what it makes.
+/// Runs the script with an output folder.
 fn package(out: &Path, args: &[&str]) -> Output {
-    let script = root().join("krew/package.sh");
+    let script = repository().join("krew/package.sh");
     Command::new(script).arg("--out").arg(out).args(args).env("SOURCE_DATE_EPOCH", "0").output().unwrap()
 }
 
@@ -56,19 +55,19 @@ fn manifest(out: &Path) -> Value {
     serde_saphyr::from_str(&fs::read_to_string(out.join("nm.yaml")).unwrap()).unwrap()
 }
 
-/// The archive that a platform of the manifest names.
+/// The archive for a platform of the manifest.
 fn archive(out: &Path, platform: &Value) -> PathBuf {
     out.join(platform["uri"].as_str().unwrap().rsplit('/').next().unwrap())
 }
 
-/// This machine, in krew's words.
+/// The platform of this machine, in krew's terms.
 fn this_machine() -> (&'static str, &'static str) {
     let os = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
     (os, if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" })
 }
 
 #[test]
-fn the_manifest_keeps_krews_rules_and_has_each_platform_once() {
+fn the_manifest_meets_krews_rules_and_has_each_platform_once() {
     let files = tempfile::tempdir().unwrap();
     let (out, small) = (files.path().join("out"), files.path().join("program"));
     fs::write(&small, "small").unwrap();
@@ -111,10 +110,10 @@ fn the_same_program_makes_the_same_archive() {
         manifest(&out)["spec"]["platforms"][0]["sha256"].clone()
     });
     assert_eq!(digests[0], digests[1]);
-    // Within one second two runs would agree by chance: nothing of the time and of who packed may be in it at all.
+    // Two runs within the same second would agree by chance, so the archive must not contain the time or the user at all.
     let archive =
         archive(&files.path().join("a"), &manifest(&files.path().join("a"))["spec"]["platforms"][0]);
-    assert_eq!(fs::read(&archive).unwrap()[4..8], [0; 4], "gzip's time");
+    assert_eq!(fs::read(&archive).unwrap()[4..8], [0; 4], "the modification time in the gzip header");
     for entry in listing(&archive) {
         assert!(entry.contains(" 0/0 ") && entry.contains(" 1970-01-01 "), "{entry}");
     }
@@ -125,7 +124,7 @@ fn the_same_program_makes_the_same_archive() {
 }
 
 #[test]
-fn a_platform_without_an_archive_is_left_out_and_a_release_refused() {
+fn a_platform_without_an_archive_is_left_out_of_a_manifest_and_fails_a_release() {
     let files = tempfile::tempdir().unwrap();
     let (out, small) = (files.path().join("out"), files.path().join("program"));
     fs::write(&small, "small").unwrap();
@@ -140,7 +139,7 @@ fn a_platform_without_an_archive_is_left_out_and_a_release_refused() {
     assert_eq!(package(&out, &["linux-riscv64"]).status.code(), Some(2));
 }
 
-/// Stands in for cargo: leaves the flags that it was called with, and a program where cargo would.
+/// A stand-in for cargo: it records its flags, and creates a program where cargo would.
 const CARGO: &str = r#"#!/bin/sh
 [ "$1" != pkgid ] || exec "$REAL_CARGO" "$@"
 echo "$@" >"$CARGO_TARGET_DIR/called"
@@ -150,7 +149,7 @@ echo built >"$CARGO_TARGET_DIR/$target/release/kubectl-nm"
 "#;
 
 #[test]
-fn what_cargo_builds_for_this_machine_is_packed() {
+fn the_script_builds_and_packs_the_plugin_for_this_machine() {
     use std::os::unix::fs::PermissionsExt;
 
     let (os, arch) = this_machine();
@@ -164,7 +163,7 @@ fn what_cargo_builds_for_this_machine_is_packed() {
     let cargo = files.path().join("cargo");
     fs::write(&cargo, CARGO).unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = Command::new(root().join("krew/package.sh"))
+    let output = Command::new(repository().join("krew/package.sh"))
         .arg(format!("{os}-{arch}"))
         .env("REAL_CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .env("CARGO", &cargo)
@@ -174,7 +173,7 @@ fn what_cargo_builds_for_this_machine_is_packed() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let called = fs::read_to_string(files.path().join("called")).unwrap();
     assert_eq!(called, format!("build --locked --release -p kubectl-nm --target {target}\n"));
-    // Where it packs to if nothing else is said.
+    // The default output folder.
     let out = files.path().join("krew");
     let platforms = manifest(&out)["spec"]["platforms"].as_array().unwrap().clone();
     assert_eq!(platforms.len(), 1);
@@ -199,12 +198,12 @@ fn listing(archive: &Path) -> Vec<String> {
     entries
 }
 
-/// Installs as krew does: every file of the archive moves to a folder of the version, to whose program a link leads.
-fn install(platform: &Value, archive: &Path) -> Installed {
+/// Installs as krew does: moves every file of the archive to a store, and links the program from a `bin` folder.
+fn install(platform: &Value, archive: &Path) -> InstalledPlugin {
     let krew = tempfile::tempdir().unwrap();
-    assert_eq!(fs::read(archive).unwrap()[..2], [0x1f, 0x8b], "gzip, which krew tells by the first bytes");
+    assert_eq!(fs::read(archive).unwrap()[..2], [0x1f, 0x8b], "gzip, which krew detects by its magic number");
     for entry in listing(archive) {
-        assert!(entry.starts_with('-'), "krew takes files and folders only: {entry}");
+        assert!(entry.starts_with('-'), "krew accepts files and folders only: {entry}");
         assert!(!entry.contains("..") && !entry.contains(" /"), "krew refuses {entry}");
     }
     let (store, bin) = (krew.path().join("store"), krew.path().join("bin"));
@@ -212,15 +211,15 @@ fn install(platform: &Value, archive: &Path) -> Installed {
     assert!(platform["files"].is_null(), "without a list every file is installed");
     let is_license = |name: &str| LICENSES.contains(&name.to_lowercase().as_str());
     let names = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert!(names.into_iter().any(|name| is_license(&name)), "the index wants a licence");
+    assert!(names.into_iter().any(|name| is_license(&name)), "krew's index requires a license");
     fs::create_dir(&bin).unwrap();
     let program = store.join(platform["bin"].as_str().unwrap());
     std::os::unix::fs::symlink(program, bin.join("kubectl-nm")).unwrap();
-    Installed::at(krew, bin)
+    InstalledPlugin::at(krew, bin)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_krew_installs_runs_and_completes() {
+async fn the_plugin_installed_by_krew_runs_and_completes() {
     if !has_kubectl() {
         return;
     }
@@ -236,5 +235,5 @@ async fn what_krew_installs_runs_and_completes() {
     assert_eq!(version.stdout, format!("Plugin: {}\n", env!("CARGO_PKG_VERSION")));
     let linked = plugin.run("kubectl", nowhere, &["nm", "completion", "install"]).await.ok();
     assert_eq!(linked.stdout, format!("{} linked\n", plugin.folder().join("kubectl_complete-nm").display()));
-    assert_eq!(plugin.offered(nowhere, &["sta"]).await, ["start", "status"]);
+    assert_eq!(plugin.completions(nowhere, &["sta"]).await, ["start", "status"]);
 }

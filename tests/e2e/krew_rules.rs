@@ -1,11 +1,11 @@
-//! What krew asks of a manifest.
+//! krew's rules for a plugin manifest.
 //!
-//! The rules are those of its `internal/index/validation` and of `cmd/validate-krew-manifest`, with which its index checks
-//! what is submitted; the length of the short description is that of its guide for developers.
+//! They are those of its `internal/index/validation` and of `cmd/validate-krew-manifest`, with which its index checks
+//! submissions. The length of the short description comes from its developer guide.
 
 use serde_json::{Value, json};
 
-/// The platforms that krew knows.
+/// The platforms that krew supports.
 const PLATFORMS: [(&str, &str); 11] = [
     ("windows", "386"),
     ("windows", "amd64"),
@@ -20,7 +20,7 @@ const PLATFORMS: [(&str, &str); 11] = [
     ("darwin", "arm64"),
 ];
 
-/// Where the manifest in the file `NAME.yaml` breaks a rule.
+/// The rules that the manifest `NAME.yaml` violates.
 pub(crate) fn violations(name: &str, manifest: &Value) -> Vec<String> {
     let (spec, none) = (&manifest["spec"], Vec::new());
     let platforms = spec["platforms"].as_array().unwrap_or(&none);
@@ -64,7 +64,7 @@ fn of_platform(platform: &Value) -> Vec<&'static str> {
         ("sha256", is_digest(text("sha256"))),
         ("bin", !text("bin").is_empty() && !text("bin").contains("..")),
         ("files", files.is_null() || files.as_array().is_some_and(|files| !files.is_empty())),
-        // Of the two kinds of selectors only this one is used here.
+        // krew also supports `matchExpressions`, which this manifest does not use.
         ("selector", selector.is_some_and(|selector| selector.keys().eq(["matchLabels"]))),
         (
             "selector's keys",
@@ -77,7 +77,7 @@ fn of_platform(platform: &Value) -> Vec<&'static str> {
     rules.into_iter().filter(|(_, holds)| !holds).map(|(rule, _)| rule).collect()
 }
 
-/// Whether krew would take this one there.
+/// Whether krew selects this platform on such a machine.
 pub(crate) fn is_for(platform: &Value, os: &str, arch: &str) -> bool {
     let is = |key: &str, value: &str| {
         let wanted = &platform["selector"]["matchLabels"][key];
@@ -86,7 +86,7 @@ pub(crate) fn is_for(platform: &Value, os: &str, arch: &str) -> bool {
     is("os", os) && is("arch", arch)
 }
 
-/// A semantic version after a `v`.
+/// Whether the text is a semantic version with a leading `v`.
 fn is_version(text: &str) -> bool {
     let Some(version) = text.strip_prefix('v') else { return false };
     let numbers: Vec<&str> = version.split(['-', '+']).next().unwrap_or_default().split('.').collect();
@@ -95,7 +95,7 @@ fn is_version(text: &str) -> bool {
 }
 
 #[test]
-fn a_manifest_that_krew_would_refuse_is_refused() {
+fn violations_of_krews_rules_are_detected() {
     let platform = |os: &str| {
         json!({"uri": "https://x", "sha256": "0".repeat(64), "bin": "kubectl-nm",
             "selector": {"matchLabels": {"os": os, "arch": "amd64"}}})

@@ -1,19 +1,18 @@
-//! The documentation's links: each leads to a file that is there, and to a heading in it.
+//! Links in the documentation lead to existing files and headings.
 
+use nm_tests::files::repository;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::image::root;
-
-/// Everything that people read in the repository itself.
+/// All pages of the documentation.
 fn pages() -> Vec<PathBuf> {
-    let own =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name));
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let own = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        .map(|name| repository().join(name));
+    let docs = std::fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     own.into_iter().chain(docs.filter(|path| path.extension().is_some_and(|it| it == "md"))).collect()
 }
 
-/// The lines of a page that are no code.
+/// The lines of a page outside of code blocks.
 fn prose(text: &str) -> Vec<&str> {
     let mut is_code = false;
     let mut is_prose = |line: &&str| {
@@ -24,14 +23,14 @@ fn prose(text: &str) -> Vec<&str> {
     text.lines().filter(|line| is_prose(line)).collect()
 }
 
-/// What stands in the parentheses of links.
+/// The targets of all links.
 fn links(text: &str) -> Vec<String> {
     let prose = prose(text).join("\n");
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     targets.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// By which the headings of a page are linked to, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub generates them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let prose = prose(text);
@@ -47,14 +46,14 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// What is wrong with a link on a page, if anything is. Where it leads outside of the repository nobody looks.
-fn complaint(page: &Path, link: &str) -> Option<String> {
+/// What is wrong with a link; `None` if it is right or leads outside of the repository.
+fn problem(page: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
     }
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let target = if path.is_empty() { page.to_owned() } else { page.parent().unwrap().join(path) };
-    let name = page.strip_prefix(root()).unwrap().display();
+    let name = page.strip_prefix(repository()).unwrap().display();
     if !target.exists() {
         return Some(format!("{name}: there is no {path}"));
     }
@@ -64,27 +63,24 @@ fn complaint(page: &Path, link: &str) -> Option<String> {
 }
 
 #[test]
-fn every_link_of_the_documentation_leads_somewhere() {
-    let mut complaints = Vec::new();
+fn every_link_in_the_documentation_is_valid() {
+    let mut problems = Vec::new();
     let mut count = 0;
     for page in pages() {
         let links = links(&std::fs::read_to_string(&page).unwrap());
         count += links.len();
-        complaints.extend(links.iter().filter_map(|link| complaint(&page, link)));
+        problems.extend(links.iter().filter_map(|link| problem(&page, link)));
     }
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert!(problems.is_empty(), "{problems:#?}");
     assert!(count > 20, "{count} links were found");
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_noticed() {
-    let page = root().join("docs/install.md");
-    assert_eq!(complaint(&page, "nowhere.md"), Some("docs/install.md: there is no nowhere.md".into()));
-    assert_eq!(
-        complaint(&page, "image.md#x"),
-        Some("docs/install.md: image.md#x leads to no heading".into())
-    );
-    assert_eq!(complaint(&page, "../README.md"), None);
+fn broken_links_are_detected() {
+    let page = repository().join("docs/install.md");
+    assert_eq!(problem(&page, "nowhere.md"), Some("docs/install.md: there is no nowhere.md".into()));
+    assert_eq!(problem(&page, "image.md#x"), Some("docs/install.md: image.md#x leads to no heading".into()));
+    assert_eq!(problem(&page, "../README.md"), None);
     let text = "# A `b` (c), d\n[x](y.md#z)\n```\n# no\n[n](o)\n```\n## A b c d\n[a\nb](c)\n";
     assert_eq!(links(text), ["y.md#z", "c"]);
     assert_eq!(anchors(text), ["a-b-c-d", "a-b-c-d-1"].map(String::from).into());

@@ -1,26 +1,26 @@
-//! Evictions of which nobody knows whether they took: the server fails, throttles, or the connection is lost before or
-//! after the pod was told to go. Only a sandbox fails on demand.
+//! Evictions that fail: the server reports an error or throttles, or the connection is lost before or after the eviction
+//! takes effect.
 
 use jiff::SignedDuration;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
+use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, until_blocked, until_drained_without_errors, until_status};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::until;
+use nm_tests::requests::evictions;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::json;
 
-use crate::answers::{blocked, nothing_is_left};
-use crate::{evictions, once, only_sandbox, start};
-
-const WHY: &str = "only a sandbox fails on demand";
+const WHY: &str = "only a sandbox injects failures";
 
 fn eviction_of(pod: &str) -> Target {
     Target::any().subresource("eviction").name(pod)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eviction_whose_answer_is_lost_is_repeated_only_if_it_did_not_take() {
-    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+async fn an_eviction_without_a_response_is_retried_only_if_it_had_no_effect() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
     let workload = Workload::new(&cluster, "lost").await;
     let node = &cluster.nodes().await[0];
     let sandbox = cluster.sandbox().unwrap();
@@ -42,7 +42,7 @@ async fn an_eviction_whose_answer_is_lost_is_repeated_only_if_it_did_not_take() 
     }
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-lost", node).await;
-    nothing_is_left(&cluster, "e2e-lost").await;
+    until_drained_without_errors(&cluster, "e2e-lost").await;
     let all = evictions(sandbox);
     for (pod, expected) in cases {
         let codes: Vec<u16> = all.iter().filter(|entry| entry.name == pod).map(|entry| entry.code).collect();
@@ -52,8 +52,8 @@ async fn an_eviction_whose_answer_is_lost_is_repeated_only_if_it_did_not_take() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_is_told_in_words_for_as_long_as_it_fails() {
-    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+async fn a_failing_eviction_is_reported_while_it_fails() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
     let workload = Workload::new(&cluster, "words").await;
     let node = &cluster.nodes().await[0];
     let cases = [
@@ -77,38 +77,38 @@ async fn what_failed_is_told_in_words_for_as_long_as_it_fails() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-words", node).await;
     let all = |status: &NodeMaintenanceStatus| status.blocked_pods.len() == cases.len();
-    let status = once(&cluster, "e2e-words", "all fail", all).await;
+    let status = until_status(&cluster, "e2e-words", "all fail", all).await;
     for (shown, (pod, _, message)) in status.blocked_pods.iter().zip(&cases) {
         assert_eq!((shown.name.as_str(), shown.reason), (*pod, BlockReason::ServerError));
         assert!(shown.message.ends_with(message), "{}", shown.message);
     }
-    blocked(&cluster, "e2e-words", BlockReason::ServerError).await;
+    until_blocked(&cluster, "e2e-words", BlockReason::ServerError).await;
     faults.clear();
-    nothing_is_left(&cluster, "e2e-words").await;
+    until_drained_without_errors(&cluster, "e2e-words").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_throttles_is_left_alone_for_as_long_as_it_asks() {
-    let Some(cluster) = only_sandbox(1, WHY).await else { return };
-    let workload = Workload::new(&cluster, "patience").await;
+async fn a_throttled_eviction_is_retried_after_the_servers_retry_after() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "throttled").await;
     let node = &cluster.nodes().await[0];
     workload.pod_on(node, "cart", json!({})).await;
     let sandbox = cluster.sandbox().unwrap();
     let throttles = Action::Fail(Failure::TooManyRequests { retry_after: 4 }, Moment::BeforeEffect);
     sandbox.faults().add(Rule::new(eviction_of("cart"), throttles).when(When::First(1)));
     let _reconciler = Reconciler::start(&cluster);
-    start(&cluster, "e2e-patience", node).await;
-    nothing_is_left(&cluster, "e2e-patience").await;
-    let [first, second] = &evictions(sandbox)[..] else { panic!("asked twice") };
+    start(&cluster, "e2e-throttled", node).await;
+    until_drained_without_errors(&cluster, "e2e-throttled").await;
+    let [first, second] = &evictions(sandbox)[..] else { panic!("two evictions") };
     assert_eq!((first.code, second.code), (429, 201));
-    // A pause of ours would have been one second.
-    let pause = second.at.duration_since(first.at);
-    assert!(pause >= SignedDuration::from_secs(4), "{pause}");
+    // Without `retryAfterSeconds` the retry would come after one second.
+    let interval = second.at.duration_since(first.at);
+    assert!(interval >= SignedDuration::from_secs(4), "{interval}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replacement_is_never_evicted_for_the_pod_that_it_replaces() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn a_retried_eviction_never_evicts_a_replacement() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "replaced").await;
     workload.deployment("web", 1).await;
     let old = workload.until_running("web", 1).await.remove(0);
@@ -120,19 +120,19 @@ async fn a_replacement_is_never_evicted_for_the_pod_that_it_replaces() {
     sandbox.faults().add(lost("same", Moment::BeforeEffect).when(When::First(3)));
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-replaced", &node).await;
-    blocked(&cluster, "e2e-replaced", BlockReason::ServerError).await;
-    // While its eviction is still to be repeated, somebody moves the pod under its name.
+    until_blocked(&cluster, "e2e-replaced", BlockReason::ServerError).await;
+    // Before its eviction is retried, the pod is replaced by one of the same name on another node.
     let at_once = kube::api::DeleteParams::default().grace_period(0);
     workload.pods().delete("same", &at_once).await.unwrap();
-    until(&workload.pods(), "same", "gone", |found| found.is_none()).await;
+    wait_until(&workload.pods(), "same", "gone", |found| found.is_none()).await;
     let there = cluster.nodes().await.into_iter().find(|other| *other != node).unwrap();
     let moved = workload.pod_on(&there, "same", json!({})).await;
-    nothing_is_left(&cluster, "e2e-replaced").await;
+    until_drained_without_errors(&cluster, "e2e-replaced").await;
     assert_eq!(workload.pods().get("same").await.unwrap().metadata.uid, moved.metadata.uid);
     let new = workload.until_running("web", 1).await.remove(0);
     assert_eq!(node_of(&new), there);
     let accepted: Vec<_> = evictions(sandbox).into_iter().filter(|entry| entry.code != 0).collect();
-    assert_eq!(accepted, [], "the only eviction that took is the one whose answer was lost");
+    assert_eq!(accepted, [], "the only eviction that took effect has no response");
     let of_web = |entry: &kube_sandbox::request_log::Entry| entry.name.starts_with("web-");
     assert_eq!(evictions(sandbox).iter().filter(|entry| of_web(entry)).count(), 1);
 }

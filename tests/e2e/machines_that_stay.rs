@@ -1,30 +1,30 @@
-//! Virtual machines, and what belongs to them, that KubeVirt lets nobody move. Only a sandbox plays KubeVirt.
+//! Virtual machines and hotplug pods that KubeVirt does not let anyone evict. Only a sandbox simulates KubeVirt.
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube_sandbox::kubevirt::{Vmi, hotplug_pod};
 use nm_shared::BlockReason;
+use nm_tests::kubevirt::{
+    LONG_MIGRATION, run_migratable_vm_on, run_vm_on, until_migrating, vms, with_kubevirt,
+};
+use nm_tests::maintenance::{start, stop, until_blocked, until_drained_without_errors};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, parse};
 use serde_json::json;
-
-use crate::answers::{blocked, nothing_is_left};
-use crate::virtual_machines::{LONG, instances, machine_on, migrating, place, with_kubevirt};
-use crate::{start, stop};
 
 const REFUSED: &str =
     "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_virtual_machine_that_cannot_migrate_is_blocked_with_the_webhooks_reason() {
-    let Some(cluster) = with_kubevirt(2, LONG).await else { return };
-    let workload = Workload::new(&cluster, "machines").await;
+async fn a_vm_that_cannot_migrate_is_blocked_with_the_webhooks_reason() {
+    let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
+    let workload = Workload::new(&cluster, "vms").await;
     let node = cluster.nodes().await.remove(0);
-    let machine = Vmi::new(workload.namespace(), "vm").not_migratable();
-    place(&cluster, &machine, workload.namespace(), "vm", &node).await;
+    let vm = Vmi::new(workload.namespace(), "vm").not_migratable();
+    run_vm_on(&cluster, &vm, workload.namespace(), "vm", &node).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-vm", &node).await;
-    let pod = blocked(&cluster, "e2e-vm", BlockReason::NotMigratable).await;
+    let pod = until_blocked(&cluster, "e2e-vm", BlockReason::NotMigratable).await;
     let reason = "VMI vm is configured with an eviction strategy but is not live-migratable";
     assert_eq!(pod.message, format!("{REFUSED}: {reason}"));
     let status = cluster.maintenances().get("e2e-vm").await.unwrap().status.unwrap();
@@ -33,11 +33,11 @@ async fn a_virtual_machine_that_cannot_migrate_is_blocked_with_the_webhooks_reas
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_plugged_in_is_blocked_with_the_webhooks_reason_until_its_machine_is_gone() {
-    let Some(cluster) = with_kubevirt(2, LONG).await else { return };
+async fn a_hotplug_pod_is_blocked_with_the_webhooks_reason_until_its_vm_is_gone() {
+    let Some(cluster) = with_kubevirt(2, LONG_MIGRATION).await else { return };
     let workload = Workload::new(&cluster, "disks").await;
     let node = cluster.nodes().await.remove(0);
-    machine_on(&cluster, workload.namespace(), "vm", &node).await;
+    run_migratable_vm_on(&cluster, workload.namespace(), "vm", &node).await;
     let launchers = ListParams::default().labels("kubevirt.io=virt-launcher");
     let launcher = workload.pods().list(&launchers).await.unwrap().items.remove(0);
     let mut disk = hotplug_pod(&json!(launcher));
@@ -45,15 +45,18 @@ async fn a_disk_that_is_plugged_in_is_blocked_with_the_webhooks_reason_until_its
     let disk = workload.pods().create(&PostParams::default(), &parse(disk)).await.unwrap().name_any();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-disk", &node).await;
-    let pod = blocked(&cluster, "e2e-disk", BlockReason::NotMigratable).await;
+    let pod = until_blocked(&cluster, "e2e-disk", BlockReason::NotMigratable).await;
     let namespace = workload.namespace();
     let reason =
         format!("cannot evict hotplug pod: {disk} associated with running vmi: vm in namespace {namespace}");
     assert_eq!((&pod.name, pod.message), (&disk, format!("{REFUSED}: {reason}")));
-    let moving = migrating(&cluster, "e2e-disk").await.migrating_pods.unwrap();
-    assert!(moving.iter().map(|pod| &pod.name).eq([&launcher.name_any()]), "only the machine: {moving:?}");
+    let migrating_pods = until_migrating(&cluster, "e2e-disk").await.migrating_pods.unwrap();
+    assert!(
+        migrating_pods.iter().map(|pod| &pod.name).eq([&launcher.name_any()]),
+        "only the virtual machine: {migrating_pods:?}"
+    );
 
-    instances(&cluster, namespace).delete("vm", &DeleteParams::default()).await.unwrap();
-    nothing_is_left(&cluster, "e2e-disk").await;
+    vms(&cluster, namespace).delete("vm", &DeleteParams::default()).await.unwrap();
+    until_drained_without_errors(&cluster, "e2e-disk").await;
     stop(&cluster, "e2e-disk").await;
 }

@@ -1,4 +1,4 @@
-//! What is generated is what is in the repository.
+//! Generated files are up to date.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use nm_tests::manifests::{cluster_role, folder, the_one};
 use serde_json::{Value, json};
 
-/// `NM_UPDATE=1 cargo test -p nm-tests manifests` rewrites the generated files.
+/// Compares a file with its generated content. `NM_UPDATE=1 cargo test -p nm-tests manifests` rewrites it.
 fn check(path: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     if std::env::var_os("NM_UPDATE").is_some() {
@@ -23,14 +23,17 @@ fn check(path: &str, generated: &str) {
 }
 
 #[test]
-fn the_crd_is_the_one_that_the_types_say() {
+fn the_crd_is_generated_from_the_types() {
     let yaml = serde_saphyr::to_string(&nm_shared::api::crd::crd()).unwrap();
-    check("manifests/crd.yaml", &format!("# Generated from the types in shared/; a test holds it.\n{yaml}"));
+    check(
+        "manifests/crd.yaml",
+        &format!("# Generated from the types in shared/; a test verifies it.\n{yaml}"),
+    );
 }
 
 #[test]
-fn the_bundle_is_the_one_that_the_manifests_say() {
-    let files = nm_tests::bundle::files();
+fn the_olm_bundle_is_generated_from_the_manifests() {
+    let files = nm_tests::olm_bundle::files();
     for (file, text) in &files {
         check(&format!("manifests/bundle/{file}"), text);
     }
@@ -38,11 +41,11 @@ fn the_bundle_is_the_one_that_the_manifests_say() {
     files_below(&folder().join("bundle"), &mut found);
     let written: BTreeSet<PathBuf> =
         files.iter().map(|(file, _)| folder().join("bundle").join(file)).collect();
-    assert_eq!(found, written, "manifests/bundle holds what is generated and nothing else");
+    assert_eq!(found, written, "manifests/bundle has exactly the generated files");
 }
 
 #[test]
-fn the_dashboard_asks_only_for_metrics_that_there_are() {
+fn the_grafana_dashboard_uses_only_documented_metrics() {
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap();
     let documented = read(folder().join("../docs/metrics.md"));
     let dashboard: Value =
@@ -55,7 +58,7 @@ fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("nm_")).collect();
     assert!(metrics.len() >= panels.len() / 2, "{queries:?}");
     for metric in metrics {
-        // A histogram is documented by its name, and asked for by its parts.
+        // A histogram is documented by its name, and queried by its parts.
         let name = metric.trim_end_matches("_bucket");
         assert!(documented.contains(&format!("| `{name}` |")), "{metric}");
     }
@@ -72,22 +75,21 @@ fn files_below(parent: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// What a version says of the program, beside what the generator takes over as it is.
 #[test]
-fn the_bundle_grants_what_the_manifests_grant_in_the_cluster_and_in_the_programs_namespace() {
-    let files = nm_tests::bundle::files();
+fn the_olm_bundle_grants_the_permissions_of_the_manifests() {
+    let files = nm_tests::olm_bundle::files();
     let (_, version) = files.iter().find(|(file, _)| file.ends_with("clusterserviceversion.yaml")).unwrap();
     let version: Value = serde_saphyr::from_str(version).unwrap();
     let install = &version["spec"]["install"]["spec"];
     let cluster_role = serde_json::to_value(cluster_role()).unwrap();
-    // OLM writes the webhook's configuration itself.
+    // OLM writes the webhook configuration itself.
     let configures = |rule: &Value| rule["resources"] == json!(["validatingwebhookconfigurations"]);
     let mut rules = cluster_role["rules"].as_array().unwrap().clone();
     rules.retain(|rule| !configures(rule));
     assert_eq!(rules.len() + 1, cluster_role["rules"].as_array().unwrap().len());
     assert_eq!(install["clusterPermissions"][0]["rules"], json!(rules));
-    let at_home = serde_json::to_string(&install["permissions"]).unwrap();
-    assert!(at_home.contains("leases"), "{at_home}");
+    let in_namespace = serde_json::to_string(&install["permissions"]).unwrap();
+    assert!(in_namespace.contains("leases"), "{in_namespace}");
     assert!(!serde_json::to_string(&install["clusterPermissions"]).unwrap().contains("leases"));
     let deployment = serde_json::to_value(the_one::<Deployment>()).unwrap();
     assert_eq!(install["deployments"][0]["name"], deployment["metadata"]["name"]);

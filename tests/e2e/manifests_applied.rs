@@ -1,4 +1,4 @@
-//! What kubectl and a cluster make of the manifests.
+//! The manifests, installed by kubectl.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube_sandbox::sandbox::{Options, Sandbox};
 use nm_tests::manifests::{all, files_of, folder};
 use nm_tests::programs::{Outcome, has_kubectl, kubectl_at};
-use nm_tests::until::until;
+use nm_tests::wait::wait_until;
 use tempfile::TempDir;
 
-/// A cluster with nothing in it.
-struct Empty {
+/// A sandbox in which nothing is installed.
+struct EmptyCluster {
     sandbox: Sandbox,
     files: TempDir,
 }
 
-impl Empty {
+impl EmptyCluster {
     async fn start() -> Self {
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(50));
         let sandbox = Sandbox::start(Options { nodes: 2, pods: 0, start_delay, stop_delay }).await.unwrap();
@@ -47,12 +47,12 @@ fn path(below: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_command_installs_everything_on_an_empty_cluster_and_changes_nothing_when_repeated() {
+async fn one_kubectl_apply_installs_everything_and_a_second_changes_nothing() {
     if !has_kubectl() {
         return;
     }
     for (flags, again) in [(&[][..], "unchanged"), (&["--server-side"][..], "serverside-applied")] {
-        let cluster = Empty::start().await;
+        let cluster = EmptyCluster::start().await;
         let folder = folder();
         let apply = [&["apply", "-k", path(&folder)], flags].concat();
         let first = cluster.kubectl(&apply).await;
@@ -72,7 +72,7 @@ async fn one_command_installs_everything_on_an_empty_cluster_and_changes_nothing
         ];
         let before = cluster.kubectl(&generations).await.stdout;
         let second = cluster.kubectl(&apply).await;
-        // kubectl replaces the selector of a budget as a whole, and says so even of the same one.
+        // kubectl replaces a budget's selector as a whole, and always prints `configured` for it.
         let is_other = |line: &&str| !line.ends_with(again) && !line.starts_with("poddisruptionbudget");
         assert_eq!(second.stdout.lines().find(is_other), None);
         assert_eq!((second.stderr.as_str(), cluster.kubectl(&generations).await.stdout), ("", before));
@@ -80,17 +80,17 @@ async fn one_command_installs_everything_on_an_empty_cluster_and_changes_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_samples_are_taken_as_they_are() {
+async fn the_samples_can_be_applied() {
     if !has_kubectl() {
         return;
     }
-    let cluster = Empty::start().await;
+    let cluster = EmptyCluster::start().await;
     let _ = cluster.kubectl(&["apply", "-f", path(&folder().join("crd.yaml"))]).await;
     let _ = cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await;
     let samples = folder().join("samples");
     let taken = cluster.kubectl(&["apply", "-f", path(&samples)]).await;
     assert_eq!(taken.stdout.lines().count(), std::fs::read_dir(samples).unwrap().count(), "{taken:?}");
-    // What the second one says of each field is what the definition fills in.
+    // The comments in the second sample state the defaults, so its fields must equal those that the schema sets.
     let drain =
         cluster.kubectl(&["get", "nm", "nodemaintenance-drain", "-o", "jsonpath={.spec.drain}"]).await.stdout;
     let with_defaults = r#"{"spec":{"drain":{}}}"#;
@@ -102,29 +102,29 @@ async fn the_samples_are_taken_as_they_are() {
         .stdout;
     let (mut drain, filled): (serde_json::Value, serde_json::Value) =
         (serde_json::from_str(&drain).unwrap(), serde_json::from_str(&filled).unwrap());
-    // Without a selector all pods are meant, which has no value to be filled in.
+    // The default selects all pods without a selector, so the schema sets none.
     assert_eq!(drain.as_object_mut().unwrap().remove("podSelector"), Some(serde_json::json!({})));
     assert_eq!(drain, filled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_view_sees_maintenances_and_only_their_editors_start_them() {
-    let cluster = Empty::start().await;
+async fn viewers_can_read_maintenances_and_only_editors_can_create_them() {
+    let cluster = EmptyCluster::start().await;
     if !has_kubectl() {
         return;
     }
     let _ = cluster.kubectl(&["apply", "-k", path(&folder())]).await;
     let roles: Api<ClusterRole> = Api::all(cluster.client().await);
-    let has_it = |role: Option<&ClusterRole>| {
+    let has_rule = |role: Option<&ClusterRole>| {
         let found = role.and_then(|role| role.rules.as_deref()).unwrap_or_default();
         found
             .iter()
             .any(|rule| rule.resources.iter().flatten().any(|resource| resource == "nodemaintenances"))
     };
-    let _ = until(&roles, "view", "has the viewer's rules", has_it).await;
-    // `view` is part of the two others.
-    let _ = until(&roles, "edit", "has the viewer's rules", has_it).await;
-    let _ = until(&roles, "admin", "has the viewer's rules", has_it).await;
+    let _ = wait_until(&roles, "view", "has the viewer's rules", has_rule).await;
+    // `edit` and `admin` aggregate `view`.
+    let _ = wait_until(&roles, "edit", "has the viewer's rules", has_rule).await;
+    let _ = wait_until(&roles, "admin", "has the viewer's rules", has_rule).await;
     for (role, verb, expected) in [
         ("view", "list", "yes"),
         ("view", "create", "no"),
@@ -150,12 +150,12 @@ async fn who_may_view_sees_maintenances_and_only_their_editors_start_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_components_are_added_by_a_kustomization_that_names_them() {
+async fn a_kustomization_can_add_every_component() {
     if !has_kubectl() {
         return;
     }
     let overlay = tempfile::tempdir().unwrap();
-    // A kustomization takes relative paths only.
+    // kustomize accepts relative paths only.
     let overlay_path = overlay.path().canonicalize().unwrap();
     let up = "../".repeat(overlay_path.components().count() - 1);
     let manifests =
@@ -176,9 +176,9 @@ async fn the_components_are_added_by_a_kustomization_that_names_them() {
         assert!(built.contains(&format!("\n  name: nm-reconciler-{role}\n")), "{role}");
     }
     let there = std::fs::read_dir(folder().join("components")).unwrap();
-    assert_eq!(there.count(), components.len(), "every component is tried");
-    let cluster = Empty::start().await;
-    // The Prometheus operator's kind is not there.
+    assert_eq!(there.count(), components.len(), "every component is tested");
+    let cluster = EmptyCluster::start().await;
+    // The ServiceMonitor cannot be applied: its definition belongs to the Prometheus operator.
     let policy = folder().join(&files_of("components/network_policy/kustomization.yaml")[0]);
     let _ =
         cluster.kubectl(&["apply", "-f", path(&folder().join("namespace.yaml")), "-f", path(&policy)]).await;

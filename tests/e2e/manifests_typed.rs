@@ -1,4 +1,4 @@
-//! Every manifest says only what its kind has, and none is forgotten.
+//! Every manifest has only fields of its kind, and every file is listed in a kustomization.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Of the Prometheus operator's kind, what we use.
+/// The fields of the Prometheus operator's `ServiceMonitor` that the manifests use.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ServiceMonitor {
@@ -42,8 +42,8 @@ struct Endpoint {
     path: String,
 }
 
-/// What a type makes of an object: the same, if it knows all that is said.
-fn as_read(object: &Value) -> Result<Value, String> {
+/// The object after a round trip through its type, which drops unknown fields.
+fn round_trip(object: &Value) -> Result<Value, String> {
     fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, String> {
         let typed: K = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
         serde_json::to_value(typed).map_err(|error| error.to_string())
@@ -75,11 +75,11 @@ fn as_read(object: &Value) -> Result<Value, String> {
         ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
             through::<ValidatingAdmissionPolicyBinding>(object)
         }
-        (version, kind) => Err(format!("nobody knows {version} {kind}")),
+        (version, kind) => Err(format!("add {version} {kind} to this match")),
     }
 }
 
-/// The YAML files below a folder, by their paths below the manifests.
+/// Collects the YAML files below a folder, as paths below the manifests.
 fn yaml_files(below: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(below).unwrap() {
         let path = entry.unwrap().path();
@@ -92,8 +92,8 @@ fn yaml_files(below: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// All but the bundle, which is another tool's and generated.
-fn ours() -> BTreeSet<String> {
+/// All YAML files but those of the generated bundle.
+fn manifests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     yaml_files(&folder(), &mut found);
     found.retain(|file| !file.starts_with("bundle/"));
@@ -101,28 +101,28 @@ fn ours() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_manifest_is_what_its_type_reads_in_it() {
+fn every_manifest_has_only_fields_of_its_type() {
     let objects: Vec<String> =
-        ours().into_iter().filter(|file| !file.ends_with("kustomization.yaml")).collect();
+        manifests().into_iter().filter(|file| !file.ends_with("kustomization.yaml")).collect();
     assert!(objects.len() > 15, "{objects:?}");
     for file in objects {
         let written = read(&file);
-        let read = as_read(&written).unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert_eq!(written, read, "{file} says something that its type does not know");
+        let read = round_trip(&written).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert_eq!(written, read, "{file} has a field that its type does not have");
     }
 }
 
 #[test]
-fn a_field_that_a_type_does_not_know_is_noticed() {
+fn unknown_fields_are_detected() {
     let mut budget = read("pod_disruption_budget.yaml");
     budget["spec"]["minAvailabel"] = 1.into();
-    assert_ne!(as_read(&budget), Ok(budget));
+    assert_ne!(round_trip(&budget), Ok(budget));
 }
 
 #[test]
-fn every_file_is_listed_by_the_kustomization_beside_it() {
+fn every_file_is_listed_in_a_kustomization() {
     let (lists, objects): (Vec<String>, Vec<String>) =
-        ours().into_iter().partition(|file| file.ends_with("kustomization.yaml"));
+        manifests().into_iter().partition(|file| file.ends_with("kustomization.yaml"));
     let listed: Vec<String> =
         lists.iter().filter(|file| lists_objects(file)).flat_map(|file| files_of(file)).collect();
     let listed_once: BTreeSet<String> = listed.iter().cloned().collect();
@@ -131,16 +131,16 @@ fn every_file_is_listed_by_the_kustomization_beside_it() {
     assert_eq!(listed_once, wanted);
 }
 
-/// Some make what they add from other files.
+/// Some kustomizations generate objects from other files instead.
 fn lists_objects(kustomization: &str) -> bool {
     read(kustomization)["resources"].is_array()
 }
 
 #[test]
-fn what_is_ours_carries_our_label() {
+fn our_objects_have_our_label() {
     for file in files_of("kustomization.yaml") {
         let object = read(&file);
-        // The definition and the namespace of the leases are shared with others.
+        // The definition and the lease namespace are shared with other operators.
         let is_shared = ["crd.yaml", "lease_namespace.yaml"].contains(&file.as_str());
         let label = object["metadata"]["labels"]["app.kubernetes.io/name"].as_str();
         assert_eq!(label, (!is_shared).then_some("kubectl-nm"), "{file}");

@@ -1,23 +1,22 @@
-//! What every command says that asks a cluster, where there is none that answers: soon, and on which server.
+//! Commands without a responding cluster: each fails in time and names the server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kube_sandbox::faults::{Action, Rule, Target};
 use nm_tests::cluster::Cluster;
+use nm_tests::files::kubeconfig_for;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
-use serde_json::json;
-use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// Machines that run tests are busy, and whoever waited twice for five seconds would take ten all the same.
-const SOON: Duration = Duration::from_millis(9500);
+/// A limit for commands whose request timeout is 5 s. Two timeouts in a row would exceed it, a busy machine does not.
+const ONE_REQUEST_TIMEOUT: Duration = Duration::from_millis(9500);
 
-/// Where nothing has to be waited for, nothing is.
-const AT_ONCE: Duration = Duration::from_secs(2);
+/// A limit for commands that do not wait.
+const NO_WAIT: Duration = Duration::from_secs(2);
 
-/// Every command that asks a cluster.
+/// Every command that needs a cluster.
 const COMMANDS: &[&[&str]] = &[
     &["start", "n1"],
     &["start", "n1", "n2", "-y", "--wait"],
@@ -37,24 +36,13 @@ const COMMANDS: &[&[&str]] = &[
     &["version", "-o", "json"],
 ];
 
-/// A kubeconfig for a server.
-fn kubeconfig(server: &str) -> NamedTempFile {
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
-    let file = NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), config.to_string()).unwrap();
-    file
-}
-
-/// What each command says and how long it takes, all at once: with them only the server's time counts.
-async fn together(kubeconfig: &Path, flag: &str) -> Vec<(&'static [&'static str], Outcome, Duration)> {
+/// Runs all commands concurrently, so that the test takes as long as one timeout. Returns how long each took.
+async fn run_all(kubeconfig: &Path, flag: &str) -> Vec<(&'static [&'static str], Outcome, Duration)> {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.tar.gz");
-    built(kubeconfig).await;
-    let asked = COMMANDS.iter().map(|args| {
-        // What it gathers is not to lie about.
+    build(kubeconfig).await;
+    let commands = COMMANDS.iter().map(|args| {
+        // The report must not be written to the working directory.
         let place = ["-o", report.to_str().unwrap()];
         let mut line = if args[0] == "gather" { [args, &place[..]].concat() } else { args.to_vec() };
         line.push(flag);
@@ -63,16 +51,16 @@ async fn together(kubeconfig: &Path, flag: &str) -> Vec<(&'static [&'static str]
             (*args, plugin_of(kubeconfig, &line).await, begun.elapsed())
         }
     });
-    futures::future::join_all(asked).await
+    futures::future::join_all(commands).await
 }
 
-/// A program that has to be built is built before a clock runs.
-async fn built(kubeconfig: &Path) {
+/// Builds the program if necessary, before a test measures time.
+async fn build(kubeconfig: &Path) {
     let _ = plugin_of(kubeconfig, &["version", "--client"]).await.ok();
 }
 
-/// What a command prints without a cluster: the version of the program itself needs none.
-fn own(args: &[&str]) -> String {
+/// The output of a command without a cluster: only `version` prints something.
+fn output_without_cluster(args: &[&str]) -> String {
     match args {
         ["version"] => format!("Plugin: {}\n", env!("CARGO_PKG_VERSION")),
         _ => String::new(),
@@ -80,23 +68,23 @@ fn own(args: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_says_nothing_is_told_of_by_every_command_and_given_up_in_time() {
-    // The system takes connections to it, and nobody ever speaks: of the one no certificate comes, of the other no answer.
+async fn every_command_reports_a_silent_server_and_times_out() {
+    // The operating system accepts connections to it, and no program answers: https gets no certificate, http no response.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     for scheme in ["https", "http"] {
         let server = format!("{scheme}://{}", silent.local_addr().unwrap());
-        for (args, failed, took) in together(kubeconfig(&server).path(), "--request-timeout=5s").await {
-            assert!(took < SOON, "{args:?} took {took:?}");
+        for (args, failed, took) in run_all(kubeconfig_for(&server).path(), "--request-timeout=5s").await {
+            assert!(took < ONE_REQUEST_TIMEOUT, "{args:?} took {took:?}");
             assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
-            let given_up = [
+            let errors = [
                 format!("Unable to connect to the server {server}: it does not answer\nhint: "),
                 format!("error: the server {server} did not answer within 5s\nhint: "),
             ];
-            assert!(given_up.iter().any(|said| failed.stderr.contains(said)), "{args:?}: {failed:?}");
-            // Whoever waits for it is told before what for, and what may be wrong.
+            assert!(errors.iter().any(|said| failed.stderr.contains(said)), "{args:?}: {failed:?}");
+            // Before the timeout, progress shows which request is waited for, and what may be wrong.
             let first = failed.stderr.lines().next().unwrap();
-            let is_told = first.contains(&format!(" {server}")) && first.ends_with(" ...");
-            assert!(is_told, "{args:?}: {failed:?}");
+            let has_progress = first.contains(&format!(" {server}")) && first.ends_with(" ...");
+            assert!(has_progress, "{args:?}: {failed:?}");
             assert!(
                 failed.stderr.contains(" ... no answer yet\nhint: check the address"),
                 "{args:?}: {failed:?}"
@@ -106,7 +94,7 @@ async fn a_server_that_says_nothing_is_told_of_by_every_command_and_given_up_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_slow_is_waited_for() {
+async fn a_slow_server_is_waited_for() {
     let cluster = Cluster::of_sandbox(1, 0, |sandbox| sandbox).await;
     let slow = Action::DelayAnswer(Duration::from_secs(5));
     let lists = Target::any().verb("list").resource("nodemaintenances");
@@ -117,31 +105,31 @@ async fn a_server_that_is_slow_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_connections_is_told_at_once_by_every_command() {
-    // Nobody else takes the port meanwhile.
-    let port = unheard();
+async fn every_command_reports_a_refused_connection_at_once() {
+    // The bound socket keeps other programs from using the port.
+    let port = bound_socket();
     let server = format!("https://{}", port.local_addr().unwrap());
-    let file = kubeconfig(&server);
-    built(file.path()).await;
+    let file = kubeconfig_for(&server);
+    build(file.path()).await;
     for args in COMMANDS.iter().filter(|args| args[0] != "gather") {
         let begun = Instant::now();
         let failed = plugin_of(file.path(), args).await;
-        assert!(begun.elapsed() < AT_ONCE, "{args:?} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < NO_WAIT, "{args:?} took {:?}", begun.elapsed());
         assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
         let said = format!("The connection to the server {server} was refused");
         assert!(failed.stderr.contains(&said), "{args:?}: {failed:?}");
     }
 }
 
-/// A socket that has an address and takes no connections.
-fn unheard() -> tokio::net::TcpSocket {
+/// A socket with an address that does not listen.
+fn bound_socket() -> tokio::net::TcpSocket {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     socket
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_kubeconfig_it_is_said_where_one_was_looked_for_and_what_to_do() {
+async fn a_missing_kubeconfig_is_reported_with_its_path_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("kubeconfig");
     let said = format!(
@@ -149,16 +137,16 @@ async fn without_a_kubeconfig_it_is_said_where_one_was_looked_for_and_what_to_do
          FILE or KUBECONFIG, or the server with --server\n",
         nowhere.display()
     );
-    built(&nowhere).await;
+    build(&nowhere).await;
     for args in COMMANDS.iter().filter(|args| !args.contains(&"json")) {
         let begun = Instant::now();
-        plugin_of(&nowhere, args).await.expect(1, &own(args), &said);
-        assert!(begun.elapsed() < AT_ONCE, "{args:?} took {:?}", begun.elapsed());
+        plugin_of(&nowhere, args).await.expect(1, &output_without_cluster(args), &said);
+        assert!(begun.elapsed() < NO_WAIT, "{args:?} took {:?}", begun.elapsed());
     }
 }
 
-/// A server that answers whatever is asked with the same, and its address.
-async fn stubborn(answer: &'static str) -> String {
+/// Starts a server that sends the same response to every request, and returns its URL.
+async fn serve_response(response: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -166,7 +154,7 @@ async fn stubborn(answer: &'static str) -> String {
             tokio::spawn(async move {
                 let mut request = vec![0; 16 * 1024];
                 let _ = connection.read(&mut request).await;
-                let _ = connection.write_all(answer.as_bytes()).await;
+                let _ = connection.write_all(response.as_bytes()).await;
                 let _ = connection.shutdown().await;
             });
         }
@@ -175,7 +163,7 @@ async fn stubborn(answer: &'static str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_answers_and_is_no_api_server_is_told_from_one_without_maintenances() {
+async fn a_server_that_is_no_api_server_is_an_error() {
     for (answer, said) in [
         ("200 OK\r\nContent-Type: text/html\r\n\r\n<html>welcome</html>", "HTTP 200 OK"),
         ("302 Found\r\nContent-Type: text/html\r\nLocation: /login\r\n\r\n<a>here</a>", "HTTP 302 Found"),
@@ -187,13 +175,13 @@ async fn what_answers_and_is_no_api_server_is_told_from_one_without_maintenances
             "HTTP 503 Service Unavailable, no healthy upstream",
         ),
     ] {
-        let server = stubborn(Box::leak(format!("HTTP/1.1 {answer}").into_boxed_str())).await;
-        let file = kubeconfig(&server);
+        let server = serve_response(Box::leak(format!("HTTP/1.1 {answer}").into_boxed_str())).await;
+        let file = kubeconfig_for(&server);
         let expected = format!(
             "error: {server} does not answer as an API server does: {said}\nhint: is that the address of the API server, "
         );
-        let asked = [&["status"][..], &["doctor"], &["version"]].map(|args| plugin_of(file.path(), args));
-        for failed in futures::future::join_all(asked).await {
+        let commands = [&["status"][..], &["doctor"], &["version"]].map(|args| plugin_of(file.path(), args));
+        for failed in futures::future::join_all(commands).await {
             assert_eq!(failed.code, Some(1), "{answer}: {failed:?}");
             assert!(failed.stderr.contains(&expected), "{answer}: {failed:?}");
             assert!(!failed.stderr.contains("html"), "{failed:?}");

@@ -1,4 +1,4 @@
-//! The object as the API server keeps it.
+//! The `NodeMaintenance` object: its owner reference, defaults and validation.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -6,31 +6,28 @@ use kube::{Api, ResourceExt};
 use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_drained, until_observed};
 use nm_tests::programs::plugin;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::{PATIENCE, until};
+use nm_tests::wait::in_time;
+use nm_tests::workload::parse;
 use serde_json::{Value, json};
-
-use crate::{drained, start, stop};
 
 // Case 15.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_object_belongs_to_its_node_by_one_persisted_owner_reference() {
+async fn a_maintenance_has_exactly_one_owner_reference_to_its_node() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-owner", node).await;
-    let owned = drained(&cluster, "e2e-owner").await;
+    let owned = until_drained(&cluster, "e2e-owner").await;
     reconciler.crash().await;
 
     let _next = Reconciler::start(&cluster);
-    let touch = Patch::Merge(json!({"spec": {"reason": "another look"}}));
+    let touch = Patch::Merge(json!({"spec": {"reason": "another reason"}}));
     cluster.maintenances().patch("e2e-owner", &PatchParams::default(), &touch).await.unwrap();
-    let seen = |found: Option<&NodeMaintenance>| {
-        let status = found.and_then(|found| found.status.as_ref());
-        status.is_some_and(|status| status.conditions.iter().all(|c| c.observed_generation == Some(2)))
-    };
-    let again = until(&cluster.maintenances(), "e2e-owner", "seen by the next", seen).await.unwrap();
+    until_observed(&cluster, "e2e-owner", 2).await;
+    let again = cluster.maintenances().get("e2e-owner").await.unwrap();
     for object in [owned, again] {
         let owners = object.owner_references();
         assert_eq!(owners.len(), 1);
@@ -41,7 +38,7 @@ async fn the_object_belongs_to_its_node_by_one_persisted_owner_reference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_of_a_maintenance_is_required_and_cannot_be_changed() {
+async fn the_node_name_is_required_and_immutable() {
     let cluster = Cluster::start(1).await;
     let maintenances = cluster.maintenances();
     start(&cluster, "e2e-fixed", "some-node").await;
@@ -56,9 +53,9 @@ async fn the_node_of_a_maintenance_is_required_and_cannot_be_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_spec_is_completed_with_the_defaults_of_the_schema_which_refuses_what_makes_no_sense() {
+async fn the_schema_sets_the_defaults_of_the_drain_and_refuses_invalid_values() {
     let cluster = Cluster::start(1).await;
-    let object: NodeMaintenance = nm_tests::workload::parse(json!({
+    let object: NodeMaintenance = parse(json!({
         "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "e2e-defaults"}, "spec": {"nodeName": "n", "drain": {}},
     }));
@@ -79,14 +76,14 @@ async fn a_drain_spec_is_completed_with_the_defaults_of_the_schema_which_refuses
     }
 }
 
-/// A maintenance whose reason has so many characters.
-fn because(name: &str, node: &str, length: usize) -> NodeMaintenance {
+/// A maintenance with a reason of this many characters.
+fn with_reason(name: &str, node: &str, length: usize) -> NodeMaintenance {
     let reason = Some("\u{e9}".repeat(length));
     let spec = NodeMaintenanceSpec { node_name: node.to_owned(), reason, ..NodeMaintenanceSpec::default() };
     NodeMaintenance::new(name, spec)
 }
 
-/// Has the API server hold reasons to a limit, or to none, and waits until it does.
+/// Sets or removes the limit of reasons in the definition, and waits until the API server applies it.
 async fn limit_reasons(cluster: &Cluster, limit: Option<usize>) {
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/reason/maxLength";
@@ -97,19 +94,19 @@ async fn limit_reasons(cluster: &Cluster, limit: Option<usize>) {
     let patch = Patch::<()>::Json(serde_json::from_value(change).unwrap());
     definitions.patch(&nm_shared::api::crd::crd().name_any(), &PatchParams::default(), &patch).await.unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let served = async {
-        let probe = because("e2e-probe", "n", 1025);
+    let applied = async {
+        let probe = with_reason("e2e-probe", "n", 1025);
         while cluster.maintenances().create(&dry, &probe).await.is_ok() == limit.is_some() {}
     };
-    tokio::time::timeout(PATIENCE, served).await.expect("the changed definition is served");
+    in_time("the changed definition is served", applied).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reason_has_1024_characters_at_most() {
+async fn a_reason_has_at_most_1024_characters() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let create = async |length| {
-        cluster.maintenances().create(&PostParams::default(), &because("e2e-reason", node, length)).await
+        cluster.maintenances().create(&PostParams::default(), &with_reason("e2e-reason", node, length)).await
     };
     let Err(kube::Error::Api(status)) = create(1025).await else { panic!("it is too long") };
     assert_eq!(status.code, 422, "{status:?}");
@@ -122,23 +119,23 @@ async fn a_reason_has_1024_characters_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_whose_reason_is_older_than_its_limit_is_served_to_its_end() {
+async fn a_maintenance_with_a_reason_from_before_the_limit_still_works() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     limit_reasons(&cluster, None).await;
-    let old = because("e2e-wordy", node, 5000);
+    let old = with_reason("e2e-wordy", node, 5000);
     let old = cluster.maintenances().create(&PostParams::default(), &old).await.unwrap();
     limit_reasons(&cluster, Some(1024)).await;
     let _reconciler = Reconciler::start(&cluster);
-    let served = drained(&cluster, "e2e-wordy").await;
+    let served = until_drained(&cluster, "e2e-wordy").await;
     assert_eq!(served.spec.reason, old.spec.reason);
     let patch = async |spec: Value| {
         let patch = Patch::Merge(json!({"spec": spec}));
         cluster.maintenances().patch("e2e-wordy", &PatchParams::default(), &patch).await
     };
-    patch(json!({"drain": {"force": false}})).await.expect("something else may be changed");
+    patch(json!({"drain": {"force": false}})).await.expect("other fields can be changed");
     let Err(kube::Error::Api(status)) = patch(json!({"reason": "x".repeat(4999)})).await else {
-        panic!("a new reason is held to the limit")
+        panic!("a new reason is limited")
     };
     assert_eq!(status.code, 422, "{status:?}");
     stop(&cluster, "e2e-wordy").await;

@@ -1,13 +1,12 @@
-//! `-o` of the plugin, held to the real kubectl: the same objects, the same template, the same bytes.
+//! `-o` of the plugin prints the same bytes as kubectl for the same objects and the same format.
 
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::start;
 use nm_tests::programs::{has_kubectl, kubectl, plugin};
-use nm_tests::until::until;
+use nm_tests::wait::wait_until;
 use serde_json::Value;
 
-use crate::start;
-
-/// Templates for a List of two maintenances.
+/// Formats for a List of two maintenances.
 const FOR_A_LIST: &[&str] = &[
     "name",
     "jsonpath={.kind}",
@@ -44,7 +43,7 @@ const FOR_A_LIST: &[&str] = &[
     "custom-columns",
 ];
 
-/// Templates for one of them. None has a wildcard over an object, whose values kubectl gives in any order.
+/// Formats for one maintenance. None has a wildcard over an object, whose values kubectl prints in any order.
 const FOR_ONE: &[&str] = &[
     "name",
     "jsonpath={.metadata.name}",
@@ -54,7 +53,7 @@ const FOR_ONE: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_kubectl_prints_is_printed_to_the_byte() {
+async fn the_output_equals_kubectls_byte_by_byte() {
     if !has_kubectl() {
         return;
     }
@@ -66,7 +65,7 @@ async fn what_kubectl_prints_is_printed_to_the_byte() {
     let patch = ["patch", "nm", "e2e-forms-a", "--type=merge", "-p"];
     let reason = r#"{"metadata":{"labels":{"kubectl-nm.dev/e2e":"x"}},"spec":{"reason":"<a & \"b\"> é"}}"#;
     let _ = kubectl(&cluster, &[&patch[..], &[reason]].concat()).await.unwrap().ok();
-    until(&cluster.maintenances(), "e2e-forms-a", "patched", |found| {
+    wait_until(&cluster.maintenances(), "e2e-forms-a", "patched", |found| {
         found.is_some_and(|it| it.spec.reason.is_some())
     })
     .await;
@@ -76,7 +75,7 @@ async fn what_kubectl_prints_is_printed_to_the_byte() {
         assert_eq!(ours.stdout, theirs.stdout, "{format}\n{ours:?}\n{theirs:?}");
         assert_eq!(ours.code == Some(0), theirs.code == Some(0), "{format}\n{ours:?}\n{theirs:?}");
     }
-    // Documents are the same as values: kubectl orders the fields of YAML otherwise.
+    // JSON and YAML are compared as values: kubectl orders the fields of YAML differently.
     for args in [&[][..], &[nodes[0].as_str()]] {
         for format in ["json", "yaml"] {
             let named = if args.is_empty() { &[][..] } else { &["e2e-forms-a"] };
@@ -96,7 +95,7 @@ async fn what_kubectl_prints_is_printed_to_the_byte() {
     }
 }
 
-/// A document as a value: JSON is YAML too.
+/// Parses a document. JSON is a subset of YAML.
 fn document(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }

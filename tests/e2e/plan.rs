@@ -1,26 +1,26 @@
-//! `kubectl nm plan` to the letter: what it says of each pod, what it may not look at, and that it changes nothing.
+//! `kubectl nm plan`: what it reports for each pod, which data it could not read, and that it changes nothing.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::admission::Reviewer;
 use nm_tests::cluster::Cluster;
+use nm_tests::eviction_webhook;
+use nm_tests::eviction_webhook::{REFUSAL, refusal};
+use nm_tests::maintenance::start;
+use nm_tests::nodes::configuration;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::{Value, json};
 
-use crate::start_stop::{Rights, account};
-use crate::{configuration, only_sandbox};
-
 const UNKNOWN_LIMIT: &str = "not known: --max-unavailable: no deployment has the labels of nm-reconciler";
 
-/// Why a sandbox: elsewhere a node has pods that are not the test's.
-const WHY: &str = "all pods of a node are told";
+const WHY: &str = "a real cluster's nodes have other pods";
 
-/// Holds what was said to these lines, columns aside, and the exit code.
+/// Compares the output, with columns separated by single blanks, and the exit code.
 #[track_caller]
 fn check(outcome: &Outcome, code: i32, lines: &[&str]) {
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -33,8 +33,8 @@ fn check(outcome: &Outcome, code: i32, lines: &[&str]) {
     assert_eq!(outcome.stderr, "");
 }
 
-/// The pods on the nodes that are of a test's own.
-async fn own(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
+/// How many pods of the workload run on these nodes.
+async fn workload_pods(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
     let mut count = 0;
     for node in nodes {
         let pods = pods_on(&cluster.client, node).await;
@@ -43,14 +43,14 @@ async fn own(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
     count
 }
 
-/// The line of the pod that a sandbox has on each node.
-async fn agent(cluster: &Cluster, node: &str) -> String {
+/// The line for the `DaemonSet` pod that a sandbox has on each node.
+async fn agent_line(cluster: &Cluster, node: &str) -> String {
     let pods = pods_on(&cluster.client, node).await;
     let agent = pods.iter().find(|pod| pod.namespace().as_deref() == Some("kube-system")).unwrap();
     format!("{node} kube-system/{} stay its DaemonSet would bring it back", agent.name_any())
 }
 
-/// What is on the node, to compare it before and after.
+/// The node and its pods, to compare before and after.
 async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bool)>, usize) {
     let pods = pods_on(&cluster.client, node).await;
     let pods = pods.iter().map(|pod| (pod.uid(), pod.metadata.deletion_timestamp.is_some())).collect();
@@ -60,8 +60,8 @@ async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_pod_is_told_and_nothing_is_changed() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn plan_reports_each_pod_and_changes_nothing() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "plan").await;
     let cart = workload.pod_behind_budget("cart").await;
     let (node, space) = (node_of(&cart).to_owned(), workload.namespace());
@@ -69,7 +69,7 @@ async fn each_pod_is_told_and_nothing_is_changed() {
     let volumes = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
     workload.pod_on(&node, "bare", volumes).await;
     let before = state(&cluster, &node).await;
-    let agent = agent(&cluster, &node).await;
+    let agent = agent_line(&cluster, &node).await;
 
     let blocked = plugin(&cluster, &["plan", &node]).await;
     check(
@@ -111,7 +111,7 @@ async fn each_pod_is_told_and_nothing_is_changed() {
         ],
     );
 
-    workload.free("cart").await;
+    workload.delete_budget("cart").await;
     let free = plugin(&cluster, &["plan", &node, "-o", "json"]).await;
     assert_eq!((free.code, free.stderr.as_str()), (Some(0), ""), "{free:?}");
     let document: Value = serde_json::from_str(&free.stdout).unwrap();
@@ -133,8 +133,8 @@ async fn each_pod_is_told_and_nothing_is_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
-    let Some(cluster) = only_sandbox(3, WHY).await else { return };
+async fn nodes_of_a_plan_share_budgets_capacity_and_the_queue() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, WHY).await else { return };
     let nodes = cluster.nodes().await;
     let workload = Workload::new(&cluster, "rounds").await;
     let spec = json!({"terminationGracePeriodSeconds": 5, "containers": [
@@ -152,12 +152,12 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     deployments.create(&PostParams::default(), &reconciler).await.unwrap();
 
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
-    let count = own(&cluster, &[a, b], &workload).await;
+    let count = workload_pods(&cluster, &[a, b], &workload).await;
     let planned = plugin(&cluster, &["plan", a, b]).await;
     assert_eq!((planned.code, planned.stderr.as_str()), (Some(3), ""), "{planned:?}");
     let space = workload.namespace();
-    // A node has 8 processors: two of these pods fit, and the other nodes have two already. So the first that goes stays
-    // without a replacement, and its budget without a pod to spare.
+    // A node has 8 CPUs: two of these pods fit, and the other nodes already have two. So the first evicted pod gets no
+    // running replacement, and its budget allows no further disruption.
     assert_eq!(count, 4);
     for line in [
         "2 nodes, 6 pods: 1 block, 2 go later, 1 go, 2 stay".to_owned(),
@@ -177,41 +177,33 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     deployments.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
 }
 
-/// Refuses every eviction.
+/// Refuses every eviction, all of which must be dry runs.
 #[derive(Debug)]
-struct Refusing;
+struct RefuseDryRun;
 
-impl Reviewer for Refusing {
+impl Reviewer for RefuseDryRun {
     fn review(&self, request: &Value) -> Value {
-        assert_eq!(request["dryRun"], true, "it is only asked");
-        json!({"allowed": false, "status": {"code": 403, "message": "not before noon"}})
+        assert_eq!(request["dryRun"], true, "a plan must not evict");
+        refusal(403)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_that_would_refuse_is_heard() {
-    let Some(cluster) = only_sandbox(1, WHY).await else { return };
+async fn a_webhook_that_would_refuse_an_eviction_blocks_the_plan() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
     let workload = Workload::new(&cluster, "heard").await;
     let (node, space) = (&cluster.nodes().await[0], workload.namespace());
     workload.pod_on(node, "cart", json!({})).await;
-    let services = &cluster.sandbox().unwrap().cluster().admission.services;
-    services.answer(space, "guard", Arc::new(Refusing));
-    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
-    let webhook = parse(json!({"metadata": {"name": "guard"}, "webhooks": [{
-        "name": "guard.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "clientConfig": {"service": {"namespace": space, "name": "guard"}},
-        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"]}],
-    }]}));
-    webhooks.create(&PostParams::default(), &webhook).await.unwrap();
+    eviction_webhook::install(&cluster, &workload, &["CREATE"], &["pods/eviction"], Arc::new(RefuseDryRun))
+        .await;
     let refused = plugin(&cluster, &["plan", node]).await;
-    let said = "admission webhook \"guard.example.com\" denied the request: not before noon";
     check(
         &refused,
         3,
         &[
             "NODE POD WOULD BECAUSE",
-            &agent(&cluster, node).await,
-            &format!("{node} {space}/cart block {said}; nothing replaces it"),
+            &agent_line(&cluster, node).await,
+            &format!("{node} {space}/cart block {REFUSAL}; nothing replaces it"),
             "",
             &format!("not replaced: the work of 1 pod: {space}/cart"),
             UNKNOWN_LIMIT,
@@ -219,18 +211,18 @@ async fn a_webhook_that_would_refuse_is_heard() {
             "Something blocks this plan. Nothing was changed.",
         ],
     );
-    webhooks.delete("guard", &DeleteParams::default()).await.unwrap();
+    eviction_webhook::remove(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_may_not_read_is_named_and_left_out() {
-    let Some(cluster) = only_sandbox(1, WHY).await else { return };
-    let workload = Workload::new(&cluster, "rights").await;
+async fn data_without_read_access_is_named_and_left_out() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "access").await;
     let (node, space) = (&cluster.nodes().await[0], workload.namespace());
     workload.pod_on(node, "cart", json!({})).await;
-    let account = account("default", space);
+    let account = service_account("default", space);
     let kubeconfig = cluster.kubeconfig_of(&account).await;
-    let rights = Rights::grant(&cluster, &account).await;
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
     check(
         &plugin_of(&kubeconfig, &["plan", node]).await,
         1,
@@ -244,17 +236,17 @@ async fn what_one_may_not_read_is_named_and_left_out() {
             "Nobody knows whether something blocks this plan. Nothing was changed.",
         ],
     );
-    rights.revoke(&cluster).await;
+    access.revoke(&cluster).await;
 
     let lists = ["nodes", "pods", "daemonsets.apps", "poddisruptionbudgets.policy", "deployments.apps"];
-    let rights = Rights::grant_with(&cluster, &account, &lists).await;
+    let access = MaintenanceAccess::grant_with(&cluster, &account, &lists).await;
     let user = format!("system:serviceaccount:{space}:default");
     check(
         &plugin_of(&kubeconfig, &["plan", node]).await,
         0,
         &[
             "NODE POD WOULD BECAUSE",
-            &agent(&cluster, node).await,
+            &agent_line(&cluster, node).await,
             &format!("{node} {space}/cart go nothing replaces it"),
             "",
             &format!("not replaced: the work of 1 pod: {space}/cart"),
@@ -267,11 +259,11 @@ async fn what_one_may_not_read_is_named_and_left_out() {
             "As far as it is known, nothing blocks this plan. Nothing was changed.",
         ],
     );
-    rights.revoke(&cluster).await;
+    access.revoke(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_does_not_exist_or_cannot_be_had_is_told() {
+async fn a_node_that_does_not_exist_or_is_taken_is_reported() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let wrong = plugin(&cluster, &["plan", &format!("{node}x")]).await;
@@ -281,7 +273,7 @@ async fn a_node_that_does_not_exist_or_cannot_be_had_is_told() {
     let name = plugin(&cluster, &["plan", node, "-o", "name"]).await;
     assert_eq!((name.code, name.stdout.as_str()), (Some(2), ""), "{name:?}");
 
-    crate::start(&cluster, node, "e2e-elsewhere").await;
+    start(&cluster, node, "e2e-elsewhere").await;
     let taken = plugin(&cluster, &["plan", node]).await;
     assert_eq!(taken.code, Some(3), "{taken:?}");
     let line = format!(
@@ -291,8 +283,8 @@ async fn a_node_that_does_not_exist_or_cannot_be_had_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_for_all_nodes_finds_that_nothing_is_left_to_move_to() {
-    let Some(cluster) = only_sandbox(2, WHY).await else { return };
+async fn a_plan_for_all_nodes_reports_that_no_capacity_is_left() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let workload = Workload::new(&cluster, "everywhere").await;
     workload.deployment("web", 4).await;
     let nodes = cluster.nodes().await;

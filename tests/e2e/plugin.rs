@@ -1,16 +1,17 @@
-//! `kubectl nm`, as a script would use it: what it prints, where, and with which exit code.
+//! `kubectl nm` in scripts: its output and exit codes.
 
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use nm_shared::NodeMaintenance;
 use nm_tests::cluster::Cluster;
+use nm_tests::files::kubeconfig_for;
+use nm_tests::maintenance::{start, until_drained, until_phase, until_status};
+use nm_tests::nodes::configuration;
 use nm_tests::programs::{Outcome, has_kubectl, kubectl, plugin, program};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::until;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
-
-use crate::{configuration, drained, start};
 
 fn check(outcome: &Outcome, code: i32, stdout: &str) {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(code), stdout), "{}", outcome.stderr);
@@ -83,7 +84,7 @@ async fn an_unknown_node_is_an_error_before_anything_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_misspelt_node_has_reached_nothing() {
+async fn watching_a_misspelt_node_is_an_error() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     for goal in [&["--exit-on-complete"][..], &["--until", "drained"], &["--until", "stopped"]] {
@@ -93,25 +94,20 @@ async fn a_misspelt_node_has_reached_nothing() {
         let idle = plugin(&cluster, &[&["watch", node.as_str()], goal].concat()).await;
         let is_stopped = goal.contains(&"stopped");
         assert_eq!(idle.code, Some(i32::from(!is_stopped)), "{goal:?}: {idle:?}");
-        let said = format!("node \"{node}\" is not in maintenance\n");
-        assert!(is_stopped || idle.stderr.contains(&said), "{goal:?}: {idle:?}");
+        let output = format!("node \"{node}\" is not in maintenance\n");
+        assert!(is_stopped || idle.stderr.contains(&output), "{goal:?}: {idle:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whose_drain_timed_out_before_is_told_to_have_failed() {
+async fn waiting_again_for_a_timed_out_drain_reports_that_it_failed() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "late").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     let both = plugin(&cluster, &["start", &node, "--watch", "--wait", "--timeout", "1s"]).await;
     assert_eq!(both.code, Some(124), "{both:?}");
-    let failed = |found: Option<&NodeMaintenance>| {
-        found
-            .and_then(|found| found.status.as_ref())
-            .is_some_and(|status| status.phase == Some(nm_shared::Phase::Failed))
-    };
-    until(&cluster.maintenances(), &node, "given up", failed).await;
+    until_phase(&cluster, &node, nm_shared::Phase::Failed).await;
     for limit in [&[][..], &["--timeout", "80s"]] {
         let again = plugin(&cluster, &[&["start", &node, "--wait"], limit].concat()).await;
         assert_eq!(again.code, Some(3), "{limit:?}: {again:?}");
@@ -124,7 +120,7 @@ async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-another-name", node).await;
-    drained(&cluster, "e2e-another-name").await;
+    until_drained(&cluster, "e2e-another-name").await;
     let again = plugin(&cluster, &["start", node]).await;
     assert_eq!(again.code, Some(0), "{again:?}");
     assert!((again.stdout + &again.stderr).contains("e2e-another-name"));
@@ -134,7 +130,7 @@ async fn a_maintenance_under_another_name_is_found_and_stopped_by_its_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waits_end_with_the_exit_code_that_says_why() {
+async fn waits_exit_with_a_code_for_each_result() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "codes").await;
     let guarded = node_of(&workload.pod_behind_budget("cart").await).to_owned();
@@ -157,7 +153,7 @@ async fn waits_end_with_the_exit_code_that_says_why() {
     let watching = plugin(&cluster, &until_stopped);
     let stopping = async {
         let watched = |found: Option<&NodeMaintenance>| found.is_some();
-        until(&cluster.maintenances(), &guarded, "there", watched).await;
+        wait_until(&cluster.maintenances(), &guarded, "it exists", watched).await;
         plugin(&cluster, &["stop", &guarded, "--wait"]).await
     };
     let (watched, stopped) = futures::join!(watching, stopping);
@@ -165,7 +161,7 @@ async fn waits_end_with_the_exit_code_that_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_that_is_deleted_while_it_is_waited_for_ends_the_wait() {
+async fn a_wait_ends_when_the_maintenance_is_deleted() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "deleted").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
@@ -174,10 +170,7 @@ async fn a_maintenance_that_is_deleted_while_it_is_waited_for_ends_the_wait() {
     let until_drained = ["watch", &node, "--until", "drained"];
     let waiting = plugin(&cluster, &until_drained);
     let deleting = async {
-        let blocked = |found: Option<&NodeMaintenance>| {
-            found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.pod_counts.blocked > 0)
-        };
-        until(&cluster.maintenances(), &node, "blocked", blocked).await;
+        until_status(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;
         plugin(&cluster, &["stop", &node]).await
     };
     let (waited, deleted) = futures::join!(waiting, deleting);
@@ -208,17 +201,10 @@ async fn kubectl_finds_the_plugin_on_its_path() {
 }
 
 #[test]
-fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
-    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
-    // A port that nothing listens on: it was free a moment ago.
+fn without_a_cluster_every_command_names_the_server_and_a_remedy() {
+    // Nothing listens on this port: it was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}")}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    });
-    std::fs::write(kubeconfig.path(), config.to_string()).unwrap();
+    let kubeconfig = kubeconfig_for(&format!("https://127.0.0.1:{port}"));
     for args in [
         &["status"][..],
         &["start", "n1"],
@@ -234,10 +220,10 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
             .env("KUBECONFIG", kubeconfig.path())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{stderr}");
         assert_eq!(
-            said,
+            stderr,
             format!(
                 "The connection to the server https://127.0.0.1:{port} was refused - did you specify the right host \
                  or port?\nhint: is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, \
@@ -248,48 +234,48 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_under_oc_are_for_oc() {
+async fn hints_of_oc_nm_name_oc() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
     let output = tokio::process::Command::new(program("kubectl-nm"))
         .arg("status")
         .env("KUBECONFIG", cluster.kubeconfig())
         .env("_", "/usr/bin/oc")
         .output();
-    let said = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    assert!(said.contains("hint: `oc nm install` installs it"), "{said}");
+    let output = String::from_utf8(output.await.unwrap().stderr).unwrap();
+    assert!(output.contains("hint: `oc nm install` installs it"), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_that_are_told_to_be_pasted_lead_to_the_same_cluster() {
-    let (bare, whole) = tokio::join!(
+async fn suggested_commands_apply_to_the_same_cluster() {
+    let (bare, installed) = tokio::join!(
         Cluster::bare_sandbox(1, 0, |sandbox| sandbox),
         Cluster::of_sandbox(1, 0, |sandbox| sandbox)
     );
-    let node = whole.nodes().await[0].clone();
+    let node = installed.nodes().await[0].clone();
     let nobody = "--as=nobody";
     for (cluster, args, flags, command) in [
         (&bare, &["status"][..], "", "`kubectl nm install --context=sandbox`"),
         (&bare, &["version"], "", "`kubectl nm install --context=sandbox`"),
         (&bare, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
-        (&whole, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
-        (&whole, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),
-        (&whole, &["status"], nobody, "`kubectl --context=sandbox --as=nobody auth can-i list"),
-        (&whole, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&installed, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
+        (&installed, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),
+        (&installed, &["status"], nobody, "`kubectl --context=sandbox --as=nobody auth can-i list"),
+        (&installed, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
     ] {
         let mut line = vec!["--context=sandbox"];
         line.extend(Some(flags).filter(|flags| !flags.is_empty()));
         line.extend(args);
-        let told = plugin(cluster, &line).await;
-        let said = [told.stdout, told.stderr].concat();
-        assert!(said.contains(&command.replace("{node}", &node)), "{line:?}: {said}");
-        for command in said.split('`').skip(1).step_by(2).filter(|command| command.starts_with("kubectl")) {
+        let outcome = plugin(cluster, &line).await;
+        let output = [outcome.stdout, outcome.stderr].concat();
+        assert!(output.contains(&command.replace("{node}", &node)), "{line:?}: {output}");
+        for command in output.split('`').skip(1).step_by(2).filter(|command| command.starts_with("kubectl")) {
             assert!(command.contains(" --context=sandbox"), "{line:?}: {command}");
         }
     }
 }
 
 #[test]
-fn a_program_that_watches_reads_also_that_there_is_no_cluster() {
+fn watch_reports_connection_errors_as_json_too() {
     let watch = ["watch", "-o", "json", "--kubeconfig", "/nowhere/kubeconfig"];
     let output = std::process::Command::new(program("kubectl-nm")).args(watch).output().unwrap();
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -301,7 +287,7 @@ fn a_program_that_watches_reads_also_that_there_is_no_cluster() {
 }
 
 #[test]
-fn wrong_usage_is_exit_code_two_and_help_is_none() {
+fn usage_errors_exit_with_two_and_help_with_zero() {
     let run = |args: &[&str]| std::process::Command::new(program("kubectl-nm")).args(args).output().unwrap();
     assert_eq!(run(&["start"]).status.code(), Some(2));
     assert_eq!(run(&["begin", "n"]).status.code(), Some(2));

@@ -1,28 +1,27 @@
-//! `kubectl nm watch` for programs and logs: NDJSON and lines, from the snapshot to the end.
+//! `kubectl nm watch` with `--output json` and `--output lines`.
 
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Talk, plugin, program};
+use nm_tests::maintenance::{start, until_status};
+use nm_tests::programs::{RunningCommand, plugin, program};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::Value;
 
-use crate::{once, start};
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_reads_a_drain_line_by_line() {
+async fn json_lines_report_a_drain_from_the_snapshot_to_its_end() {
     let cluster = Cluster::start(2).await;
     let workload = Workload::new(&cluster, "report").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, &node, &node).await;
-    once(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;
+    until_status(&cluster, &node, "blocked", |status| status.pod_counts.blocked > 0).await;
     let watch = ["watch", &node, "--output", "json", "--until", "drained", "--timeout", "80s"];
-    let mut watch = Talk::begin(program("kubectl-nm"), &cluster, &watch);
+    let mut watch = RunningCommand::start(program("kubectl-nm"), &cluster, &watch);
     let mut lines: Vec<Value> = Vec::new();
     while let Some(line) = watch.line().await {
         let line: Value = serde_json::from_str(&line).unwrap();
         if line["type"] == "pod" && line["state"] == "blocked" {
-            workload.free("cart").await;
+            workload.delete_budget("cart").await;
         }
         lines.push(line);
     }
@@ -46,7 +45,7 @@ async fn a_program_reads_a_drain_line_by_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_is_watched_tells_all_of_its_drain() {
+async fn start_with_watch_prints_the_whole_drain() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start(&cluster);
@@ -58,7 +57,7 @@ async fn a_start_that_is_watched_tells_all_of_its_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_is_to_end_with_the_work_ends_when_there_is_none() {
+async fn exit_on_complete_ends_at_once_without_maintenances() {
     let cluster = Cluster::start(1).await;
     let nothing = plugin(&cluster, &["watch", "--exit-on-complete"]).await;
     assert_eq!((nothing.code, nothing.stderr.as_str()), (Some(0), "No maintenances found.\n"), "{nothing:?}");

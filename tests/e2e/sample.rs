@@ -1,19 +1,19 @@
-//! The sample object of the medik8s documents, through kubectl alone.
+//! The sample object of the medik8s documentation, applied with kubectl alone.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::cluster::Cluster;
+use nm_tests::files::temp_file;
+use nm_tests::nodes::configuration;
 use nm_tests::programs::{has_kubectl, kubectl, plugin, program};
-use nm_tests::reconciler::{Reconciler, unconfigured};
+use nm_tests::reconciler::{Reconciler, without_settings};
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::json;
 
-use crate::configuration;
-
 #[tokio::test(flavor = "multi_thread")]
-async fn the_medik8s_sample_applied_with_kubectl_drains_a_node_and_gives_it_back() {
+async fn the_medik8s_sample_drains_a_node_and_returns_it_to_service() {
     if !has_kubectl() {
         return;
     }
@@ -38,8 +38,7 @@ async fn the_medik8s_sample_applied_with_kubectl_drains_a_node_and_gives_it_back
 
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/samples/nodemaintenance.yaml");
     let text = std::fs::read_to_string(sample).unwrap().replace("node-02", node);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), text).unwrap();
+    let file = temp_file(text);
     let _ = kubectl(&cluster, &["apply", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
     let wait = ["wait", "--for=condition=Drained", "nm/nodemaintenance-sample", "--timeout=60s"];
     let _ = kubectl(&cluster, &wait).await.unwrap().ok();
@@ -69,7 +68,7 @@ async fn the_medik8s_sample_applied_with_kubectl_drains_a_node_and_gives_it_back
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_of_a_cluster_a_reconciler_needs_the_definition_and_the_leases_namespace_alone() {
+async fn a_local_reconciler_needs_only_the_definition_and_the_lease_namespace() {
     if !has_kubectl() {
         return;
     }
@@ -79,7 +78,7 @@ async fn outside_of_a_cluster_a_reconciler_needs_the_definition_and_the_leases_n
     let _ = kubectl(&cluster, &["apply", "-f", &crd, "-f", &leases]).await.unwrap().ok();
     let node = &cluster.nodes().await[0];
     let before = configuration(&cluster.node(node).await);
-    let _reconciler = tokio::process::Command::from(unconfigured(&program("nm-reconciler")))
+    let _reconciler = tokio::process::Command::from(without_settings(&program("nm-reconciler")))
         .env("KUBECONFIG", cluster.kubeconfig())
         .stderr(std::process::Stdio::null())
         .kill_on_drop(true)

@@ -1,4 +1,4 @@
-//! The flags of `kubectl nm` that tell how: each does what it says, and ends as it says.
+//! Flags of `kubectl nm` and their effects.
 
 use std::process::Stdio;
 
@@ -6,22 +6,22 @@ use kube::api::{Patch, PatchParams};
 use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::FINALIZER;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{Outcome, Talk, plugin, plugin_of, program};
+use nm_tests::files::temp_file;
+use nm_tests::programs::{Outcome, RunningCommand, plugin, plugin_of, program};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
+use nm_tests::requests::until_requests;
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use crate::only_sandbox;
-use crate::start_stop::{Rights, account};
-
-/// Puts a node into maintenance that nobody will give back, because no reconciler runs.
-async fn start_and_hold(cluster: &Cluster, node: &str) {
+/// Starts a maintenance that cannot end: it has the finalizer, and no reconciler runs.
+async fn start_unstoppable(cluster: &Cluster, node: &str) {
     let _ = plugin(cluster, &["start", node]).await.ok();
     let held = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
     cluster.maintenances().patch(node, &PatchParams::default(), &held).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_flag_of_a_drain_becomes_its_field() {
+async fn every_drain_flag_sets_its_field() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let flags = "--dry-run none --grace-period 7 --delete-emptydir-data=false --force=false --delete-after 5m \
@@ -40,7 +40,7 @@ async fn every_flag_of_a_drain_becomes_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_leaves_pods_no_grace_is_warned_in_the_same_words_by_all() {
+async fn a_zero_grace_period_is_warned_about_by_every_command() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let warning = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
@@ -55,12 +55,11 @@ async fn who_leaves_pods_no_grace_is_warned_in_the_same_words_by_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_a_file_are_given_back() {
+async fn stop_accepts_nodes_from_a_file() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), format!("{a}\nnode/{b}\n")).unwrap();
+    let file = temp_file(format!("{a}\nnode/{b}\n"));
     let path = file.path().to_str().unwrap();
     let _ = plugin(&cluster, &["start", a]).await.ok();
     plugin(&cluster, &["stop", "-f", path, "-y"]).await.expect(
@@ -72,18 +71,20 @@ async fn nodes_of_a_file_are_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_not_given_back_in_time_times_out() {
-    let Some(cluster) = only_sandbox(1, "on another cluster a reconciler may run").await else { return };
+async fn stop_times_out_when_the_maintenance_does_not_end() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "on another cluster a reconciler may run").await else {
+        return;
+    };
     let node = &cluster.nodes().await[0];
-    start_and_hold(&cluster, node).await;
+    start_unstoppable(&cluster, node).await;
     let late = plugin(&cluster, &["stop", node, "--wait", "--timeout", "1s"]).await;
     assert_eq!((late.code, late.stdout), (Some(124), format!("node/{node} maintenance is stopping\n")));
     assert!(late.stderr.starts_with("timed out after 1s\n"), "{}", late.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_interrupts_a_wait_learns_that_the_maintenance_goes_on() {
-    let Some(cluster) = only_sandbox(1, "only a sandbox tells that the wait has begun").await else { return };
+async fn an_interrupted_wait_exits_with_130_and_the_maintenance_continues() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "only a sandbox logs requests").await else { return };
     let node = &cluster.nodes().await[0];
     let sandbox = cluster.sandbox().unwrap();
     let is_watch = |entry: &Entry| entry.verb == "watch" && entry.resource == "nodemaintenances";
@@ -92,13 +93,13 @@ async fn whoever_interrupts_a_wait_learns_that_the_maintenance_goes_on() {
         (["stop", node, "--wait"], "maintenance is stopping"),
     ] {
         if args[0] == "stop" {
-            start_and_hold(&cluster, node).await;
+            start_unstoppable(&cluster, node).await;
         }
         let before = sandbox.requests().count(is_watch);
-        let mut waits = Talk::begin(program("kubectl-nm"), &cluster, &args);
+        let mut waits = RunningCommand::start(program("kubectl-nm"), &cluster, &args);
         assert_eq!(waits.line().await, Some(format!("node/{node} {said}")));
-        // From then on it listens to signals: they come before what the watch brings.
-        sandbox.requests().until(|log| log.count(is_watch) > before).await;
+        // The plugin handles signals before it starts the watch.
+        until_requests(sandbox, before + 1, "the wait begins", is_watch).await;
         waits.signal("INT");
         assert_eq!(waits.exit_code().await, Some(130), "{args:?}");
         assert!(cluster.maintenances().get_opt(node).await.unwrap().is_some(), "{args:?}");
@@ -106,11 +107,11 @@ async fn whoever_interrupts_a_wait_learns_that_the_maintenance_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_not_read_nodes_cannot_choose_them_by_labels() {
+async fn selecting_nodes_by_labels_needs_access_to_nodes() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "labels").await;
-    let account = account("default", workload.namespace());
-    let rights = Rights::grant(&cluster, &account).await;
+    let account = service_account("default", workload.namespace());
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
     let kubeconfig = cluster.kubeconfig_of(&account).await;
     let user = format!("system:serviceaccount:{}:default", workload.namespace());
     for verb in ["start", "stop"] {
@@ -124,19 +125,15 @@ async fn whoever_may_not_read_nodes_cannot_choose_them_by_labels() {
             ),
         );
     }
-    rights.revoke(&cluster).await;
+    access.revoke(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_every_file_are_taken() {
+async fn nodes_of_several_files_are_combined() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
-    let [of_a, of_b] = [a, b].map(|node| {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), format!("{node}\n")).unwrap();
-        file
-    });
+    let [of_a, of_b] = [a, b].map(|node| temp_file(format!("{node}\n")));
     let (of_a, of_b) = (of_a.path().to_str().unwrap(), of_b.path().to_str().unwrap());
     plugin(&cluster, &["start", "-f", of_a, "-f", of_b, "--dry-run", "client"]).await.expect(
         0,
@@ -153,7 +150,7 @@ async fn nodes_of_every_file_are_taken() {
     );
 }
 
-/// Runs the plugin with these variables, and elsewhere if so told.
+/// Runs the plugin with these variables, and in this working directory.
 async fn run(
     cluster: &Cluster,
     args: &[&str],
@@ -172,10 +169,10 @@ async fn run(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn colour_is_for_terminals_unless_the_flag_says_otherwise() {
+async fn output_is_colored_only_on_terminals_or_by_flag() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
-    let coloured = |outcome: &Outcome| outcome.stdout.contains('\u{1b}');
+    let is_colored = |outcome: &Outcome| outcome.stdout.contains('\u{1b}');
     for (flags, variable, expected) in [
         (&[][..], ("NO_COLOR", ""), false),
         (&["--color", "always"], ("NO_COLOR", ""), true),
@@ -185,7 +182,7 @@ async fn colour_is_for_terminals_unless_the_flag_says_otherwise() {
     ] {
         let args = [&["start", node.as_str(), "--dry-run", "client"], flags].concat();
         let said = run(&cluster, &args, &[variable], None).await.ok();
-        assert_eq!(coloured(&said), expected, "{flags:?} {said:?}");
+        assert_eq!(is_colored(&said), expected, "{flags:?} {said:?}");
         let bare = said.stdout.replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
         assert_eq!(bare, format!("node/{node} maintenance started (dry run)\n"), "{flags:?}");
     }
@@ -194,7 +191,7 @@ async fn colour_is_for_terminals_unless_the_flag_says_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_without_a_name_is_named_by_its_time_where_one_is() {
+async fn gather_names_its_report_by_the_time() {
     let cluster = Cluster::start(1).await;
     let folder = tempfile::tempdir().unwrap();
     let gathered = run(&cluster, &["gather"], &[], Some(folder.path())).await.ok();
@@ -220,16 +217,16 @@ async fn a_report_without_a_name_is_named_by_its_time_where_one_is() {
 }
 
 #[tokio::test]
-async fn the_plugins_own_version_is_told_to_programs_without_a_cluster() {
+async fn the_plugins_own_version_needs_no_cluster() {
     let nowhere = std::path::Path::new("/nowhere/kubeconfig");
-    let told = plugin_of(nowhere, &["version", "--client", "-o", "json"]).await;
-    told.expect(0, &format!("{{\n  \"plugin\": \"{}\"\n}}\n", env!("CARGO_PKG_VERSION")), "");
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert_eq!(told, json!({"plugin": env!("CARGO_PKG_VERSION")}));
+    let outcome = plugin_of(nowhere, &["version", "--client", "-o", "json"]).await;
+    outcome.expect(0, &format!("{{\n  \"plugin\": \"{}\"\n}}\n", env!("CARGO_PKG_VERSION")), "");
+    let outcome: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(outcome, json!({"plugin": env!("CARGO_PKG_VERSION")}));
 }
 
 #[tokio::test]
-async fn a_command_that_there_is_not_is_told_with_the_one_that_was_meant() {
+async fn an_unknown_command_suggests_the_right_one() {
     let nowhere = std::path::Path::new("/nowhere/kubeconfig");
     for (wrong, hint) in [
         ("wacth", "hint: did you mean `kubectl nm watch`?\n"),

@@ -1,36 +1,37 @@
-//! `kubectl nm start` and `stop` to the letter: what they print, where, and with which exit code.
+//! `kubectl nm start` and `stop`: their output and exit codes.
 
 use std::io::Write;
 
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use nm_tests::cluster::Cluster;
+use nm_tests::files::temp_file;
 use nm_tests::programs::{plugin, plugin_of, program};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_step_is_said_in_a_line() {
+async fn start_and_stop_print_a_line_for_each_node() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
-    let say = async |args: &[&str]| plugin(&cluster, args).await;
+    let run = async |args: &[&str]| plugin(&cluster, args).await;
 
-    let dry = say(&["start", a, b, "--dry-run", "client", "--force=false"]).await;
+    let dry = run(&["start", a, b, "--dry-run", "client", "--force=false"]).await;
     let lines = |suffix: &str| {
         format!("node/{a} maintenance started{suffix}\nnode/{b} maintenance started{suffix}\n")
     };
     dry.expect(0, &lines(" (dry run)"), "");
-    let dry = say(&["start", a, b, "--dry-run", "server"]).await;
+    let dry = run(&["start", a, b, "--dry-run", "server"]).await;
     dry.expect(0, &lines(" (server dry run)"), "");
     assert_eq!(cluster.maintenances().get_opt(a).await.unwrap(), None);
 
     let started =
-        say(&["start", a, "--reason", "kernel", "--timeout", "10m", "--order", "PriorityAscending"]).await;
+        run(&["start", a, "--reason", "kernel", "--timeout", "10m", "--order", "PriorityAscending"]).await;
     started.expect(0, &format!("node/{a} maintenance started\n"), "");
     let spec = cluster.maintenances().get(a).await.unwrap().spec;
     assert_eq!(spec.reason.as_deref(), Some("kernel"));
@@ -39,9 +40,9 @@ async fn each_step_is_said_in_a_line() {
         json!({"gracePeriodSeconds": -1, "force": true, "deleteEmptyDirData": true, "timeoutSeconds": 600,
             "skipWaitForDeleteTimeoutSeconds": 0, "deleteAfterSeconds": 0, "order": "PriorityAscending"})
     );
-    let again = say(&["start", a, "--timeout", "10m"]).await;
+    let again = run(&["start", a, "--timeout", "10m"]).await;
     again.expect(0, &format!("node/{a} is in maintenance already\n"), "");
-    let other = say(&["start", b, a, "-y", "--reason", "disk"]).await;
+    let other = run(&["start", b, a, "-y", "--reason", "disk"]).await;
     other.expect(
         1,
         &format!("node/{b} maintenance started\n"),
@@ -50,24 +51,24 @@ async fn each_step_is_said_in_a_line() {
              hint: `kubectl patch nm {a} --type=merge -p '{{\"spec\":{{\"reason\":\"disk\"}}}}'` changes it\n"
         ),
     );
-    let name = say(&["start", a, "-o", "name"]).await;
+    let name = run(&["start", a, "-o", "name"]).await;
     name.expect(0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
     let columns =
-        say(&["start", a, b, "-y", "-o", "custom-columns=NODE:.spec.nodeName,WHY:.spec.reason"]).await;
+        run(&["start", a, b, "-y", "-o", "custom-columns=NODE:.spec.nodeName,WHY:.spec.reason"]).await;
     let width = a.len().max(b.len()) + 3;
     columns.expect(0, &format!("{:width$}WHY\n{a:width$}kernel\n{b:width$}disk\n", "NODE"), "");
 
-    let unconfirmed = say(&["stop", "--all"]).await;
+    let unconfirmed = run(&["stop", "--all"]).await;
     let refusal = "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms\n";
     unconfirmed.expect(2, "", refusal);
-    let stopped = say(&["stop", "--all", "-y"]).await;
+    let stopped = run(&["stop", "--all", "-y"]).await;
     stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
-    say(&["stop", a]).await.expect(0, &format!("node/{a} is not in maintenance\n"), "");
-    say(&["stop", "--all"]).await.expect(0, "", "No maintenances found.\n");
+    run(&["stop", a]).await.expect(0, &format!("node/{a} is not in maintenance\n"), "");
+    run(&["stop", "--all"]).await.expect(0, "", "No maintenances found.\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_are_chosen_by_labels_and_by_files() {
+async fn nodes_are_selected_by_labels_and_by_files() {
     let cluster = Cluster::start(3).await;
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
@@ -93,8 +94,7 @@ async fn nodes_are_chosen_by_labels_and_by_files() {
     let complaint = format!("error: no node has labels that match \"{blue}\"\nhint: ");
     assert!(none.stderr.starts_with(&complaint), "{none:?}");
 
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), format!("# the first pool\n{a}\nnode/{b} # twice\n{b}\n")).unwrap();
+    let file = temp_file(format!("# the first pool\n{a}\nnode/{b} # twice\n{b}\n"));
     let path = file.path().to_str().unwrap();
     let started = plugin(&cluster, &["start", "-f", path, "-y"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
@@ -118,7 +118,7 @@ async fn nodes_are_chosen_by_labels_and_by_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_does_not_exist_is_told_with_what_was_meant() {
+async fn a_misspelt_node_is_reported_with_a_suggestion() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let wrong = format!("{node}x");
@@ -130,11 +130,11 @@ async fn a_node_that_does_not_exist_is_told_with_what_was_meant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_the_one_that_is_missing_is_named() {
+async fn a_missing_permission_is_named() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "nobody").await;
-    let account = account("default", workload.namespace());
+    let account = service_account("default", workload.namespace());
     let nobody = cluster.kubeconfig_of(&account).await;
     let user = format!("system:serviceaccount:{}:default", workload.namespace());
     let resource = "nodemaintenances.nodemaintenance.medik8s.io";
@@ -154,23 +154,23 @@ async fn without_rights_the_one_that_is_missing_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rights_on_maintenances_alone_are_enough() {
+async fn permissions_on_maintenances_alone_are_enough() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "maintainer").await;
-    let account = account("default", workload.namespace());
-    let rights = Rights::grant(&cluster, &account).await;
+    let account = service_account("default", workload.namespace());
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
     let maintainer = cluster.kubeconfig_of(&account).await;
     let started = plugin_of(&maintainer, &["start", node]).await;
     let unchecked = format!("node/{node}: you may not read nodes, so nobody checked that it exists\n");
     started.expect(0, &format!("node/{node} maintenance started\n"), &unchecked);
     let stopped = plugin_of(&maintainer, &["stop", node]).await;
     stopped.expect(0, &format!("node/{node} maintenance stopped\n"), "");
-    rights.revoke(&cluster).await;
+    access.revoke(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_more_than_one_node_is_asked_about() {
+async fn several_nodes_need_a_confirmation_on_a_terminal() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
@@ -189,56 +189,12 @@ async fn on_a_terminal_more_than_one_node_is_asked_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_is_given_up_has_timed_out() {
+async fn a_wait_for_a_blocked_drain_times_out() {
     let cluster = Cluster::start(2).await;
-    let workload = Workload::new(&cluster, "patience").await;
+    let workload = Workload::new(&cluster, "timeout").await;
     let node = node_of(&workload.pod_behind_budget("cart").await).to_owned();
     let _reconciler = Reconciler::start(&cluster);
     let timed_out = plugin(&cluster, &["start", &node, "--wait", "--timeout", "1s", "-o", "name"]).await;
     assert_eq!(timed_out.code, Some(124), "{timed_out:?}");
     assert_eq!(timed_out.stdout, format!("nodemaintenance.nodemaintenance.medik8s.io/{node}\n"));
-}
-
-/// A service account by its names.
-pub(crate) fn account(name: &str, namespace: &str) -> ServiceAccount {
-    serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap()
-}
-
-/// The right to do everything with maintenances, and nothing else.
-pub(crate) struct Rights(String);
-
-impl Rights {
-    pub(crate) async fn grant(cluster: &Cluster, account: &ServiceAccount) -> Self {
-        Self::grant_with(cluster, account, &[]).await
-    }
-
-    /// The same with the right to list these resources, as `RESOURCE.GROUP`, of all namespaces.
-    pub(crate) async fn grant_with(cluster: &Cluster, account: &ServiceAccount, lists: &[&str]) -> Self {
-        let (name, namespace) = (account.name_any(), account.namespace().unwrap());
-        let role_name = format!("{namespace}-maintainer");
-        let own = json!({"apiGroups": ["nodemaintenance.medik8s.io"], "resources": ["nodemaintenances"], "verbs": ["*"]});
-        let list = |name: &&str| {
-            let (resource, group) = name.split_once('.').unwrap_or((name, ""));
-            json!({"apiGroups": [group], "resources": [resource], "verbs": ["get", "list"]})
-        };
-        let rules: Vec<Value> = std::iter::once(own).chain(lists.iter().map(list)).collect();
-        let role: ClusterRole =
-            serde_json::from_value(json!({"metadata": {"name": role_name}, "rules": rules})).unwrap();
-        let binding: ClusterRoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": role_name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role_name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        }))
-        .unwrap();
-        let client = || cluster.client.clone();
-        Api::all(client()).create(&kube::api::PostParams::default(), &role).await.unwrap();
-        Api::all(client()).create(&kube::api::PostParams::default(), &binding).await.unwrap();
-        Self(role_name)
-    }
-
-    pub(crate) async fn revoke(self, cluster: &Cluster) {
-        let params = DeleteParams::default();
-        Api::<ClusterRoleBinding>::all(cluster.client.clone()).delete(&self.0, &params).await.unwrap();
-        Api::<ClusterRole>::all(cluster.client.clone()).delete(&self.0, &params).await.unwrap();
-    }
 }

@@ -1,4 +1,4 @@
-//! The medik8s operator and we take over from each other: what one begins the other ends.
+//! The medik8s operator and the reconciler can take over each other's maintenances.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -8,36 +8,25 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::Phase;
 use nm_shared::api::names::{
-    DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, LEASE_HOLDER, LEASE_NAMESPACE, UNDO_ANNOTATION,
-    UNSCHEDULABLE_TAINT,
+    DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, LEASE_HOLDER, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT,
 };
 use nm_shared::cluster::node_lease;
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_drained, until_gone};
+use nm_tests::nodes::configuration;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::until;
 use nm_tests::workload::{Workload, parse};
 use serde_json::{Value, json};
 
-use crate::{configuration, drained, start, stop};
-
-fn leases(cluster: &Cluster) -> Api<Lease> {
-    Api::namespaced(cluster.client.clone(), LEASE_NAMESPACE)
-}
-
-async fn patch_node(cluster: &Cluster, node: &str, patch: Value) {
-    let nodes: Api<Node> = Api::all(cluster.client.clone());
-    nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-}
-
-/// A maintenance of a node with two pods as the medik8s operator leaves it when it is stopped midway.
-async fn begun_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
+/// Creates a maintenance of a node with two pods as the medik8s operator leaves it when it is stopped during the drain.
+async fn started_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
     let uid = cluster.node(node).await.metadata.uid.unwrap();
     let taint = |key| json!({"key": key, "effect": "NoSchedule"});
     let cordoned = json!({
         "metadata": {"labels": {EXCLUDE_LABEL: "true"}},
         "spec": {"unschedulable": true, "taints": [taint(DRAIN_TAINT), taint(UNSCHEDULABLE_TAINT)]},
     });
-    patch_node(cluster, node, cordoned).await;
+    cluster.patch_node(node, cordoned).await;
     let now = MicroTime(Timestamp::now());
     let lease: Lease = parse(json!({
         "metadata": {
@@ -49,9 +38,9 @@ async fn begun_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
             "acquireTime": now, "renewTime": now,
         },
     }));
-    // A cluster that the tests share may hold one from a test that failed.
-    let _ = leases(cluster).delete(&node_lease::name(node), &DeleteParams::default()).await;
-    leases(cluster).create(&PostParams::default(), &lease).await.unwrap();
+    // A test that failed may have left one on a shared cluster.
+    let _ = cluster.node_leases().delete(&node_lease::name(node), &DeleteParams::default()).await;
+    cluster.node_leases().create(&PostParams::default(), &lease).await.unwrap();
     start(cluster, name, node).await;
     let params = PatchParams::default();
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
@@ -64,23 +53,23 @@ async fn begun_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
     cluster.maintenances().patch_status(name, &params, &status).await.unwrap();
 }
 
-/// What the medik8s operator does about a maintenance that is deleted.
-async fn ended_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
+/// Does what the medik8s operator does when a maintenance is deleted.
+async fn stopped_by_medik8s(cluster: &Cluster, name: &str, node: &str) {
     cluster.maintenances().delete(name, &DeleteParams::default()).await.unwrap();
     let taints = cluster.node(node).await.spec.and_then(|spec| spec.taints).unwrap_or_default();
     let others: Vec<_> =
         taints.iter().filter(|taint| ![DRAIN_TAINT, UNSCHEDULABLE_TAINT].contains(&&*taint.key)).collect();
-    patch_node(cluster, node, json!({"spec": {"unschedulable": false, "taints": others}})).await;
-    patch_node(cluster, node, json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}})).await;
-    leases(cluster).delete(&node_lease::name(node), &DeleteParams::default()).await.unwrap();
+    cluster.patch_node(node, json!({"spec": {"unschedulable": false, "taints": others}})).await;
+    cluster.patch_node(node, json!({"metadata": {"labels": {EXCLUDE_LABEL: null}}})).await;
+    cluster.node_leases().delete(&node_lease::name(node), &DeleteParams::default()).await.unwrap();
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     cluster.maintenances().patch(name, &PatchParams::default(), &free).await.unwrap();
-    until(&cluster.maintenances(), name, "gone", |found| found.is_none()).await;
+    until_gone(cluster, name).await;
 }
 
 // Case 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_that_the_medik8s_operator_began_is_finished_and_its_node_given_back() {
+async fn a_maintenance_that_the_medik8s_operator_started_is_finished_and_its_node_returned_to_service() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let before = cluster.node(node).await;
@@ -88,40 +77,44 @@ async fn a_maintenance_that_the_medik8s_operator_began_is_finished_and_its_node_
     for name in ["one", "two"] {
         workload.pod_on(node, name, json!({})).await;
     }
-    begun_by_medik8s(&cluster, "e2e-begun", node).await;
-    let lease = leases(&cluster).get(&node_lease::name(node)).await.unwrap().spec.unwrap();
+    started_by_medik8s(&cluster, "e2e-begun", node).await;
+    let lease = cluster.node_leases().get(&node_lease::name(node)).await.unwrap().spec.unwrap();
 
     let _reconciler = Reconciler::start(&cluster);
-    let status = drained(&cluster, "e2e-begun").await.status.unwrap();
+    let status = until_drained(&cluster, "e2e-begun").await.status.unwrap();
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
-    assert_eq!((status.total_pods, status.eviction_pods), (7, 5), "as they were counted");
+    assert_eq!((status.total_pods, status.eviction_pods), (7, 5), "the operator's counts");
     assert_eq!(status.last_error, "");
     assert!(status.pending_pods.is_empty());
-    let ours = leases(&cluster).get(&node_lease::name(node)).await.unwrap().spec.unwrap();
+    let ours = cluster.node_leases().get(&node_lease::name(node)).await.unwrap().spec.unwrap();
     assert_eq!(ours.holder_identity, lease.holder_identity);
-    assert_eq!((ours.acquire_time, ours.lease_transitions), (lease.acquire_time, Some(0)), "one tenure");
+    assert_eq!(
+        (ours.acquire_time, ours.lease_transitions),
+        (lease.acquire_time, Some(0)),
+        "the lease was not acquired again"
+    );
     stop(&cluster, "e2e-begun").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
-    assert!(leases(&cluster).get_opt(&node_lease::name(node)).await.unwrap().is_none());
+    assert!(cluster.node_leases().get_opt(&node_lease::name(node)).await.unwrap().is_none());
 }
 
 // Case 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_of_the_medik8s_operator_that_is_deleted_already_is_ended() {
+async fn a_deleted_maintenance_of_the_medik8s_operator_is_cleaned_up() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let before = cluster.node(node).await;
-    begun_by_medik8s(&cluster, "e2e-left", node).await;
+    started_by_medik8s(&cluster, "e2e-left", node).await;
     cluster.maintenances().delete("e2e-left", &DeleteParams::default()).await.unwrap();
     let _reconciler = Reconciler::start(&cluster);
-    until(&cluster.maintenances(), "e2e-left", "gone", |found| found.is_none()).await;
+    until_gone(&cluster, "e2e-left").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));
-    assert!(leases(&cluster).get_opt(&node_lease::name(node)).await.unwrap().is_none());
+    assert!(cluster.node_leases().get_opt(&node_lease::name(node)).await.unwrap().is_none());
 }
 
 // Case 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_that_the_medik8s_operator_ended_does_not_mislead_the_next() {
+async fn a_maintenance_that_the_medik8s_operator_stopped_does_not_affect_the_next() {
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
     let mut before = Vec::new();
@@ -129,24 +122,24 @@ async fn a_maintenance_that_the_medik8s_operator_ended_does_not_mislead_the_next
     for node in &nodes[..2] {
         before.push(cluster.node(node).await);
         start(&cluster, &format!("e2e-ours-{node}"), node).await;
-        drained(&cluster, &format!("e2e-ours-{node}")).await;
+        until_drained(&cluster, &format!("e2e-ours-{node}")).await;
     }
     first.crash().await;
     for node in &nodes[..2] {
-        ended_by_medik8s(&cluster, &format!("e2e-ours-{node}"), node).await;
+        stopped_by_medik8s(&cluster, &format!("e2e-ours-{node}"), node).await;
     }
-    // Meanwhile someone cordons one of the two.
+    // Meanwhile a user cordons one of the two nodes.
     Api::<Node>::all(cluster.client.clone()).cordon(&nodes[0]).await.unwrap();
 
     let _second = Reconciler::start(&cluster);
     for node in &nodes[..2] {
         start(&cluster, &format!("e2e-next-{node}"), node).await;
-        drained(&cluster, &format!("e2e-next-{node}")).await;
+        until_drained(&cluster, &format!("e2e-next-{node}")).await;
         stop(&cluster, &format!("e2e-next-{node}")).await;
-        assert!(leases(&cluster).get_opt(&node_lease::name(node)).await.unwrap().is_none());
+        assert!(cluster.node_leases().get_opt(&node_lease::name(node)).await.unwrap().is_none());
     }
     let cordoned = configuration(&cluster.node(&nodes[0]).await);
-    assert_eq!(cordoned["unschedulable"], true, "as someone wanted it");
+    assert_eq!(cordoned["unschedulable"], true, "cordoned by the user");
     assert!(cordoned["annotations"][UNDO_ANNOTATION].is_null());
     assert_eq!(cordoned["labels"], configuration(&before[0])["labels"]);
     let drain_taint = |taint: &Value| taint["key"] == DRAIN_TAINT;

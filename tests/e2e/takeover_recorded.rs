@@ -1,6 +1,6 @@
-//! What the medik8s operator left behind when it was killed after each of its writes, and how we go on from there.
+//! The reconciler continues from every state in which the medik8s operator can stop.
 //!
-//! The states are recorded, not made up: `nmo/README.md` tells of which version and how.
+//! The states were recorded after each write of the operator: see `nmo/README.md`.
 
 use std::path::Path;
 
@@ -11,19 +11,18 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nm_shared::Phase;
-use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease;
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_drained, until_status};
+use nm_tests::nodes::configuration;
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::until;
+use nm_tests::wait::wait_until;
 use nm_tests::workload::{Workload, parse};
 use serde_json::{Value, json};
 
-use crate::{configuration, drained, once, start, stop};
-
 const NAME: &str = "e2e-recorded";
 
-/// The steps by which the operator begins, in its order.
+/// The operator's steps that begin a maintenance, in order.
 const BEGUN: [&str; 9] = [
     "begun/1-finalizer",
     "begun/2-status",
@@ -36,21 +35,21 @@ const BEGUN: [&str; 9] = [
     "begun/9-succeeded",
 ];
 
-/// The steps by which it gives the node back once the object is deleted.
+/// The operator's steps that return the node to service, in order.
 const ENDING: [&str; 5] =
     ["ending/0-deleted", "ending/1-taints", "ending/2-uncordoned", "ending/3-lease", "ending/4-label"];
 
-/// A recorded state, for any node and namespace.
-pub(crate) struct Recorded(String);
+/// A recorded state, with placeholders for the node and the namespace.
+pub(crate) struct RecordedState(String);
 
-impl Recorded {
-    /// The one of this name.
+impl RecordedState {
+    /// The state of this name.
     pub(crate) fn named(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/nmo").join(name);
         Self(std::fs::read_to_string(path.with_extension("json")).unwrap())
     }
 
-    /// The same on `node`, with its pods in `namespace`.
+    /// The state for this node, with its pods in `namespace`.
     pub(crate) fn on(&self, node: &Node, namespace: &str) -> Value {
         let metadata = &node.metadata;
         let text = self.0.replace("NODE-UID", metadata.uid.as_deref().unwrap());
@@ -60,8 +59,8 @@ impl Recorded {
     }
 }
 
-/// A cluster that is as the operator left it.
-struct Left {
+/// A cluster in a recorded state.
+struct RestoredCluster {
     cluster: Cluster,
     workload: Workload,
     node: String,
@@ -69,29 +68,29 @@ struct Left {
     state: Value,
 }
 
-impl Left {
+impl RestoredCluster {
     async fn at(name: &str) -> Self {
         let cluster = Cluster::start(2).await;
         let node = cluster.nodes().await.remove(0);
         let found = cluster.node(&node).await;
         let workload = Workload::new(&cluster, "recorded").await;
-        let state = Recorded::named(name).on(&found, workload.namespace());
+        let state = RecordedState::named(name).on(&found, workload.namespace());
         for pod in state["pods"].as_array().unwrap() {
             workload.pod_on(&node, pod.as_str().unwrap(), json!({})).await;
         }
-        let left = Self { cluster, workload, node, before: configuration(&found), state };
-        left.put_lease().await;
-        left.put_node().await;
-        left.put_maintenance().await;
-        left
+        let restored = Self { cluster, workload, node, before: configuration(&found), state };
+        restored.put_lease().await;
+        restored.put_node().await;
+        restored.put_maintenance().await;
+        restored
     }
 
     fn leases(&self) -> Api<Lease> {
-        Api::namespaced(self.cluster.client.clone(), LEASE_NAMESPACE)
+        self.cluster.node_leases()
     }
 
     async fn put_lease(&self) {
-        // A cluster that the tests share may hold one from a test that failed.
+        // A test that failed may have left one on a shared cluster.
         let _ = self.leases().delete(&node_lease::name(&self.node), &DeleteParams::default()).await;
         if !self.state["lease"].is_null() {
             let lease: Lease = parse(self.state["lease"].clone());
@@ -117,84 +116,97 @@ impl Left {
         }
     }
 
-    async fn is_given_back(&self, step: &str) {
+    async fn assert_returned_to_service(&self, step: &str) {
         assert_eq!(configuration(&self.cluster.node(&self.node).await), self.before, "{step}");
         let lease = self.leases().get_opt(&node_lease::name(&self.node)).await.unwrap();
         assert!(lease.is_none(), "{step}: {lease:?}");
     }
 
-    /// Waits for the end of the drain, looks at what is told of it, and ends the maintenance.
-    async fn is_finished(&self, step: &str) {
-        let status = drained(&self.cluster, NAME).await.status.unwrap();
+    /// Waits until the node is drained, checks the status, and deletes the maintenance.
+    async fn assert_finishes(&self, step: &str) {
+        let status = until_drained(&self.cluster, NAME).await.status.unwrap();
         assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100), "{step}");
         assert_eq!((status.last_error.as_str(), status.error_on_lease_count), ("", 0), "{step}");
         assert!(status.pending_pods.is_empty() && status.blocked_pods.is_empty(), "{step}: {status:?}");
         let counted = &self.state["status"];
         if counted["phase"].is_null() {
-            assert!(status.eviction_pods >= 2 && status.total_pods >= 2, "{step}: counted by us, {status:?}");
+            assert!(
+                status.eviction_pods >= 2 && status.total_pods >= 2,
+                "{step}: the reconciler's counts, {status:?}"
+            );
         } else {
-            assert_eq!(json!(status.eviction_pods), counted["evictionPods"], "{step}: as it was counted");
-            assert_eq!(json!(status.total_pods), counted["totalpods"], "{step}: as it was counted");
+            assert_eq!(json!(status.eviction_pods), counted["evictionPods"], "{step}: the operator's counts");
+            assert_eq!(json!(status.total_pods), counted["totalpods"], "{step}: the operator's counts");
         }
         for pod in ["moves", "stays"] {
             assert!(
                 self.workload.pods().get_opt(pod).await.unwrap().is_none(),
-                "{step}: {pod} is here still"
+                "{step}: {pod} is still there"
             );
         }
         stop(&self.cluster, NAME).await;
-        self.is_given_back(step).await;
+        self.assert_returned_to_service(step).await;
     }
 }
 
 // Case 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_is_finished_from_each_step_at_which_the_medik8s_operator_stopped() {
+async fn a_drain_is_finished_from_every_step_of_the_medik8s_operator() {
     for step in BEGUN {
-        let left = Left::at(step).await;
-        let _reconciler = Reconciler::start(&left.cluster);
-        left.is_finished(step).await;
+        let restored = RestoredCluster::at(step).await;
+        let _reconciler = Reconciler::start(&restored.cluster);
+        restored.assert_finishes(step).await;
     }
 }
 
 // Case 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_given_back_from_each_step_at_which_the_medik8s_operator_stopped() {
+async fn a_node_is_returned_to_service_from_every_step_of_the_medik8s_operator() {
     for step in ENDING {
-        let left = Left::at(step).await;
-        let _reconciler = Reconciler::start(&left.cluster);
-        until(&left.cluster.maintenances(), NAME, step, |found| found.is_none()).await;
-        left.is_given_back(step).await;
-        let stays = left.workload.pods().get("stays").await.unwrap();
-        assert!(stays.metadata.deletion_timestamp.is_none(), "{step}: nobody asks it to go any more");
+        let restored = RestoredCluster::at(step).await;
+        let _reconciler = Reconciler::start(&restored.cluster);
+        wait_until(&restored.cluster.maintenances(), NAME, step, |found| found.is_none()).await;
+        restored.assert_returned_to_service(step).await;
+        let stays = restored.workload.pods().get("stays").await.unwrap();
+        assert!(stays.metadata.deletion_timestamp.is_none(), "{step}: the pod is not evicted");
     }
 }
 
 // Cases 12 and 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_the_medik8s_operator_lost_is_waited_for_and_taken_again() {
-    let left = Left::at("lease-lost").await;
-    let _reconciler = Reconciler::start(&left.cluster);
-    let told = once(&left.cluster, NAME, "told in our words", |status| !status.conditions.is_empty()).await;
-    assert!(told.error_on_lease_count > 0, "{told:?}");
-    left.leases().delete(&node_lease::name(&left.node), &DeleteParams::default()).await.unwrap();
-    left.is_finished("lease-lost").await;
+async fn a_lease_that_the_medik8s_operator_lost_is_acquired_again() {
+    let restored = RestoredCluster::at("lease-lost").await;
+    let _reconciler = Reconciler::start(&restored.cluster);
+    let status = until_status(&restored.cluster, NAME, "the reconciler has written the status", |status| {
+        !status.conditions.is_empty()
+    })
+    .await;
+    assert!(status.error_on_lease_count > 0, "{status:?}");
+    restored.leases().delete(&node_lease::name(&restored.node), &DeleteParams::default()).await.unwrap();
+    restored.assert_finishes("lease-lost").await;
 }
 
 // Cases 13 and 34.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_that_the_medik8s_operator_has_failed_stays_failed() {
-    let left = Left::at("failed").await;
-    let _reconciler = Reconciler::start(&left.cluster);
-    let told = once(&left.cluster, NAME, "told in our words", |status| !status.conditions.is_empty()).await;
-    assert_eq!(told.phase, Some(Phase::Failed));
-    assert_eq!(json!(told.error_on_lease_count), left.state["status"]["errorOnLeaseCount"]);
-    assert_eq!(json!(told.last_error), left.state["status"]["lastError"]);
-    assert_eq!(configuration(&left.cluster.node(&left.node).await), left.before, "it was given back");
-    stop(&left.cluster, NAME).await;
-    assert_eq!(configuration(&left.cluster.node(&left.node).await), left.before);
-    let lease = node_lease::name(&left.node);
-    let holder = left.leases().get(&lease).await.unwrap().spec.unwrap().holder_identity;
-    assert_eq!(holder.as_deref(), Some("another"), "what is another's stays");
-    left.leases().delete(&lease, &DeleteParams::default()).await.unwrap();
+async fn a_maintenance_that_the_medik8s_operator_failed_stays_failed() {
+    let restored = RestoredCluster::at("failed").await;
+    let _reconciler = Reconciler::start(&restored.cluster);
+    let status = until_status(&restored.cluster, NAME, "the reconciler has written the status", |status| {
+        !status.conditions.is_empty()
+    })
+    .await;
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert_eq!(json!(status.error_on_lease_count), restored.state["status"]["errorOnLeaseCount"]);
+    assert_eq!(json!(status.last_error), restored.state["status"]["lastError"]);
+    assert_eq!(
+        configuration(&restored.cluster.node(&restored.node).await),
+        restored.before,
+        "the operator has returned it to service"
+    );
+    stop(&restored.cluster, NAME).await;
+    assert_eq!(configuration(&restored.cluster.node(&restored.node).await), restored.before);
+    let lease = node_lease::name(&restored.node);
+    let holder = restored.leases().get(&lease).await.unwrap().spec.unwrap().holder_identity;
+    assert_eq!(holder.as_deref(), Some("another"), "another program's lease stays");
+    restored.leases().delete(&lease, &DeleteParams::default()).await.unwrap();
 }

@@ -1,7 +1,6 @@
-//! Limits to a drain's patience, set and lifted while it is under way.
+//! Timeouts of a drain, set and removed while it runs.
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use nm_shared::Group;
@@ -9,12 +8,13 @@ use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::events::events_until;
+use nm_tests::events::until_event;
+use nm_tests::maintenance::{
+    patch_drain, start, stop, until_drained, until_observed, until_phase, until_status,
+};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::workload::{Workload, held, parse};
+use nm_tests::workload::{Workload, parse, with_finalizer};
 use serde_json::json;
-
-use crate::{change, drained, once, start, stop};
 
 fn is_blocked(status: &NodeMaintenanceStatus, pod: &str, reason: BlockReason) -> bool {
     status.blocked_pods.iter().any(|blocked| blocked.name == pod && blocked.reason == reason)
@@ -22,7 +22,7 @@ fn is_blocked(status: &NodeMaintenanceStatus, pod: &str, reason: BlockReason) ->
 
 // Case 31.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_that_is_out_of_time_fails_with_its_node_cordoned_and_goes_on_when_given_more() {
+async fn a_timed_out_drain_fails_with_its_node_cordoned_and_continues_without_the_timeout() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "timeout").await;
@@ -33,11 +33,11 @@ async fn a_drain_that_is_out_of_time_fails_with_its_node_cordoned_and_goes_on_wh
     let refused = |status: &NodeMaintenanceStatus| {
         is_blocked(status, "guarded", BlockReason::DisruptionBudget) && status.blocked_pods[0].attempts == 1
     };
-    let running = once(&cluster, "e2e-timeout", "blocked", refused).await;
+    let running = until_status(&cluster, "e2e-timeout", "blocked", refused).await;
     let counts = |status: &NodeMaintenanceStatus| (status.total_pods, status.eviction_pods);
 
-    change(&cluster, "e2e-timeout", json!({"timeoutSeconds": 1})).await;
-    let failed = once(&cluster, "e2e-timeout", "failed", |status| status.phase == Some(Phase::Failed)).await;
+    patch_drain(&cluster, "e2e-timeout", json!({"timeoutSeconds": 1})).await;
+    let failed = until_phase(&cluster, "e2e-timeout", Phase::Failed).await;
     let begin = "the drain is not done after 1 s, ";
     assert!(failed.last_error.starts_with(begin), "{}", failed.last_error);
     assert!(failed.last_error.contains(&running.blocked_pods[0].message), "{}", failed.last_error);
@@ -45,87 +45,83 @@ async fn a_drain_that_is_out_of_time_fails_with_its_node_cordoned_and_goes_on_wh
     assert_eq!((counts(&failed), &failed.blocked_pods), (counts(&running), &running.blocked_pods));
     assert!(is_cordoned(&cluster.node(node).await, Group::Medik8s));
 
-    // Nothing is in its way any more, but it is given up.
-    workload.free("guarded").await;
-    change(&cluster, "e2e-timeout", json!({"gracePeriodSeconds": 3})).await;
-    let looked = |status: &NodeMaintenanceStatus| {
-        status.conditions.iter().all(|condition| condition.observed_generation == Some(3))
-    };
-    let status = once(&cluster, "e2e-timeout", "looked at again", looked).await;
+    // The pod could be evicted now, but the drain has failed.
+    workload.delete_budget("guarded").await;
+    patch_drain(&cluster, "e2e-timeout", json!({"gracePeriodSeconds": 3})).await;
+    let status = until_observed(&cluster, "e2e-timeout", 3).await;
     assert_eq!(status.phase, Some(Phase::Failed));
     let pod = workload.pods().get("guarded").await.unwrap();
     assert_eq!(pod.metadata.deletion_timestamp, None);
 
-    change(&cluster, "e2e-timeout", json!({"timeoutSeconds": 0})).await;
-    let status = drained(&cluster, "e2e-timeout").await.status.unwrap();
+    patch_drain(&cluster, "e2e-timeout", json!({"timeoutSeconds": 0})).await;
+    let status = until_drained(&cluster, "e2e-timeout").await.status.unwrap();
     assert_eq!((counts(&status), status.last_error.as_str()), (counts(&running), ""));
     stop(&cluster, "e2e-timeout").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_with_long_reasons_is_announced_as_far_as_an_event_can_tell() {
+async fn an_event_truncates_a_failure_message_that_is_too_long() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "wordy").await;
     let long = |letter: &str| format!("{letter}-{}", "n".repeat(200));
     for letter in ["a", "b", "c"] {
         let labels = json!({"metadata": {"labels": {"app": "wordy"}}});
-        workload.place(node, &long(letter), labels).await;
+        workload.create_pod(node, &long(letter), labels).await;
     }
     workload.until_running("wordy", 3).await;
     let budget = json!({"metadata": {"name": long("budget")}, "spec": {
         "minAvailable": 3, "selector": {"matchLabels": {"app": "wordy"}},
     }});
-    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), workload.namespace());
-    budgets.create(&PostParams::default(), &parse(budget)).await.unwrap();
+    workload.budgets().create(&PostParams::default(), &parse(budget)).await.unwrap();
     let _reconciler = Reconciler::start(&cluster);
     let maintenance = start(&cluster, "e2e-wordy", node).await;
-    once(&cluster, "e2e-wordy", "blocked", |status| status.blocked_pods.len() == 3).await;
-    change(&cluster, "e2e-wordy", json!({"timeoutSeconds": 1})).await;
-    let failed = once(&cluster, "e2e-wordy", "failed", |status| status.phase == Some(Phase::Failed)).await;
+    until_status(&cluster, "e2e-wordy", "blocked", |status| status.blocked_pods.len() == 3).await;
+    patch_drain(&cluster, "e2e-wordy", json!({"timeoutSeconds": 1})).await;
+    let failed = until_phase(&cluster, "e2e-wordy", Phase::Failed).await;
     assert!(failed.last_error.len() > 1024, "{}", failed.last_error);
-    events_until(&cluster, &maintenance, "FailedMaintenance").await;
+    until_event(&cluster, &maintenance, "FailedMaintenance").await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    let told = events.list(&ListParams::default()).await.unwrap().into_iter().find_map(|event| {
+    let message = events.list(&ListParams::default()).await.unwrap().into_iter().find_map(|event| {
         let is_it = event.reason.as_deref() == Some("FailedMaintenance")
             && event.regarding.as_ref().is_some_and(|object| object.uid == maintenance.uid());
         event.note.filter(|_| is_it)
     });
-    let told = told.unwrap();
-    let (begin, end) = told.split_at(told.len() - "…".len());
-    assert!(failed.last_error.starts_with(begin) && end == "…", "{told}");
+    let message = message.unwrap();
+    let (begin, end) = message.split_at(message.len() - "…".len());
+    assert!(failed.last_error.starts_with(begin) && end == "…", "{message}");
     stop(&cluster, "e2e-wordy").await;
 }
 
 // Case 31.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_does_not_end_is_no_longer_waited_for_or_is_again() {
+async fn waiting_for_a_terminating_pod_can_be_skipped_and_resumed() {
     let cluster = Cluster::start(2).await;
     let node = &cluster.nodes().await[0];
     let workload = Workload::new(&cluster, "skip").await;
-    workload.pod_on(node, "held", held()).await;
+    workload.pod_on(node, "held", with_finalizer()).await;
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-skip", node).await;
     let waits = |status: &NodeMaintenanceStatus| is_blocked(status, "held", BlockReason::Finalizers);
-    once(&cluster, "e2e-skip", "held by its finalizer", waits).await;
+    until_status(&cluster, "e2e-skip", "blocked by its finalizer", waits).await;
 
-    change(&cluster, "e2e-skip", json!({"skipWaitForDeleteTimeoutSeconds": 1})).await;
-    let status = drained(&cluster, "e2e-skip").await.status.unwrap();
+    patch_drain(&cluster, "e2e-skip", json!({"skipWaitForDeleteTimeoutSeconds": 1})).await;
+    let status = until_drained(&cluster, "e2e-skip").await.status.unwrap();
     assert!(status.last_error.is_empty() && status.blocked_pods.is_empty(), "{status:?}");
     let pod = workload.pods().get("held").await.unwrap();
-    assert!(!pod.finalizers().is_empty(), "it is there still, and nothing was forced");
+    assert!(!pod.finalizers().is_empty(), "the pod still exists");
 
-    change(&cluster, "e2e-skip", json!({"skipWaitForDeleteTimeoutSeconds": 0})).await;
-    let status = once(&cluster, "e2e-skip", "waited for again", waits).await;
+    patch_drain(&cluster, "e2e-skip", json!({"skipWaitForDeleteTimeoutSeconds": 0})).await;
+    let status = until_status(&cluster, "e2e-skip", "waited for again", waits).await;
     assert_eq!(status.phase, Some(Phase::Succeeded));
-    workload.let_go("held").await;
-    drained(&cluster, "e2e-skip").await;
+    workload.remove_finalizers("held").await;
+    until_drained(&cluster, "e2e-skip").await;
     stop(&cluster, "e2e-skip").await;
 }
 
 // Case 31.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
+async fn a_pod_refused_for_longer_than_delete_after_seconds_is_deleted() {
     let cluster = Cluster::start(2).await;
     cluster.grant("pod_deletion").await;
     let node = &cluster.nodes().await[0];
@@ -136,12 +132,12 @@ async fn a_pod_that_was_refused_for_long_enough_is_deleted_past_its_budget() {
     start(&cluster, "e2e-impatient", node).await;
     let blocked =
         |status: &NodeMaintenanceStatus| is_blocked(status, "guarded", BlockReason::DisruptionBudget);
-    let counted = once(&cluster, "e2e-impatient", "blocked", blocked).await.eviction_pods;
-    change(&cluster, "e2e-impatient", json!({"deleteAfterSeconds": 1})).await;
-    let status = drained(&cluster, "e2e-impatient").await.status.unwrap();
+    let counted = until_status(&cluster, "e2e-impatient", "blocked", blocked).await.eviction_pods;
+    patch_drain(&cluster, "e2e-impatient", json!({"deleteAfterSeconds": 1})).await;
+    let status = until_drained(&cluster, "e2e-impatient").await.status.unwrap();
     assert_eq!((status.eviction_pods, status.last_error.as_str()), (counted, ""));
     let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds: deleted");
-    let line = reconciler.until_logged("what was deleted", deletes).await;
+    let line = reconciler.until_logged("the deletion", deletes).await;
     let pod = format!("{}/guarded", workload.namespace());
     for field in ["maintenance=\"e2e-impatient\"", &format!("node=\"{node}\""), &format!("pod=\"{pod}\"")] {
         assert!(line.contains(field), "{field} in {line}");

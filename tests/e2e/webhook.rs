@@ -1,47 +1,48 @@
-//! What the webhook refuses and warns of, as people see it who use kubectl.
+//! The webhook's refusals and warnings, as kubectl prints them.
 
 use futures::future::join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, ResourceExt};
-use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule};
 use nm_shared::api::names::WEBHOOK;
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
+use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
+use nm_tests::files::temp_file;
+use nm_tests::maintenance::{maintenance, start, stop, until_drained, until_gone};
 use nm_tests::programs::{Outcome, has_kubectl, kubectl};
-use nm_tests::until::{PATIENCE, until_all};
-use nm_tests::webhook::{namespace, serving, serving_also};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::requests::by_reconciler;
+use nm_tests::wait::{TEST_TIMEOUT, wait_until_all};
+use nm_tests::webhook::{namespace, serve_webhook, serve_webhook_too};
 use nm_tests::workload::Workload;
 use serde_json::{Value, json};
 
-use crate::{only_sandbox, stop};
-
-/// What the API server says before the webhook's own sentence.
+/// The API server's prefix of the webhook's message.
 const DENIED: &str = "admission webhook \"validate.nodemaintenance.medik8s.io\" denied the request: ";
 
-/// A maintenance of this node.
-fn maintenance(name: &str, node: &str) -> Value {
+/// A manifest of a maintenance.
+fn manifest(name: &str, node: &str) -> Value {
     json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": name}, "spec": {"nodeName": node}})
 }
 
-/// `kubectl VERB -f` with an object, and more arguments.
+/// `kubectl VERB -f FILE`, with more arguments.
 async fn with_file(cluster: &Cluster, verb: &str, object: &Value, more: &[&str]) -> Outcome {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), object.to_string()).unwrap();
+    let file = temp_file(object.to_string());
     let path = file.path().to_str().unwrap();
     let outcome = kubectl(cluster, &[&[verb, "-f", path], more].concat()).await.unwrap();
-    // What is said names the file, which has another name each time.
+    // The messages contain the file's random name.
     Outcome { stderr: outcome.stderr.replace(path, "FILE"), ..outcome }
 }
 
 async fn create(cluster: &Cluster, name: &str, node: &str, more: &[&str]) -> Outcome {
-    with_file(cluster, "create", &maintenance(name, node), more).await
+    with_file(cluster, "create", &manifest(name, node), more).await
 }
 
-/// The same where nothing is said against it.
-async fn created(cluster: &Cluster, name: &str, node: &str) {
+/// Creates a maintenance, and expects no warnings.
+async fn create_without_warnings(cluster: &Cluster, name: &str, node: &str) {
     let outcome = create(cluster, name, node, &[]).await.ok();
     assert_eq!(outcome.stderr, "", "no warnings");
 }
@@ -54,7 +55,7 @@ async fn a_node_must_exist_and_have_no_other_maintenance() {
     }
     let cluster = Cluster::start(2).await;
     let nodes = cluster.nodes().await;
-    let _reconciler = serving(&cluster, &[]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
     let refused = |reason: &str, sentence: &str| {
         format!("Error from server ({reason}): error when creating \"FILE\": {DENIED}{sentence}\n")
     };
@@ -67,38 +68,38 @@ async fn a_node_must_exist_and_have_no_other_maintenance() {
     for dry in ["e2e-dry-1", "e2e-dry-2"] {
         assert_eq!(create(&cluster, dry, &nodes[0], &["--dry-run=server"]).await.ok().stderr, "");
     }
-    created(&cluster, "e2e-first", &nodes[0]).await;
+    create_without_warnings(&cluster, "e2e-first", &nodes[0]).await;
     let taken = format!("invalid nodeName, a NodeMaintenance for node {} already exists", nodes[0]);
     let outcome = create(&cluster, "e2e-second", &nodes[0], &[]).await;
     assert_eq!((outcome.code, outcome.stderr), (Some(1), refused("Forbidden", &taken)));
     let outcome = create(&cluster, "e2e-first", &nodes[0], &[]).await;
-    assert!(outcome.stderr.contains("(AlreadyExists)"), "what clients know: {}", outcome.stderr);
-    let again = with_file(&cluster, "apply", &maintenance("e2e-first", &nodes[0]), &[]).await;
+    assert!(outcome.stderr.contains("(AlreadyExists)"), "the error that clients expect: {}", outcome.stderr);
+    let again = with_file(&cluster, "apply", &manifest("e2e-first", &nodes[0]), &[]).await;
     assert_eq!(again.code, Some(0), "{again:?}");
-    created(&cluster, "e2e-other", &nodes[1]).await;
+    create_without_warnings(&cluster, "e2e-other", &nodes[1]).await;
     for name in ["e2e-first", "e2e-other"] {
         stop(&cluster, name).await;
     }
-    // What was there for a moment only is in nobody's way.
+    // A dry run or a deleted maintenance does not block another.
     for name in ["e2e-second", "e2e-third"] {
-        created(&cluster, name, &nodes[0]).await;
+        create_without_warnings(&cluster, name, &nodes[0]).await;
         stop(&cluster, name).await;
     }
 }
 
 // Case 9.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_of_a_maintenance_stays_where_the_definition_allows_another() {
+async fn node_name_is_immutable_even_where_the_definition_allows_a_change() {
     if !has_kubectl() {
         return;
     }
-    let Some(cluster) = only_sandbox(2, "the definition is changed").await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "the definition is changed").await else { return };
     let nodes = cluster.nodes().await;
-    let _reconciler = serving(&cluster, &[]).await;
-    created(&cluster, "e2e-fixed", &nodes[0]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    create_without_warnings(&cluster, "e2e-fixed", &nodes[0]).await;
     let patch = json!({"spec": {"nodeName": nodes[1]}}).to_string();
     let change = ["patch", "nm", "e2e-fixed", "--type=merge", "-p", &patch];
-    // Our own definition says no before anybody is asked.
+    // The current definition refuses the change before the webhook is called.
     let outcome = kubectl(&cluster, &change).await.unwrap();
     assert!(outcome.stderr.contains("updating spec.nodeName isn't allowed"), "{}", outcome.stderr);
 
@@ -115,31 +116,30 @@ async fn the_node_of_a_maintenance_stays_where_the_definition_allows_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_creations_for_one_node_at_once_one_passes() {
+async fn of_several_maintenances_created_for_one_node_at_once_only_one_is_accepted() {
     let cluster = Cluster::start(1).await;
     let node = cluster.nodes().await.remove(0);
-    let _reconciler = serving(&cluster, &[]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
     for round in 0..3 {
         let created = join_all((0..10).map(async |number| {
-            let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
-            let rival = NodeMaintenance::new(&format!("e2e-rival-{round}-{number}"), spec);
-            cluster.maintenances().create(&PostParams::default(), &rival).await
+            let maintenance = maintenance(&format!("e2e-rival-{round}-{number}"), &node);
+            cluster.maintenances().create(&PostParams::default(), &maintenance).await
         }))
         .await;
-        let (passed, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
-        assert_eq!(passed.len(), 1, "{refused:?}");
+        let (accepted, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
+        assert_eq!(accepted.len(), 1, "{refused:?}");
         for refusal in refused {
-            let kube::Error::Api(status) = refusal.unwrap_err() else { panic!("no answer") };
+            let kube::Error::Api(status) = refusal.unwrap_err() else { panic!("no status") };
             let sentence =
                 format!("{DENIED}invalid nodeName, a NodeMaintenance for node {node} already exists");
             assert_eq!((status.code, status.message.as_str()), (403, sentence.as_str()));
         }
-        stop(&cluster, &passed[0].as_ref().unwrap().name_any()).await;
+        stop(&cluster, &accepted[0].as_ref().unwrap().name_any()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing() {
+async fn kubectl_warns_of_data_loss_and_of_a_selector_that_selects_nothing() {
     if !has_kubectl() {
         return;
     }
@@ -147,17 +147,17 @@ async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing()
     let node = cluster.nodes().await.remove(0);
     let workload = Workload::new(&cluster, "warned").await;
     workload.pod_on(&node, "alone", json!({})).await;
-    let _reconciler = serving(&cluster, &[]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
     let nothing = json!({"podSelector": {"matchLabels": {"app": "no-such-app"}}, "gracePeriodSeconds": 0});
     let forces = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
                   maintenance is drained";
     let selects =
         format!("spec.drain.podSelector selects none of the pods that node {node} would be drained of");
-    let mut idle = maintenance("e2e-warned", &node);
+    let mut idle = manifest("e2e-warned", &node);
     idle["spec"]["drain"] = nothing;
     let idle = with_file(&cluster, "create", &idle, &[]).await.ok();
     assert_eq!(idle.stderr, format!("Warning: {forces}\nWarning: {selects}\n"));
-    // Told again only where something changed.
+    // Changes outside of the spec repeat no warnings.
     let label = kubectl(&cluster, &["label", "nm", "e2e-warned", "a=b"]).await.unwrap().ok();
     assert_eq!(label.stderr, "");
     let patch = json!({"spec": {"drain": {"podSelector": null, "gracePeriodSeconds": 1}}}).to_string();
@@ -169,16 +169,16 @@ async fn kubectl_warns_of_what_a_drain_would_lose_and_that_it_would_do_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
+async fn creations_are_refused_while_the_webhook_cannot_read_the_cluster() {
     if !has_kubectl() {
         return;
     }
-    let Some(cluster) = only_sandbox(1, "requests are made to fail").await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "requests are made to fail").await else { return };
     let node = cluster.nodes().await.remove(0);
-    let reconciler = serving(&cluster, &[]).await;
+    let reconciler = serve_webhook(&cluster, &[]).await;
     let faults = cluster.sandbox().unwrap().faults();
-    let reads = |resource: &str| Target::any().user_agent("nm-reconciler/*").resource(resource);
-    // kube's client would try again by itself.
+    let reads = |resource: &str| by_reconciler().resource(resource);
+    // kubectl does not retry, unlike kube's client.
     let create = async || create(&cluster, "e2e-unread", &node, &["--dry-run=server"]).await;
     let broken = || Action::Fail(Failure::Internal, Moment::BeforeEffect);
     for (rule, what) in [
@@ -192,11 +192,11 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
             format!("Error from server (ServiceUnavailable): error when creating \"FILE\": {DENIED}{what}");
         assert!(stderr.starts_with(&expected) && stderr.ends_with("; try again\n"), "{stderr}");
     }
-    let told = reconciler.until_logged("it", |line| line.contains("was not reviewed")).await;
+    let line = reconciler.until_logged("it", |line| line.contains("was not reviewed")).await;
     for field in ["maintenance=\"e2e-unread\"", &format!("node=\"{node}\"")] {
-        assert!(told.contains(field), "{field} in {told}");
+        assert!(line.contains(field), "{field} in {line}");
     }
-    // Nobody is refused for the want of a warning.
+    // Warnings are optional: a creation is accepted without them.
     faults.add(Rule::new(reads("pods").verb("list"), broken()));
     let warned = create().await.ok().stderr;
     let expected =
@@ -205,14 +205,14 @@ async fn what_cannot_be_read_is_refused_with_the_advice_to_try_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_warnings_are_made_of_may_hang_and_nothing_is_refused_for_it() {
+async fn hanging_reads_for_warnings_refuse_nothing() {
     if !has_kubectl() {
         return;
     }
-    let Some(cluster) = only_sandbox(2, "requests are made to hang").await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "requests are made to hang").await else { return };
     let nodes = cluster.nodes().await;
-    let _reconciler = serving(&cluster, &[]).await;
-    created(&cluster, "e2e-begun", &nodes[0]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    create_without_warnings(&cluster, "e2e-begun", &nodes[0]).await;
     let patch = json!({"spec": {"drain": {"gracePeriodSeconds": 1}}}).to_string();
     let change = ["patch", "nm", "e2e-begun", "--type=merge", "--dry-run=server", "-p", &patch];
     let expected = |node: &str| {
@@ -223,9 +223,9 @@ async fn what_warnings_are_made_of_may_hang_and_nothing_is_refused_for_it() {
     };
     let faults = cluster.sandbox().unwrap().faults();
     for resource in ["pods", "daemonsets"] {
-        let reads = Target::any().user_agent("nm-reconciler/*").verb("list").resource(resource);
-        // Longer than anybody waits for an answer.
-        let fault = faults.add(Rule::new(reads, Action::Delay(PATIENCE)));
+        let reads = by_reconciler().verb("list").resource(resource);
+        // Longer than any client waits.
+        let fault = faults.add(Rule::new(reads, Action::Delay(TEST_TIMEOUT)));
         let (changed, allowed) = tokio::join!(
             kubectl(&cluster, &change),
             create(&cluster, "e2e-new", &nodes[1], &["--dry-run=server"])
@@ -238,60 +238,60 @@ async fn what_warnings_are_made_of_may_hang_and_nothing_is_refused_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_nobody_answers_nothing_is_created_and_a_node_can_be_given_back() {
-    let Some(cluster) = only_sandbox(2, "the webhook is made unreachable").await else { return };
+async fn without_a_webhook_nothing_is_created_and_nodes_can_be_returned_to_service() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "the webhook is made unreachable").await else { return };
     let nodes = cluster.nodes().await;
-    let reconciler = serving(&cluster, &[]).await;
-    crate::start(&cluster, "e2e-given-back", &nodes[0]).await;
-    crate::drained(&cluster, "e2e-given-back").await;
+    let reconciler = serve_webhook(&cluster, &[]).await;
+    start(&cluster, "e2e-returned", &nodes[0]).await;
+    until_drained(&cluster, "e2e-returned").await;
     reconciler.crash().await;
     let maintenances = cluster.maintenances();
-    let spec = NodeMaintenanceSpec { node_name: nodes[1].clone(), ..NodeMaintenanceSpec::default() };
-    let other = NodeMaintenance::new("e2e-unanswered", spec);
+    let other = maintenance("e2e-unanswered", &nodes[1]);
     let kube::Error::Api(status) = maintenances.create(&PostParams::default(), &other).await.unwrap_err()
     else {
-        panic!("no answer")
+        panic!("no status")
     };
     let sentence = "Internal error occurred: failed calling webhook \"validate.nodemaintenance.medik8s.io\"";
     assert!(status.code == 500 && status.message.starts_with(sentence), "{status:?}");
     let reason = Patch::Merge(json!({"spec": {"reason": "another"}}));
-    assert!(maintenances.patch("e2e-given-back", &PatchParams::default(), &reason).await.is_err());
+    assert!(maintenances.patch("e2e-returned", &PatchParams::default(), &reason).await.is_err());
 
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-    maintenances.patch("e2e-given-back", &PatchParams::default(), &label).await.unwrap();
-    maintenances.delete("e2e-given-back", &DeleteParams::default()).await.unwrap();
-    // Its finalizer is written while nobody answers, since this one does not serve.
+    maintenances.patch("e2e-returned", &PatchParams::default(), &label).await.unwrap();
+    maintenances.delete("e2e-returned", &DeleteParams::default()).await.unwrap();
+    // This reconciler does not serve the webhook, so the finalizer is removed without it.
     cluster.sandbox().unwrap().cluster().admission.services.withdraw(&namespace(), WEBHOOK);
-    let _other = nm_tests::reconciler::Reconciler::start(&cluster);
-    nm_tests::until::until(&maintenances, "e2e-given-back", "gone", |found| found.is_none()).await;
+    let _other = Reconciler::start(&cluster);
+    until_gone(&cluster, "e2e-returned").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_ten_creations_at_once_that_two_replicas_review_only_one_goes_to_work() {
-    let Some(cluster) = only_sandbox(1, "two replicas serve one service").await else { return };
+async fn of_ten_maintenances_that_two_replicas_accept_at_once_only_one_starts() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "two replicas serve one service").await else { return };
     let node = cluster.nodes().await.remove(0);
-    let _one = serving(&cluster, &["--leader-elect"]).await;
-    let _other = serving_also(&cluster, &["--leader-elect"]).await;
+    let _one = serve_webhook(&cluster, &["--leader-elect"]).await;
+    let _other = serve_webhook_too(&cluster, &["--leader-elect"]).await;
     let created = join_all((0..10).map(async |number| {
-        let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
-        let maintenance = NodeMaintenance::new(&format!("e2e-at-once-{number}"), spec);
+        let maintenance = maintenance(&format!("e2e-at-once-{number}"), &node);
         cluster.maintenances().create(&PostParams::default(), &maintenance).await
     }))
     .await;
-    // Each replica lets one pass at most.
-    let passed: Vec<_> = created.iter().filter_map(|created| created.as_ref().ok()).collect();
-    assert!((1..=2).contains(&passed.len()), "{passed:?}");
+    // Each replica accepts at most one.
+    let accepted: Vec<_> = created.iter().filter_map(|created| created.as_ref().ok()).collect();
+    assert!((1..=2).contains(&accepted.len()), "{accepted:?}");
     for refused in created.iter().filter_map(|created| created.as_ref().err()) {
         assert!(refused.to_string().contains(&format!("a NodeMaintenance for node {node} already exists")));
     }
     let phase = |it: &NodeMaintenance| it.status.as_ref().and_then(|status| status.phase);
-    let what = "one is at work and the others failed";
-    let mut all = until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
-        let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
-        (count(Phase::Succeeded), count(Phase::Failed)) == (1, passed.len() - 1) && all.len() == passed.len()
-    })
-    .await;
-    // Those that failed first, so that none inherits the node meanwhile.
+    let what = "one is drained and the others failed";
+    let mut all =
+        wait_until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
+            let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
+            (count(Phase::Succeeded), count(Phase::Failed)) == (1, accepted.len() - 1)
+                && all.len() == accepted.len()
+        })
+        .await;
+    // The failed ones first, so that none of them takes over the node.
     all.sort_by_key(|it| phase(it) == Some(Phase::Succeeded));
     for maintenance in all {
         stop(&cluster, &maintenance.name_any()).await;
@@ -299,12 +299,15 @@ async fn of_ten_creations_at_once_that_two_replicas_review_only_one_goes_to_work
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_told_to_stop_answers_until_others_are_asked() {
-    let Some(cluster) = only_sandbox(1, "others' requests would be refused afterwards").await else { return };
+async fn a_stopping_replica_serves_the_webhook_until_requests_go_to_others() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "others' requests would be refused afterwards").await
+    else {
+        return;
+    };
     let node = cluster.nodes().await.remove(0);
-    let mut reconciler = serving(&cluster, &[]).await;
+    let mut reconciler = serve_webhook(&cluster, &[]).await;
     reconciler.signal("TERM");
     reconciler.until_logged("that it stops", |line| line.contains("stopping")).await;
-    crate::start(&cluster, "e2e-late", &node).await;
+    start(&cluster, "e2e-late", &node).await;
     assert_eq!(reconciler.exit_code().await, Some(0));
 }

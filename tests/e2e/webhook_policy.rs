@@ -1,4 +1,4 @@
-//! The reconciler may patch its webhook configuration, and of that only what it has to write.
+//! An admission policy limits what the reconciler can change in its webhook configuration.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -7,17 +7,17 @@ use kube::{Api, Client, Config};
 use nm_shared::api::names::WEBHOOK_CONFIGURATION;
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
-use nm_tests::until::PATIENCE;
+use nm_tests::wait::in_time;
 use serde_json::{Value, json};
 
-/// The configurations as the reconciler's account sees them.
+/// The webhook configurations, with the permissions of the reconciler's account.
 async fn as_reconciler(cluster: &Cluster) -> Api<ValidatingWebhookConfiguration> {
     let kubeconfig = Kubeconfig::read_from(cluster.reconciler_kubeconfig()).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Api::all(Client::try_from(config).unwrap())
 }
 
-async fn change(
+async fn patch_dry_run(
     api: &Api<ValidatingWebhookConfiguration>,
     operations: &Value,
 ) -> kube::Result<ValidatingWebhookConfiguration> {
@@ -31,7 +31,7 @@ fn set(path: &str, value: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reconcilers_account_changes_the_authority_and_the_path_of_its_webhooks_and_nothing_else() {
+async fn the_reconcilers_account_can_change_only_the_ca_bundle_and_the_path_of_its_webhooks() {
     let cluster = Cluster::start(0).await;
     let mut configuration = manifests::webhook_configuration();
     configuration.data["webhooks"][0]["failurePolicy"] = json!("Ignore");
@@ -39,10 +39,10 @@ async fn the_reconcilers_account_changes_the_authority_and_the_path_of_its_webho
     let (reconciler, admin) = (as_reconciler(&cluster).await, Api::all(cluster.client.clone()));
     let secrets =
         json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"]});
-    // A policy takes effect a moment after it was made.
+    // A policy takes effect some time after it was created.
     let rules = set("/webhooks/0/rules/-", &secrets);
-    let enforced = async { while change(&reconciler, &rules).await.is_ok() {} };
-    tokio::time::timeout(PATIENCE, enforced).await.expect("the account may not change the rules");
+    let enforced = async { while patch_dry_run(&reconciler, &rules).await.is_ok() {} };
+    in_time("the policy takes effect", enforced).await;
 
     let certificate = json!("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==");
     for allowed in [
@@ -50,7 +50,7 @@ async fn the_reconcilers_account_changes_the_authority_and_the_path_of_its_webho
         set("/webhooks/1/clientConfig/service/path", &json!("/validate/x")),
         json!([]),
     ] {
-        change(&reconciler, &allowed).await.unwrap_or_else(|error| panic!("{allowed}: {error}"));
+        patch_dry_run(&reconciler, &allowed).await.unwrap_or_else(|error| panic!("{allowed}: {error}"));
     }
     let another = json!({"name": "e2e.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "clientConfig": {"url": "https://example.com/"}, "rules": [secrets]});
@@ -73,12 +73,14 @@ async fn the_reconcilers_account_changes_the_authority_and_the_path_of_its_webho
         set("/metadata/annotations", &json!({"e2e": "x"})),
         set("/metadata/finalizers", &json!(["kubectl-nm.dev/e2e"])),
     ] {
-        let answer = change(&reconciler, &refused).await;
+        let answer = patch_dry_run(&reconciler, &refused).await;
         let Err(kube::Error::Api(status)) = answer else { panic!("{refused}: {answer:?}") };
         assert_eq!(status.code, 403, "{refused}: {status:?}");
         let by = "ValidatingAdmissionPolicy 'nm-reconciler' with binding 'nm-reconciler' denied request: nm-reconciler may";
         assert!(status.message.contains(by), "{refused}: {}", status.message);
-        change(&admin, &refused).await.unwrap_or_else(|error| panic!("others may: {refused}: {error}"));
+        patch_dry_run(&admin, &refused)
+            .await
+            .unwrap_or_else(|error| panic!("others may: {refused}: {error}"));
     }
     admin.delete(WEBHOOK_CONFIGURATION, &DeleteParams::default()).await.unwrap();
 }

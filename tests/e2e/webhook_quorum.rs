@@ -1,5 +1,5 @@
-//! Control-plane nodes: what the webhook says before etcd would lose its quorum. On OpenShift its guards are asked,
-//! elsewhere a majority of the nodes must stay.
+//! The webhook protects etcd's quorum: by the guard pods and their budget on OpenShift, elsewhere by a majority of the
+//! control-plane nodes.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, Resource, ResourceExt};
 use kube_sandbox::controllers::kubelet::annotations::NEVER_READY;
-use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::faults::{Action, Rule};
 use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::gate::quorum::ETCD_NAMESPACE;
-use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec, Phase};
+use nm_shared::{Group, NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
-use nm_tests::events::events_until;
-use nm_tests::older_groups::{OLDER, install};
+use nm_tests::events::until_event;
+use nm_tests::files::temp_file;
+use nm_tests::maintenance::{create_dry_run, maintenance, start, stop, until_status};
+use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group};
 use nm_tests::programs::{has_kubectl, kubectl, plugin};
 use nm_tests::reconciler::Reconciler;
-use nm_tests::until::{until, until_all};
-use nm_tests::webhook::{serving, serving_also};
+use nm_tests::requests::by_reconciler;
+use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::webhook::{serve_webhook, serve_webhook_too};
 use nm_tests::workload::{parse, pod_spec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::older_groups::{start_of, stop_of};
-use crate::{only_sandbox, stop};
 
 fn refusal(node: &str) -> String {
     format!(
@@ -37,8 +37,8 @@ fn refusal(node: &str) -> String {
     )
 }
 
-/// Labels the nodes as those of a control plane, or takes the label away.
-async fn control_plane(cluster: &Cluster, nodes: &[String], value: Option<&str>) {
+/// Sets or removes the control-plane label of these nodes.
+async fn label_control_plane(cluster: &Cluster, nodes: &[String], value: Option<&str>) {
     let api: Api<Node> = Api::all(cluster.client.clone());
     let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/master": value}}});
     for node in nodes {
@@ -53,8 +53,8 @@ where
     api.create(&PostParams::default(), &parse(object)).await.unwrap()
 }
 
-/// What tells OpenShift from other clusters, and guard pods on the first nodes.
-async fn openshift(cluster: &Cluster, guarded: &[String]) {
+/// Makes the cluster look like OpenShift, with guard pods on these nodes.
+async fn simulate_openshift(cluster: &Cluster, guarded: &[String]) {
     let client = || cluster.client.clone();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let definitions: Api<CustomResourceDefinition> = Api::all(client());
@@ -71,7 +71,7 @@ async fn openshift(cluster: &Cluster, guarded: &[String]) {
         let metadata = json!({"name": format!("etcd-guard-{node}"), "labels": {"app": "guard"}});
         create(&guards(cluster), json!({"metadata": metadata, "spec": spec})).await;
     }
-    until_all(&guards(cluster), Config::default(), "guards are Ready", |pods: &[Pod]| {
+    wait_until_all(&guards(cluster), Config::default(), "guards are Ready", |pods: &[Pod]| {
         pods.len() == guarded.len() && pods.iter().all(|pod| ready(pod) == Some("True"))
     })
     .await;
@@ -86,14 +86,14 @@ fn ready(pod: &Pod) -> Option<&str> {
     conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
 }
 
-/// The guards' only budget, once it allows so many disruptions.
-async fn budget(cluster: &Cluster, min_available: usize, allowed: i32) {
+/// Replaces the budget of the guards, and waits until it allows this number of disruptions.
+async fn guard_budget(cluster: &Cluster, min_available: usize, allowed: i32) {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), ETCD_NAMESPACE);
     let _ = budgets.delete("etcd-guard-pdb", &DeleteParams::default()).await;
     let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": "guard"}}});
     create(&budgets, json!({"metadata": {"name": "etcd-guard-pdb"}, "spec": spec})).await;
-    until(&budgets, "etcd-guard-pdb", "counted", |budget| {
-        let status = budget.and_then(|budget| budget.status.as_ref());
+    wait_until(&budgets, "etcd-guard-pdb", "counted", |guard_budget| {
+        let status = guard_budget.and_then(|guard_budget| guard_budget.status.as_ref());
         status.is_some_and(|status| {
             status.observed_generation.is_some() && status.disruptions_allowed == allowed
         })
@@ -101,11 +101,9 @@ async fn budget(cluster: &Cluster, min_available: usize, allowed: i32) {
     .await;
 }
 
-/// Why a maintenance of the node is refused, if it is. Nothing is stored.
-async fn refused(cluster: &Cluster, node: &str) -> Option<String> {
-    let spec = NodeMaintenanceSpec { node_name: node.to_owned(), ..NodeMaintenanceSpec::default() };
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    match cluster.maintenances().create(&params, &NodeMaintenance::new("e2e-asked", spec)).await {
+/// The error of a dry run for a maintenance of the node, if it is refused.
+async fn refusal_of(cluster: &Cluster, node: &str) -> Option<String> {
+    match create_dry_run(cluster, node).await {
         Ok(_) => None,
         Err(kube::Error::Api(status)) => Some(status.message.clone()),
         Err(error) => panic!("{error}"),
@@ -114,37 +112,47 @@ async fn refused(cluster: &Cluster, node: &str) -> Option<String> {
 
 // Cases 19 to 23.
 #[tokio::test(flavor = "multi_thread")]
-async fn on_openshift_the_guards_of_etcd_are_asked() {
-    let Some(cluster) = only_sandbox(5, "the cluster is made to look like OpenShift").await else { return };
+async fn on_openshift_the_webhook_respects_the_etcd_guards() {
+    let Some(cluster) = Cluster::sandbox_or_skip(5, "the cluster is made to look like OpenShift").await
+    else {
+        return;
+    };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes[..4], Some("")).await;
-    openshift(&cluster, &nodes[..3]).await;
-    let _reconciler = serving(&cluster, &[]).await;
-    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "23: there is no budget");
-    budget(&cluster, 3, 0).await;
-    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "19: its guard is Ready");
-    assert_eq!(refused(&cluster, &nodes[3]).await, None, "21: there is no guard on it");
-    assert_eq!(refused(&cluster, &nodes[4]).await, None, "it is no control-plane node");
-    budget(&cluster, 2, 1).await;
-    assert_eq!(refused(&cluster, &nodes[0]).await, None, "22: the budget allows one");
+    label_control_plane(&cluster, &nodes[..4], Some("")).await;
+    simulate_openshift(&cluster, &nodes[..3]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "23: there is no budget");
+    guard_budget(&cluster, 3, 0).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "19: its guard is Ready");
+    assert_eq!(refusal_of(&cluster, &nodes[3]).await, None, "21: there is no guard on it");
+    assert_eq!(refusal_of(&cluster, &nodes[4]).await, None, "it is no control-plane node");
+    guard_budget(&cluster, 2, 1).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, None, "22: the budget allows one");
 
-    // A status that others write is the kubelet's to put right.
+    // The kubelet would overwrite a status that the test writes.
     let unready = Patch::Merge(json!({"metadata": {"annotations": {NEVER_READY: ""}}}));
     let guard = format!("etcd-guard-{}", nodes[1]);
     guards(&cluster).patch(&guard, &PatchParams::default(), &unready).await.unwrap();
-    until(&guards(&cluster), &guard, "not Ready", |pod| pod.and_then(ready) == Some("False")).await;
-    budget(&cluster, 2, 0).await;
-    assert_eq!(refused(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "another's guard is not Ready");
-    assert_eq!(refused(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
+    wait_until(&guards(&cluster), &guard, "not Ready", |pod| pod.and_then(ready) == Some("False")).await;
+    guard_budget(&cluster, 2, 0).await;
+    assert_eq!(
+        refusal_of(&cluster, &nodes[0]).await,
+        Some(refusal(&nodes[0])),
+        "another's guard is not Ready"
+    );
+    assert_eq!(refusal_of(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
 }
 
-// What the webhook would refuse, were it asked: those who do not ask it go by the same.
+// Without the webhook, the reconciler and `plan` apply the same rules.
 #[tokio::test(flavor = "multi_thread")]
-async fn on_openshift_the_reconciler_and_a_plan_ask_the_guards_too() {
-    let Some(cluster) = only_sandbox(4, "the cluster is made to look like OpenShift").await else { return };
+async fn on_openshift_the_reconciler_and_plan_respect_the_etcd_guards() {
+    let Some(cluster) = Cluster::sandbox_or_skip(4, "the cluster is made to look like OpenShift").await
+    else {
+        return;
+    };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes[..3], Some("")).await;
-    openshift(&cluster, &nodes[..3]).await;
+    label_control_plane(&cluster, &nodes[..3], Some("")).await;
+    simulate_openshift(&cluster, &nodes[..3]).await;
     let sentence = format!(
         "can not put master/control-plane node into maintenance at this moment, disrupting node {} will violate etcd \
          quorum",
@@ -154,20 +162,17 @@ async fn on_openshift_the_reconciler_and_a_plan_ask_the_guards_too() {
     assert_eq!(plan.code, Some(3), "23: there is no budget: {plan:?}");
     assert!(plan.stdout.contains(&sentence), "{plan:?}");
     let _reconciler = Reconciler::start(&cluster);
-    crate::start(&cluster, "e2e-guarded", &nodes[0]).await;
-    let waits = |found: Option<&NodeMaintenance>| {
-        let status = found.and_then(|found| found.status.as_ref());
-        status.is_some_and(|status| status.last_error.starts_with(&sentence))
-    };
-    until(&cluster.maintenances(), "e2e-guarded", "waits", waits).await;
-    assert!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable.is_none(), "not touched");
+    start(&cluster, "e2e-guarded", &nodes[0]).await;
+    until_status(&cluster, "e2e-guarded", "waits", |status| status.last_error.starts_with(&sentence)).await;
+    assert!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable.is_none(), "not cordoned");
 
-    // Its guard does not let it go, so the drain does not end: the event is about its beginning.
-    budget(&cluster, 3, 0).await;
-    let insist = Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
+    // The budget blocks the guard, so the drain does not end. The event reports its beginning.
+    guard_budget(&cluster, 3, 0).await;
+    let with_override =
+        Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
     let maintenances = cluster.maintenances();
-    let begun = maintenances.patch("e2e-guarded", &PatchParams::default(), &insist).await.unwrap();
-    let events = events_until(&cluster, &begun, "QuorumOverridden").await;
+    let begun = maintenances.patch("e2e-guarded", &PatchParams::default(), &with_override).await.unwrap();
+    let events = until_event(&cluster, &begun, "QuorumOverridden").await;
     assert_eq!(events.iter().filter(|reason| *reason == "QuorumOverridden").count(), 1, "{events:?}");
     assert_eq!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable, Some(true));
     stop(&cluster, "e2e-guarded").await;
@@ -175,25 +180,26 @@ async fn on_openshift_the_reconciler_and_a_plan_ask_the_guards_too() {
 
 // Case 24.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_of_three_control_plane_nodes_is_refused_unless_someone_insists() {
+async fn the_second_of_three_control_plane_nodes_is_refused_unless_overridden() {
     if !has_kubectl() {
         return;
     }
-    let Some(cluster) = only_sandbox(4, "the control plane has nodes of its own").await else { return };
+    let Some(cluster) = Cluster::sandbox_or_skip(4, "the control plane has nodes of its own").await else {
+        return;
+    };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes[..3], Some("")).await;
-    let _reconciler = serving(&cluster, &[]).await;
-    crate::start(&cluster, "e2e-quorum-1", &nodes[0]).await;
+    label_control_plane(&cluster, &nodes[..3], Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    start(&cluster, "e2e-quorum-1", &nodes[0]).await;
     let detail = "1 of 3 control-plane nodes would be left, and 2 are a majority";
     let sentence = format!("{}: {detail}", refusal(&nodes[1]));
-    assert_eq!(refused(&cluster, &nodes[1]).await.as_deref(), Some(sentence.as_str()));
-    assert_eq!(refused(&cluster, &nodes[3]).await, None, "a worker is nobody's majority");
+    assert_eq!(refusal_of(&cluster, &nodes[1]).await.as_deref(), Some(sentence.as_str()));
+    assert_eq!(refusal_of(&cluster, &nodes[3]).await, None, "a worker does not affect the quorum");
 
-    let insisting = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+    let overriding = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
         "metadata": {"name": "e2e-quorum-2", "annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}},
         "spec": {"nodeName": nodes[1]}});
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), insisting.to_string()).unwrap();
+    let file = temp_file(overriding.to_string());
     let outcome = kubectl(&cluster, &["create", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
     let warning = sentence.split_once("request: ").unwrap().1;
     assert_eq!(outcome.stderr, format!("Warning: {warning}\n"));
@@ -203,66 +209,70 @@ async fn the_second_of_three_control_plane_nodes_is_refused_unless_someone_insis
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_older_group_has_in_maintenance_counts_for_the_webhook_and_a_plan() {
-    let Some(cluster) = only_sandbox(3, "the control plane has nodes of its own").await else { return };
+async fn maintenances_of_older_groups_count_for_the_webhook_and_plan() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the control plane has nodes of its own").await else {
+        return;
+    };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes, Some("")).await;
-    let _reconciler = serving(&cluster, &[]).await;
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
     for (group, [first, second]) in OLDER.into_iter().zip([[0, 1], [1, 2]]) {
         let (first, second) = (&nodes[first], &nodes[second]);
         install(&cluster.client, group).await;
-        // By the name of another node, which is none of its business.
-        start_of(&cluster, group, second, first).await;
+        // The name of the maintenance is that of another node, which must not matter.
+        start_in_group(&cluster, group, second, first).await;
         let taken = format!("invalid nodeName, a NodeMaintenance for node {first} already exists");
-        let refusals = [refused(&cluster, first).await.unwrap(), refused(&cluster, second).await.unwrap()];
+        let refusals =
+            [refusal_of(&cluster, first).await.unwrap(), refusal_of(&cluster, second).await.unwrap()];
         assert!(refusals[0].ends_with(&taken), "{group:?}: {}", refusals[0]);
         assert!(refusals[1].starts_with(&refusal(second)), "{group:?}: {}", refusals[1]);
         let plan = plugin(&cluster, &["plan", first, second]).await;
         assert!(plan.stdout.contains(&format!("node/{first}: is in maintenance already\n")), "{plan:?}");
         let violates = format!("disrupting node {second} will violate etcd quorum");
         assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
-        stop_of(&cluster, group, second).await;
-        assert_eq!(refused(&cluster, first).await, None, "{group:?}");
+        stop_in_group(&cluster, group, second).await;
+        assert_eq!(refusal_of(&cluster, first).await, None, "{group:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_control_plane_nodes_at_once_that_two_replicas_review_only_one_goes_to_work() {
-    let Some(cluster) = only_sandbox(3, "two replicas serve one service").await else { return };
+async fn of_control_plane_maintenances_that_two_replicas_accept_at_once_only_one_starts() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "two replicas serve one service").await else { return };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes, Some("")).await;
-    let _one = serving(&cluster, &["--leader-elect"]).await;
-    let _other = serving_also(&cluster, &["--leader-elect"]).await;
-    // Both have listed our own group when they are told of an older one, and so neither knows of what the other allows.
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _one = serve_webhook(&cluster, &["--leader-elect"]).await;
+    let _other = serve_webhook_too(&cluster, &["--leader-elect"]).await;
+    // Both replicas have listed the medik8s group before they list the delayed older group, so neither sees what the other
+    // accepts.
     install(&cluster.client, Group::Kubevirt).await;
-    let older = Target::any().user_agent("nm-reconciler/*").verb("list").group(Group::Kubevirt.name());
+    let older = by_reconciler().verb("list").group(Group::Kubevirt.name());
     cluster.sandbox().unwrap().faults().add(Rule::new(older, Action::Delay(Duration::from_secs(3))));
-    let passed = created_at_once(&cluster, &nodes).await;
-    assert_eq!(passed.len(), 2, "each replica lets one pass: {passed:?}");
+    let accepted = created_at_once(&cluster, &nodes).await;
+    assert_eq!(accepted.len(), 2, "each replica accepts one: {accepted:?}");
     let phase = |it: &NodeMaintenance| it.status.as_ref().and_then(|status| status.phase);
-    let what = "one is at work and the other waits";
-    let mut all = until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
-        let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
-        (count(Phase::Succeeded), count(Phase::Pending)) == (1, 1)
-    })
-    .await;
+    let what = "one is drained and the other waits";
+    let mut all =
+        wait_until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
+            let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
+            (count(Phase::Succeeded), count(Phase::Pending)) == (1, 1)
+        })
+        .await;
     let mut cordoned = 0;
     for node in &nodes {
         cordoned += usize::from(cluster.node(node).await.spec.unwrap().unschedulable == Some(true));
     }
     assert_eq!(cordoned, 1);
-    // The one that waits first, so that it does not begin meanwhile.
+    // The waiting one first, so that it does not start.
     all.sort_by_key(|it| phase(it) == Some(Phase::Succeeded));
     for maintenance in all {
         stop(&cluster, &maintenance.name_any()).await;
     }
 }
 
-/// Asks for maintenances of all these nodes in the same moment, and returns those that passed.
+/// Creates maintenances of all these nodes concurrently, and returns those that were accepted.
 async fn created_at_once(cluster: &Cluster, nodes: &[String]) -> Vec<NodeMaintenance> {
     let created = join_all(nodes.iter().map(async |node| {
-        let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
-        let maintenance = NodeMaintenance::new(&format!("e2e-{node}"), spec);
+        let maintenance = maintenance(&format!("e2e-{node}"), node);
         cluster.maintenances().create(&PostParams::default(), &maintenance).await
     }))
     .await;
@@ -270,12 +280,14 @@ async fn created_at_once(cluster: &Cluster, nodes: &[String]) -> Vec<NodeMainten
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_control_plane_nodes_at_once_only_so_many_pass_that_a_majority_stays() {
-    let Some(cluster) = only_sandbox(3, "the control plane has nodes of its own").await else { return };
+async fn concurrent_control_plane_maintenances_leave_a_majority() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the control plane has nodes of its own").await else {
+        return;
+    };
     let nodes = cluster.nodes().await;
-    control_plane(&cluster, &nodes, Some("")).await;
-    let _reconciler = serving(&cluster, &[]).await;
-    let passed = created_at_once(&cluster, &nodes).await;
-    assert_eq!(passed.len(), 1, "two of three stay");
-    stop(&cluster, &passed[0].name_any()).await;
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    let accepted = created_at_once(&cluster, &nodes).await;
+    assert_eq!(accepted.len(), 1, "two of three nodes stay");
+    stop(&cluster, &accepted[0].name_any()).await;
 }

@@ -1,17 +1,16 @@
-//! What the commands say that look, wait and watch, from the first letter to the last.
+//! The complete output of `status`, `watch`, `start --wait` and `gather`.
 
 use jiff::Timestamp;
 use nm_shared::Phase;
 use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{until_drained, until_status};
 use nm_tests::programs::{Outcome, plugin};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::Workload;
 
-use crate::{drained, once, only_sandbox};
+const WHY: &str = "a real cluster's nodes have other pods";
 
-const SANDBOX: &str = "what runs on another cluster's nodes is told as well";
-
-/// A text with placeholders for times and ages, upon which no two runs agree, and one space between two columns.
+/// The text with placeholders for times and ages, and with columns separated by single blanks.
 fn timeless(text: &str) -> String {
     let is_age = |word: &str| {
         word.strip_suffix('s')
@@ -23,7 +22,7 @@ fn timeless(text: &str) -> String {
         word => word.to_owned(),
     };
     let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ") + "\n";
-    // But for the sign of life of what takes over a second.
+    // Without progress lines, which depend on the time.
     text.lines().filter(|line| !line.ends_with(" ...")).map(line).collect()
 }
 
@@ -34,8 +33,8 @@ fn expect(outcome: &Outcome, code: i32, stdout: &str, stderr: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() {
-    let Some(cluster) = only_sandbox(2, SANDBOX).await else { return };
+async fn every_command_reports_a_failed_and_a_drained_node() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
     let nodes = cluster.nodes().await;
     let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
     let workload = Workload::new(&cluster, "texts").await;
@@ -44,22 +43,22 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
     let _reconciler = Reconciler::start(&cluster);
     let _ = plugin(&cluster, &["start", a, "--timeout", "1s"]).await.ok();
     let _ = plugin(&cluster, &["start", b, "--reason", "kernel"]).await.ok();
-    drained(&cluster, b).await;
+    until_drained(&cluster, b).await;
     let refused = |status: &nm_shared::NodeMaintenanceStatus| {
         status.phase == Some(Phase::Failed) && status.blocked_pods.iter().any(|pod| pod.attempts > 0)
     };
-    once(&cluster, a, "failed", refused).await;
+    until_status(&cluster, a, "failed", refused).await;
 
     let pod = format!("{}/cart", workload.namespace());
     let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
     let failed = format!("the drain is not done after 1 s, 1 pods are left: {pod}: {budget}");
-    let aside = format!("node/{a}: {blocked}\n");
+    let stderr = format!("node/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,
         0,
         &format!("NODE STATE PROGRESS BLOCKED AGE\n{a} Failed 0% 1 AGE\n{b} Drained 100% 0 AGE\n"),
-        &aside,
+        &stderr,
     );
     expect(
         &plugin(&cluster, &["status", "-o", "wide"]).await,
@@ -68,7 +67,7 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
             "NODE STATE PROGRESS BLOCKED AGE NAME PENDING REASON\n{a} Failed 0% 1 AGE {a} {pod} <none>\n\
              {b} Drained 100% 0 AGE {b} <none> kernel\n"
         ),
-        &aside,
+        &stderr,
     );
     let lines = format!(
         "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to go\n\
@@ -98,8 +97,8 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_times_out_says_how_things_stand_and_what_to_do() {
-    let Some(cluster) = only_sandbox(1, SANDBOX).await else { return };
+async fn a_timed_out_wait_reports_the_state_and_what_to_do() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
     let node = &cluster.nodes().await[0];
     expect(
         &plugin(&cluster, &["start", node, "--wait", "--timeout", "3s"]).await,
@@ -114,7 +113,7 @@ async fn a_wait_that_times_out_says_how_things_stand_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_is_named_on_stdout_and_the_advice_is_beside_it() {
+async fn gather_prints_the_reports_name_on_stdout_and_advice_on_stderr() {
     let cluster = Cluster::start(1).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.tar.gz");

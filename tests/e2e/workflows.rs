@@ -1,22 +1,21 @@
-//! The workflows, which run elsewhere, held as far as a machine without them can: what they name exists, what they take
-//! from others is fixed, and they may do no more than they must.
+//! The GitHub workflows, checked as far as possible without running them: referenced files exist, actions are pinned, and
+//! jobs have few permissions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use nm_tests::files::repository;
 use serde_json::{Map, Value};
-
-use crate::image::root;
 
 const RELEASE: &str = "release.yml";
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The workflows by their files' names.
+/// The workflows, by file name.
 fn workflows() -> Vec<(String, Value)> {
-    let files = std::fs::read_dir(root().join(".github/workflows")).unwrap();
+    let files = std::fs::read_dir(repository().join(".github/workflows")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let workflows: Vec<_> = names
         .map(|name| {
@@ -42,12 +41,12 @@ fn steps(job: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn what_others_made_is_taken_at_a_commit_with_its_version_beside_it() {
+fn actions_are_pinned_to_a_commit_with_a_version_comment() {
     for (file, workflow) in workflows() {
         for line in read(&format!(".github/workflows/{file}")).lines() {
             let Some((_, action)) = line.split_once("uses: ") else { continue };
             if action.starts_with("./") {
-                assert!(root().join(action).exists(), "{file}: {action}");
+                assert!(repository().join(action).exists(), "{file}: {action}");
                 continue;
             }
             let (commit, version) = action.split_once('@').unwrap().1.split_once(" # v").expect(action);
@@ -58,18 +57,18 @@ fn what_others_made_is_taken_at_a_commit_with_its_version_beside_it() {
             let checks_out = step["uses"].as_str().is_some_and(|uses| uses.starts_with("actions/checkout@"));
             assert!(
                 !checks_out || step["with"]["persist-credentials"] == false,
-                "{file}: a token stays: {step}"
+                "{file}: the token is kept: {step}"
             );
         }
     }
 }
 
 #[test]
-fn only_who_drafts_a_release_may_write() {
+fn only_the_release_draft_has_write_permissions() {
     for (file, workflow) in workflows() {
         let may_write = |permissions: &Value| {
             let permissions = permissions.as_object().expect("permissions are listed one by one");
-            permissions.values().any(|right| right != "read")
+            permissions.values().any(|permission| permission != "read")
         };
         assert!(!may_write(&workflow["permissions"]), "{file}");
         for (name, job) in jobs(&workflow) {
@@ -81,27 +80,27 @@ fn only_who_drafts_a_release_may_write() {
     }
 }
 
-/// Whether a word of a command is the path of a script in the repository.
+/// Whether a word of a command is the path of a script in this repository.
 fn is_ours(word: &str) -> bool {
     word.contains('/')
         && (word.ends_with("/run") || Path::new(word).extension().is_some_and(|end| end == "sh"))
 }
 
 #[test]
-fn no_text_from_outside_becomes_a_command() {
+fn no_expression_is_expanded_in_a_command() {
     for (file, workflow) in workflows() {
         for step in jobs(&workflow).values().flat_map(steps) {
             let run = step["run"].as_str().unwrap_or_default();
             assert!(!run.contains("${{"), "{file}: pass it in env: {run}");
             for word in run.split_whitespace().filter(|word| is_ours(word)) {
-                assert!(root().join(word).exists(), "{file}: there is no {word}");
+                assert!(repository().join(word).exists(), "{file}: there is no {word}");
             }
         }
     }
 }
 
 #[test]
-fn a_release_has_the_platforms_of_the_manifest_built_for_the_targets_of_the_script() {
+fn a_release_builds_the_platforms_and_targets_of_the_krew_package() {
     let (template, script) = (read("krew/nm.yaml"), read("krew/package.sh"));
     let release = workflow(RELEASE);
     let matrix = release["jobs"]["plugin"]["strategy"]["matrix"]["include"].as_array().unwrap();
@@ -114,7 +113,7 @@ fn a_release_has_the_platforms_of_the_manifest_built_for_the_targets_of_the_scri
 }
 
 #[test]
-fn the_image_is_tried_where_its_target_is_installed() {
+fn the_image_is_tested_where_its_target_is_installed() {
     assert!(read(".ci/run").contains("\n    cargo test -p nm-tests --test e2e image -- --ignored\n"));
     let ci = workflow("ci.yml");
     let runs: Vec<&str> = steps(&ci["jobs"]["test"]).filter_map(|step| step["run"].as_str()).collect();
@@ -124,7 +123,7 @@ fn the_image_is_tried_where_its_target_is_installed() {
 }
 
 #[test]
-fn suites_run_on_three_successive_versions_of_kubernetes() {
+fn the_suites_run_on_three_successive_versions_of_kubernetes() {
     let ci = workflow("ci.yml");
     let nodes = ci["jobs"]["kind"]["strategy"]["matrix"]["node"].as_array().unwrap();
     let minors: Vec<u32> = nodes
@@ -145,7 +144,7 @@ fn suites_run_on_three_successive_versions_of_kubernetes() {
 }
 
 #[test]
-fn all_build_with_the_compiler_of_the_image() {
+fn workflows_and_the_dockerfile_use_the_same_compiler() {
     let dockerfile = read("Dockerfile");
     for file in ["ci.yml", RELEASE] {
         let version = workflow(file)["env"]["RUST_VERSION"].clone();
@@ -157,16 +156,16 @@ fn all_build_with_the_compiler_of_the_image() {
 }
 
 #[test]
-fn documents_tell_of_every_job_and_of_no_other() {
-    // Rows of the table begin with the workflow and the job.
-    let told: BTreeSet<String> = read("CONTRIBUTING.md")
+fn contributing_lists_exactly_the_jobs_of_the_workflows() {
+    // Rows of the table start with the workflow and the job.
+    let documented: BTreeSet<String> = read("CONTRIBUTING.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once(".yml` | `"))
         .map(|(file, rest)| format!("{file}.yml {}", rest.split('`').next().unwrap_or_default()))
         .collect();
-    let there: BTreeSet<String> = workflows()
+    let existing: BTreeSet<String> = workflows()
         .iter()
         .flat_map(|(file, workflow)| jobs(workflow).keys().map(move |job| format!("{file} {job}")))
         .collect();
-    assert_eq!(told, there);
+    assert_eq!(documented, existing);
 }

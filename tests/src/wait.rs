@@ -1,4 +1,6 @@
-//! Waiting for what a watch tells.
+//! Waits for what watches report.
+//!
+//! No test sleeps: a wait ends with the event that it is for, or fails after [`TEST_TIMEOUT`].
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,14 +10,30 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-/// No event that a test waits for takes this long, on however slow a machine.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// No event that a test waits for takes longer, even on a slow machine.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The first state of the named object that `holds`; `None` stands for an object that is not there.
+/// The output of `future`; `what` describes it in the panic message.
 ///
 /// # Panics
-/// After [`PATIENCE`], with the last state seen.
-pub async fn until<K>(api: &Api<K>, name: &str, what: &str, holds: impl Fn(Option<&K>) -> bool) -> Option<K>
+/// After [`TEST_TIMEOUT`].
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(TEST_TIMEOUT, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited {TEST_TIMEOUT:?}: {what}"),
+    }
+}
+
+/// The first state of the named object for which `condition` is true; `None` stands for an object that does not exist.
+///
+/// # Panics
+/// After [`TEST_TIMEOUT`], with the last state seen.
+pub async fn wait_until<K>(
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    condition: impl Fn(Option<&K>) -> bool,
+) -> Option<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -25,27 +43,27 @@ where
         while let Some(state) = states.next().await {
             let Ok(state) = state else { continue };
             last.clone_from(&state);
-            if holds(state.as_ref()) {
+            if condition(state.as_ref()) {
                 return;
             }
         }
         panic!("the watch on {name} ended");
     };
-    if tokio::time::timeout(PATIENCE, search).await.is_err() {
-        panic!("waited {PATIENCE:?} for {name}: {what}; last seen: {last:#?}");
+    if tokio::time::timeout(TEST_TIMEOUT, search).await.is_err() {
+        panic!("waited {TEST_TIMEOUT:?} for {name}: {what}; last seen: {last:#?}");
     }
     last
 }
 
-/// Waits until `enough` holds for all objects that a selection names.
+/// The selected objects, once `condition` is true for all of them together.
 ///
 /// # Panics
-/// After [`PATIENCE`].
-pub async fn until_all<K>(
+/// After [`TEST_TIMEOUT`].
+pub async fn wait_until_all<K>(
     api: &Api<K>,
     selection: watcher::Config,
     what: &str,
-    enough: impl Fn(&[K]) -> bool,
+    condition: impl Fn(&[K]) -> bool,
 ) -> Vec<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -58,23 +76,20 @@ where
         while let Ok(event) = events.try_next().await.transpose().unwrap() {
             listed |= matches!(event, watcher::Event::InitDone);
             let all: Vec<K> = store.state().iter().map(|object| K::clone(object)).collect();
-            if listed && enough(&all) {
+            if listed && condition(&all) {
                 return all;
             }
         }
         panic!("the watch ended");
     };
-    match tokio::time::timeout(PATIENCE, search).await {
-        Ok(all) => all,
-        Err(_) => panic!("waited {PATIENCE:?}: {what}"),
-    }
+    in_time(what, search).await
 }
 
-/// The uids of all objects that a selection ever named, in the order in which they came, once there are `count`.
+/// The uids of the selected objects, deleted ones included, in the order of their creation, once there are `count`.
 ///
 /// # Panics
-/// After [`PATIENCE`].
-pub async fn until_seen<K>(api: Api<K>, selection: watcher::Config, count: usize) -> Vec<String>
+/// After [`TEST_TIMEOUT`].
+pub async fn wait_for_uids<K>(api: Api<K>, selection: watcher::Config, count: usize) -> Vec<String>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -87,8 +102,8 @@ where
             uids.extend(uid.filter(|uid| !uids.contains(uid)));
         }
     };
-    if tokio::time::timeout(PATIENCE, search).await.is_err() {
-        panic!("waited {PATIENCE:?} for {count} objects; seen: {uids:?}");
+    if tokio::time::timeout(TEST_TIMEOUT, search).await.is_err() {
+        panic!("waited {TEST_TIMEOUT:?} for {count} objects; seen: {uids:?}");
     }
     uids
 }

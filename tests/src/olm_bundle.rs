@@ -1,40 +1,40 @@
-//! The bundle by which the Operator Lifecycle Manager (OLM) installs the reconciler, made from the manifests.
+//! Generates the bundle with which the Operator Lifecycle Manager (OLM) installs the reconciler, from the manifests.
 //!
-//! Its format is the registry+v1 of <https://olm.operatorframework.io/docs/tasks/creating-operator-manifests/>. OLM takes
-//! few kinds of objects, and names and namespaces of its own choice, so what it cannot carry is said here, kind by kind;
-//! a kind that nobody has thought of is a panic.
+//! The format is registry+v1, see <https://olm.operatorframework.io/docs/tasks/creating-operator-manifests/>. A bundle
+//! takes few kinds of objects, and OLM chooses their names and namespaces. `ServiceVersion::take` decides for each kind
+//! what becomes of it, and panics for a kind that it does not know.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
-use crate::bundle_webhooks;
 use crate::manifests;
+use crate::olm_webhooks;
 
 /// The name of the package.
 const PACKAGE: &str = "nm-reconciler";
 
-/// The channel that every version is in.
+/// The channel of every version.
 const CHANNEL: &str = "alpha";
 
-/// Where OLM puts the certificate of a webhook: `tls.crt` and `tls.key`.
-const CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
+/// The folder in which OLM mounts the webhook's certificate, as `tls.crt` and `tls.key`.
+const CERTIFICATE_DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
 
-/// The oldest Kubernetes whose types the program is built with.
+/// The oldest supported version of Kubernetes: the one whose types the program is built with.
 const OLDEST_KUBERNETES: &str = "1.33.0";
 
-const ABOUT: &str = "Puts nodes into maintenance and gives them back as they were";
+const SUMMARY: &str = "Puts nodes into maintenance and returns them to service as they were";
 
 const DESCRIPTION: &str = "\
-Creating a `NodeMaintenance` cordons its node and moves the pods away through the Eviction API; its status says of each pod
-that stays who refuses. Deleting it gives the node back exactly as it was. The objects are those of the medik8s
-node-maintenance-operator, which must not run beside it.
+Creating a `NodeMaintenance` cordons its node and evicts the pods through the Eviction API; its status shows what blocks each
+pod that remains. Deleting it returns the node to service exactly as it was before. The objects are those of the medik8s
+node-maintenance-operator, which must not run at the same time.
 
-Nodes in maintenance are leased in the namespace `medik8s-leases`. OLM makes no namespaces and grants no rights in others, so
-apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests before.";
+Nodes in maintenance have a lease in the namespace `medik8s-leases`. OLM neither creates namespaces nor grants permissions in
+them: first apply `lease_namespace.yaml`, `lease_role.yaml` and `lease_role_binding.yaml` of the manifests.";
 
-/// The files of the bundle, by their paths in its folder.
+/// The files of the bundle: path and content.
 pub fn files() -> Vec<(String, String)> {
     let mut files = vec![
         ("Dockerfile".to_owned(), dockerfile()),
@@ -43,8 +43,8 @@ pub fn files() -> Vec<(String, String)> {
     ];
     let mut version = ServiceVersion::default();
     for object in manifests::all() {
-        if let Some(carried) = version.take(&object) {
-            files.push((format!("manifests/{carried}.yaml"), yaml(&json!(object))));
+        if let Some(file) = version.take(&object) {
+            files.push((format!("manifests/{file}.yaml"), yaml(&json!(object))));
         }
     }
     files.push((format!("manifests/{PACKAGE}.clusterserviceversion.yaml"), yaml(&version.finish())));
@@ -52,10 +52,10 @@ pub fn files() -> Vec<(String, String)> {
 }
 
 fn yaml(value: &Value) -> String {
-    format!("# Generated from manifests/; a test holds it.\n{}", serde_saphyr::to_string(value).unwrap())
+    format!("# Generated from manifests/; a test verifies it.\n{}", serde_saphyr::to_string(value).unwrap())
 }
 
-/// How OLM's tools know what is in the folder; the image of the bundle carries the same as labels.
+/// Where OLM's tools find each part of the bundle. The bundle's image has the same labels.
 fn annotations() -> Map<String, Value> {
     let bundle = |name: &str| format!("operators.operatorframework.io.bundle.{name}.v1");
     let test = |name: &str| format!("operators.operatorframework.io.test.{name}.v1");
@@ -76,12 +76,12 @@ fn dockerfile() -> String {
     let label = |(name, value): (&String, &Value)| format!("LABEL {name}={}", value.as_str().unwrap());
     let labels = annotations().iter().map(label).collect::<Vec<_>>().join("\n");
     format!(
-        "# Generated from manifests/; a test holds it.\nFROM scratch\n{labels}\n\
+        "# Generated from manifests/; a test verifies it.\nFROM scratch\n{labels}\n\
         COPY manifests /manifests/\nCOPY metadata /metadata/\nCOPY tests/scorecard /tests/scorecard/\n"
     )
 }
 
-/// What `operator-sdk scorecard` is to look at.
+/// The tests for `operator-sdk scorecard` to run.
 fn scorecard() -> Value {
     let test = |suite: &str, name: &str| {
         json!({
@@ -103,18 +103,19 @@ fn scorecard() -> Value {
         "metadata": {"name": "config"}, "stages": [{"parallel": true, "tests": tests}]})
 }
 
-/// The `ClusterServiceVersion` as it is gathered from the objects.
+/// The parts of the `ClusterServiceVersion`, collected from the objects.
 #[derive(Default)]
 struct ServiceVersion {
     definitions: Vec<Value>,
     deployments: Vec<Value>,
     webhooks: Vec<Value>,
-    /// Rules everywhere, and those in the program's own namespace.
+    /// Rules in the whole cluster, and in the program's own namespace.
     rules: [Vec<Value>; 2],
 }
 
 impl ServiceVersion {
-    /// Takes what it says itself. What stands beside it in the bundle is named by the file that it is in.
+    /// Collects what belongs into the `ClusterServiceVersion`. Returns a file name for an object that the bundle has as a
+    /// file of its own.
     fn take(&mut self, object: &DynamicObject) -> Option<String> {
         let name = object.name_any();
         let account = manifests::service_account();
@@ -124,19 +125,19 @@ impl ServiceVersion {
                 Some(name)
             }
             "ClusterRole" if name == account.name_any() => {
-                let is_for_olm =
+                let is_olms_task =
                     |rule: &Value| rule["resources"] == json!(["validatingwebhookconfigurations"]);
-                self.rules[0].extend(rules(object).into_iter().filter(|rule| !is_for_olm(rule)));
+                self.rules[0].extend(rules(object).into_iter().filter(|rule| !is_olms_task(rule)));
                 None
             }
             "Role" if object.namespace() == account.namespace() => {
                 self.rules[1].extend(rules(object));
                 None
             }
-            // OLM makes accounts, bindings and the webhook's service itself, and takes no namespaces and quotas. The role
-            // that is left is about the leases of nodes, in a namespace that OLM does not look after: to grant it in all
-            // namespaces would be to grant it where leases elect leaders and keep nodes alive.
-            // The policy narrows a right that is not granted where OLM writes the webhook's configuration.
+            // OLM creates accounts, bindings and the webhook's service itself, and does not take namespaces and quotas.
+            // The remaining role is about the leases of nodes, in a namespace that OLM does not manage. Granting it in all
+            // namespaces would include the leases for leader election and for the nodes' heartbeats.
+            // The policy restricts a permission that is not granted here, because OLM writes the webhook configuration.
             "Namespace"
             | "ResourceQuota"
             | "Role"
@@ -155,10 +156,10 @@ impl ServiceVersion {
             }
             "ValidatingWebhookConfiguration" => {
                 let webhooks = object.data["webhooks"].as_array().unwrap();
-                self.webhooks.extend(webhooks.iter().flat_map(bundle_webhooks::described));
+                self.webhooks.extend(webhooks.iter().flat_map(olm_webhooks::definitions));
                 None
             }
-            kind => panic!("what becomes of a {kind} under OLM?"),
+            kind => panic!("decide what the bundle does with a {kind}"),
         }
     }
 
@@ -166,9 +167,9 @@ impl ServiceVersion {
         let version = env!("CARGO_PKG_VERSION");
         let account = manifests::service_account();
         if !self.webhooks.is_empty() {
-            self.read_certificates();
+            self.use_olms_certificate();
         }
-        let [everywhere, at_home] =
+        let [in_cluster, in_namespace] =
             self.rules.map(|rules| json!([{"serviceAccountName": account.name_any(), "rules": rules}]));
         let modes = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"]
             .map(|mode| json!({"type": mode, "supported": mode == "AllNamespaces"}));
@@ -178,14 +179,14 @@ impl ServiceVersion {
             "kind": "ClusterServiceVersion",
             "metadata": {
                 "name": format!("{PACKAGE}.v{version}"),
-                // As OLM's tools write it: the namespace is chosen when it is installed.
+                // As OLM's tools write it: the namespace is chosen at installation.
                 "namespace": "placeholder",
                 "annotations": {
                     "alm-examples": serde_json::to_string_pretty(&samples()).unwrap(),
                     "capabilities": "Basic Install",
                     "categories": "OpenShift Optional",
                     "containerImage": image,
-                    "description": ABOUT,
+                    "description": SUMMARY,
                     "operatorframework.io/suggested-namespace": namespace(&account),
                 },
             },
@@ -202,8 +203,8 @@ impl ServiceVersion {
                 "install": {
                     "strategy": "deployment",
                     "spec": {
-                        "clusterPermissions": everywhere,
-                        "permissions": at_home,
+                        "clusterPermissions": in_cluster,
+                        "permissions": in_namespace,
                         "deployments": self.deployments,
                     },
                 },
@@ -212,9 +213,9 @@ impl ServiceVersion {
         })
     }
 
-    /// Has the program serve what OLM issues, in place of certificates of its own.
-    fn read_certificates(&mut self) {
-        let variable = json!({"name": "NM_WEBHOOK_CERT_DIR", "value": CERTIFICATES});
+    /// Configures the program to serve the certificate that OLM issues instead of its own.
+    fn use_olms_certificate(&mut self) {
+        let variable = json!({"name": "NM_WEBHOOK_CERT_DIR", "value": CERTIFICATE_DIR});
         let variables = self.deployments[0].pointer_mut("/spec/template/spec/containers/0/env").unwrap();
         variables.as_array_mut().unwrap().push(variable);
     }
@@ -228,7 +229,7 @@ fn rules(role: &DynamicObject) -> Vec<Value> {
     role.data["rules"].as_array().cloned().unwrap_or_default()
 }
 
-/// A definition as OLM's console shows it, with a line for each field.
+/// A custom resource definition with descriptors of its fields, for OLM's console.
 fn owned(definition: &DynamicObject) -> Value {
     let spec = &definition.data["spec"];
     let version = &spec["versions"][0];
@@ -262,7 +263,7 @@ fn in_words(name: &str) -> String {
     words
 }
 
-/// The samples, which OLM's console offers.
+/// The samples that OLM's console offers.
 fn samples() -> Vec<Value> {
     ["nodemaintenance.yaml", "nodemaintenance_drain.yaml"]
         .map(|file| manifests::read(&format!("samples/{file}")))
@@ -274,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_in_words() {
+    fn display_names_are_field_names_in_words() {
         for (name, words) in [("nodeName", "Node name"), ("totalpods", "Totalpods"), ("phase", "Phase")] {
             assert_eq!(in_words(name), words);
         }

@@ -1,4 +1,4 @@
-//! The plugin as kubectl finds it: in a folder of the search path, under its name.
+//! The plugin as kubectl finds it: a file `kubectl-nm` in a folder of `PATH`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use tempfile::TempDir;
 
 use crate::programs::{Outcome, outcome, program};
 
-/// A plugin on a search path of its own.
-pub struct Installed {
+/// A plugin in a folder of its own.
+pub struct InstalledPlugin {
     files: TempDir,
     folder: PathBuf,
 }
 
-impl Installed {
-    /// The built plugin, linked by its name.
+impl InstalledPlugin {
+    /// The built plugin.
     pub fn built() -> Self {
         let files = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(program("kubectl-nm"), files.path().join("kubectl-nm")).unwrap();
@@ -21,39 +21,39 @@ impl Installed {
         Self { files, folder }
     }
 
-    /// Whatever is in `folder`, which is below `files`.
+    /// The plugin in `folder`, which is below `files`.
     pub fn at(files: TempDir, folder: PathBuf) -> Self {
         Self { files, folder }
     }
 
-    /// The folder that is on the search path.
+    /// The folder that [`InstalledPlugin::run`] adds to `PATH`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A place for files of the test, which go with it.
+    /// A folder for files of the test; it is deleted with the plugin.
     pub fn files(&self) -> &Path {
         self.files.path()
     }
 
-    /// Runs a program with the plugin on its search path.
+    /// Runs a program with the plugin on its `PATH`.
     pub async fn run(&self, program: &str, kubeconfig: &Path, args: &[&str]) -> Outcome {
         let others = std::env::var_os("PATH").unwrap_or_default();
         let path = std::iter::once(self.folder.clone()).chain(std::env::split_paths(&others));
         let path = std::env::join_paths(path).unwrap();
-        // The system looks for a program on our search path, not on that which it will have.
+        // The program itself is looked up on the `PATH` of this process, which lacks the folder.
         let own = self.folder.join(program);
         let program = if own.exists() { own.as_os_str() } else { program.as_ref() };
         let mut command = tokio::process::Command::new(program);
         outcome(command.args(args).env("PATH", path).env("KUBECONFIG", kubeconfig)).await
     }
 
-    /// What kubectl offers for the last of these words after `kubectl nm`.
-    pub async fn offered(&self, kubeconfig: &Path, words: &[&str]) -> Vec<String> {
+    /// kubectl's completions of the last of these words after `kubectl nm`.
+    pub async fn completions(&self, kubeconfig: &Path, words: &[&str]) -> Vec<String> {
         let words = [&["__completeNoDesc", "nm"], words].concat();
         let answer = self.run("kubectl", kubeconfig, &words).await.ok();
         let mut lines: Vec<String> = answer.stdout.lines().map(str::to_owned).collect();
-        assert_eq!(lines.pop().as_deref(), Some(":4"), "no files instead: {answer:?}");
+        assert_eq!(lines.pop().as_deref(), Some(":4"), "no completion by file names: {answer:?}");
         lines
     }
 }
