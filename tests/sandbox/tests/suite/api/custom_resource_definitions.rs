@@ -1,10 +1,6 @@
 //! CRDs come into service and leave it, with what they define.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
-use client::{begin, json_of};
+use crate::admin_client::{begin, json_of};
 use serde_json::{Value, json};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -13,8 +13,8 @@ use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use kube_sandbox::http::{Api, Body};
 use serde_json::{Map, Value, json};
 
-use crate::essence::essence;
-use crate::left_out::without;
+use super::essence::essence;
+use super::exclusions::without;
 
 /// How long a watch that has no end of its own is listened to after its last event.
 const SILENCE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use kube_sandbox::sandbox::Sandbox;
 use kube_sandbox::workload::{App, Kind};
 use serde_json::json;
 
-use crate::{cluster, run, status, until};
+use super::{cluster, run, status, until};
 
 fn allows(budget: Option<&PodDisruptionBudget>, count: i32) -> bool {
     budget.and_then(|budget| budget.status.as_ref()).is_some_and(|status| status.disruptions_allowed == count)

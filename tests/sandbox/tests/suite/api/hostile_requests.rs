@@ -1,13 +1,9 @@
 //! Requests that mean no good: each is answered, at once, and the next one as if nothing had been.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
 use std::sync::Arc;
 
+use crate::admin_client::{begin, json_of};
 use bytes::Bytes;
-use client::{begin, json_of};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use kube_sandbox::http::Api;

@@ -1,15 +1,10 @@
 //! Who asks: tokens of users and of service accounts, and asking as another.
 
-#![expect(clippy::unwrap_used, reason = "an answer that is not there is a failure of its test")]
-
-mod asker;
-mod client;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use asker::{Asker, bind, cluster_role, create, namespace};
-use client::{begin, json_of};
+use crate::admin_client::{begin, json_of};
+use crate::user_client::{Asker, bind, cluster_role, create, namespace};
 use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use kube_sandbox::sandbox::Sandbox;
 use kube_sandbox::workload::{App, Kind};
 use serde_json::json;
 
-use crate::{PATIENCE, cluster, is_lost, nodes, run, until};
+use super::{PATIENCE, cluster, is_lost, nodes, run, until};
 
 /// A client that comes by the kubeconfig, over TLS and a socket.
 async fn over_socket(sandbox: &Sandbox) -> Client {

@@ -2,27 +2,25 @@
 //! message, causes, warnings, which writes change the resourceVersion, what watches say and in which order, and bodies
 //! but for what no two clusters share.
 
-#![expect(clippy::unwrap_used, reason = "a recording that cannot be read is a failure of its test")]
-
 mod essence;
-mod left_out;
+mod exclusions;
 mod replay;
 
 use std::fmt::Write;
 
-use left_out::LEFT_OUT;
+use exclusions::LEFT_OUT;
 use replay::Replay;
 use serde_json::Value;
 
 const RECORDINGS: [(&str, &str); 8] = [
-    ("discovery", include_str!("../../golden/discovery.json")),
-    ("nodes", include_str!("../../golden/nodes.json")),
-    ("pods", include_str!("../../golden/pods.json")),
-    ("watch", include_str!("../../golden/watch.json")),
-    ("custom-resources", include_str!("../../golden/custom-resources.json")),
-    ("leases-and-events", include_str!("../../golden/leases-and-events.json")),
-    ("access", include_str!("../../golden/access.json")),
-    ("plain-kinds", include_str!("../../golden/plain-kinds.json")),
+    ("discovery", include_str!("../../../transcripts/discovery.json")),
+    ("nodes", include_str!("../../../transcripts/nodes.json")),
+    ("pods", include_str!("../../../transcripts/pods.json")),
+    ("watch", include_str!("../../../transcripts/watch.json")),
+    ("custom-resources", include_str!("../../../transcripts/custom-resources.json")),
+    ("leases-and-events", include_str!("../../../transcripts/leases-and-events.json")),
+    ("access", include_str!("../../../transcripts/access.json")),
+    ("plain-kinds", include_str!("../../../transcripts/plain-kinds.json")),
 ];
 
 fn cases(recording: &str) -> Vec<Value> {
@@ -31,7 +29,7 @@ fn cases(recording: &str) -> Vec<Value> {
 }
 
 async fn replay(recording: &str) {
-    let wrong = differences(recording, left_out::names()).await;
+    let wrong = differences(recording, exclusions::names()).await;
     assert!(wrong.is_empty(), "{wrong}");
 }
 
@@ -57,8 +55,8 @@ fn every_recorded_request_is_there() {
 async fn what_is_left_out_is_little_and_has_to_be() {
     assert!(LEFT_OUT.len() <= 10);
     assert!(LEFT_OUT.iter().all(|entry| !entry.reason.is_empty()));
-    for needed in left_out::names() {
-        let others = left_out::names().into_iter().filter(|name| *name != needed).collect();
+    for needed in exclusions::names() {
+        let others = exclusions::names().into_iter().filter(|name| *name != needed).collect();
         let wrong = differences("discovery", others).await;
         assert!(!wrong.is_empty(), "{needed} need not be left out");
     }

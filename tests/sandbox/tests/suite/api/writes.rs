@@ -1,12 +1,8 @@
 //! What a write may say of the object that it means: its uid, its version, what keeps it.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
 use std::sync::Arc;
 
-use client::{begin, call, json_of};
+use crate::admin_client::{begin, call, json_of};
 use http_body_util::BodyExt;
 use kube_sandbox::http::Api;
 use serde_json::{Value, json};

@@ -1,12 +1,8 @@
 //! Watches: what is said, in which order, and when they end.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
 use std::sync::Arc;
 
-use client::{begin, call, json_of};
+use crate::admin_client::{begin, call, json_of};
 use http_body_util::BodyExt;
 use kube_sandbox::http::{Api, Body};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use kube_sandbox::workload::{App, Kind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{cluster, is_lost, nodes, run, status, until};
+use super::{cluster, is_lost, nodes, run, status, until};
 
 /// Cordons or uncordons the node.
 async fn cordon(client: &Client, cordoned: bool) -> kube::Result<Node> {

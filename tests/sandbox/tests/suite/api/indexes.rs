@@ -1,12 +1,8 @@
 //! What a request looks at: of a large cluster no more than it is about. Objects are counted, nothing is timed.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
 use std::sync::Arc;
 
-use client::{begin, json_of};
+use crate::admin_client::{begin, json_of};
 use kube_sandbox::http::Api;
 use kube_sandbox::resource::{NODES, PODS};
 use kube_sandbox::store::{Key, State};

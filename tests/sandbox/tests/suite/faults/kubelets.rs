@@ -9,7 +9,7 @@ use kube_sandbox::controllers::kubelet::annotations;
 use kube_sandbox::workload::{App, Kind};
 use tokio::time::Instant;
 
-use crate::{cluster, nodes, run, status, until};
+use super::{cluster, nodes, run, status, until};
 
 fn condition<'a>(node: Option<&'a Node>, kind: &str) -> Option<&'a str> {
     let conditions = node?.status.as_ref()?.conditions.as_deref()?;

@@ -1,7 +1,5 @@
 //! What goes wrong on demand, as a client sees it: kube's own client over the service, on tokio's paused time.
 
-#![expect(clippy::unwrap_used, reason = "an answer that is not as expected is a failure of its test")]
-
 mod kubelets;
 mod requests;
 mod restart;

@@ -12,7 +12,7 @@ use kube_sandbox::sandbox::Sandbox;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::{PATIENCE, cluster, nodes, status};
+use super::{PATIENCE, cluster, nodes, status};
 
 fn watches() -> Target {
     Target::any().verb("watch").resource("nodes")

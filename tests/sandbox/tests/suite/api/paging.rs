@@ -1,12 +1,8 @@
 //! Lists in pages: every page shows the cluster as it was when the first was asked for.
 
-#![expect(clippy::unwrap_used, reason = "an answer that cannot be read is a failure of its test")]
-
-mod client;
-
 use std::sync::Arc;
 
-use client::{begin, json_of};
+use crate::admin_client::{begin, json_of};
 use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
-use crate::client::json_of;
+use crate::admin_client::json_of;
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
