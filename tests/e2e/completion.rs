@@ -1,10 +1,11 @@
 //! Completion of `kubectl nm` in a shell: by kubectl, which runs the link beside the plugin, or by a script.
 
+use std::path::Path;
+
 use nm_tests::cluster::Cluster;
 use nm_tests::installed_plugin::InstalledPlugin;
 use nm_tests::maintenance::start;
 use nm_tests::programs::{has_kubectl, skipped};
-use std::path::Path;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_completes_the_nodes_that_a_command_applies_to() {

@@ -1,11 +1,12 @@
 //! Waits on a terminal with job control: in the background they keep running, and they do not read the keys.
 
+use std::path::Path;
+
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::terminal::Terminal;
 use nm_tests::terminal::keys::CTRL_Z;
-use std::path::Path;
 
 /// bash with these arguments, the plugin on its `PATH`, and the cluster in `KUBECONFIG`.
 fn shell(cluster: &Cluster, args: &[&str]) -> Terminal {

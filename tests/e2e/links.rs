@@ -1,15 +1,30 @@
 //! Links in the documentation lead to existing files and headings.
 
-use nm_tests::files::repository;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// All pages of the documentation.
+use nm_tests::files::repository;
+
+/// The pages at the top of the repository and all below `docs/`.
 fn pages() -> Vec<PathBuf> {
-    let own = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
         .map(|name| repository().join(name));
-    let docs = std::fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    own.into_iter().chain(docs.filter(|path| path.extension().is_some_and(|it| it == "md"))).collect()
+    top.into_iter().chain(pages_below(&repository().join("docs"))).collect()
+}
+
+/// The Markdown pages in a folder and its folders, in the order of their paths.
+pub(crate) fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages.extend(pages_below(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    pages.sort();
+    pages
 }
 
 /// The lines of a page outside of code blocks.
@@ -77,10 +92,13 @@ fn every_link_in_the_documentation_is_valid() {
 
 #[test]
 fn broken_links_are_detected() {
-    let page = repository().join("docs/install.md");
-    assert_eq!(problem(&page, "nowhere.md"), Some("docs/install.md: there is no nowhere.md".into()));
-    assert_eq!(problem(&page, "image.md#x"), Some("docs/install.md: image.md#x leads to no heading".into()));
-    assert_eq!(problem(&page, "../README.md"), None);
+    let page = repository().join("docs/how-to/install.md");
+    assert_eq!(problem(&page, "nowhere.md"), Some("docs/how-to/install.md: there is no nowhere.md".into()));
+    assert_eq!(
+        problem(&page, "upgrade.md#x"),
+        Some("docs/how-to/install.md: upgrade.md#x leads to no heading".into())
+    );
+    assert_eq!(problem(&page, "../../README.md"), None);
     let text = "# A `b` (c), d\n[x](y.md#z)\n```\n# no\n[n](o)\n```\n## A b c d\n[a\nb](c)\n";
     assert_eq!(links(text), ["y.md#z", "c"]);
     assert_eq!(anchors(text), ["a-b-c-d", "a-b-c-d-1"].map(String::from).into());

@@ -47,7 +47,7 @@ fn the_olm_bundle_is_generated_from_the_manifests() {
 #[test]
 fn the_grafana_dashboard_uses_only_documented_metrics() {
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap();
-    let documented = read(folder().join("../docs/metrics.md"));
+    let documented = read(folder().join("../docs/reference/metrics.md"));
     let dashboard: Value =
         serde_json::from_str(&read(folder().join("components/dashboard/node_maintenance.json"))).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
