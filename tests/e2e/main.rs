@@ -5,81 +5,109 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod answers;
-mod answers_played;
-mod budgets;
-mod callers_rights;
-mod comes_back;
-mod completion;
-mod daemon_sets;
-mod dashboard;
-mod dashboard_surroundings;
-mod delete_after;
-mod doctor;
-mod documentation;
-mod drain_spec;
-mod ended_midway;
-mod explain;
-mod gather;
-mod grace;
-mod ha;
-mod ha_midway;
-mod image;
-mod independence;
-mod inheritance;
-mod install;
-mod install_refused;
-mod job_control;
-mod kept_up;
-mod krew;
-mod krew_rules;
-mod kubectl;
+mod dashboard {
+    mod environment;
+    mod session;
+}
+mod demo;
+mod drain {
+    mod blocked_pods;
+    mod blocked_pods_simulated;
+    mod budgets;
+    mod concurrent_nodes;
+    mod daemon_sets;
+    mod delete_after;
+    mod deleted_midway;
+    mod failed_evictions;
+    mod grace_period;
+    mod order;
+    mod replacements;
+    mod request_count;
+    mod respawns;
+    mod spec_changes;
+    mod timeouts;
+}
+mod ha {
+    mod evictions_in_flight;
+    mod failover;
+    mod without_election;
+}
+mod install {
+    mod image;
+    mod installation;
+    mod krew;
+    mod krew_manifest;
+    mod refused;
+    mod required_permissions;
+}
+mod kubectl {
+    mod commands;
+    mod medik8s_sample;
+}
+mod kubevirt {
+    mod migration;
+    mod not_migratable;
+}
 mod layout;
-mod lease;
 mod lifecycle;
-mod limits;
-mod links;
-mod lost_answers;
-mod machines_that_stay;
-mod manifests;
-mod manifests_applied;
-mod manifests_deployment;
-mod manifests_typed;
-mod manifests_wiring;
-mod no_cluster;
-mod no_election;
-mod node_conditions;
-mod node_deleted;
-mod object;
-mod observability;
-mod older_groups;
-mod optional_permissions;
-mod order;
-mod output_forms;
-mod plan;
-mod plugin;
-mod program;
-mod readiness;
-mod reference;
-mod report;
-mod requests;
-mod rights;
-mod same_name;
-mod sample;
-mod showroom;
-mod start_flags;
-mod start_stop;
-mod status_writes;
-mod takeover;
-mod takeover_recorded;
-mod takeover_steps;
-mod time_limits;
-mod undo_record;
-mod virtual_machines;
-mod webhook;
-mod webhook_certificates;
-mod webhook_policy;
-mod webhook_quorum;
-mod webhook_strangers;
-mod whole_texts;
-mod workflows;
+mod maintenance {
+    mod api_object;
+    mod older_groups;
+    mod several_per_node;
+    mod status_writes;
+}
+mod manifests {
+    mod applied;
+    mod deployment;
+    mod generated;
+    mod typed;
+    mod wiring;
+}
+mod node {
+    mod conditions;
+    mod deleted_node;
+    mod drift;
+    mod gate;
+    mod lease;
+    mod undo_record;
+}
+mod plugin {
+    mod commands;
+    mod complete_output;
+    mod completion;
+    mod doctor;
+    mod explain;
+    mod flags;
+    mod gather;
+    mod job_control;
+    mod output_formats;
+    mod plan;
+    mod start_stop;
+    mod unreachable_server;
+    mod watch_output;
+}
+mod reconciler {
+    mod observability;
+    mod optional_permissions;
+    mod permissions;
+    mod process;
+    mod readiness;
+}
+mod repository {
+    mod documentation;
+    mod links;
+    mod reference;
+    mod workflows;
+}
+mod takeover {
+    mod medik8s;
+    mod own_steps;
+    mod recorded_states;
+}
+mod webhook {
+    mod admission_policy;
+    mod certificates;
+    mod quorum;
+    mod untrusted_clients;
+    mod validation;
+}

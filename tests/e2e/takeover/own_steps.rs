@@ -1,7 +1,7 @@
 //! Whenever the reconciler is killed, it leaves what the medik8s operator would have written, so that the operator can
 //! continue. Only what the operator reads is compared.
 
-use crate::takeover_recorded::RecordedState;
+use crate::takeover::recorded_states::RecordedState;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

@@ -267,7 +267,7 @@ async fn every_field_of_the_json_outputs_is_listed() {
 #[test]
 fn every_page_is_in_the_index() {
     let index = std::fs::read_to_string(repository().join("docs/README.md")).unwrap();
-    for path in crate::links::pages_below(&repository().join("docs")) {
+    for path in crate::repository::links::pages_below(&repository().join("docs")) {
         let relative = path.strip_prefix(repository().join("docs")).unwrap().display().to_string();
         let is_index = Path::new(&relative) == Path::new("README.md");
         assert!(is_index || index.contains(&format!("]({relative})")), "{relative} is not in the index");

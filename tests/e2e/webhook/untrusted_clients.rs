@@ -1,7 +1,7 @@
 //! The webhook's port is open to every pod in the cluster. Clients other than the API server learn nothing, cost no
 //! requests, and do not disturb the API server.
 
-use crate::webhook_certificates::SHORT_CERTIFICATES;
+use crate::webhook::certificates::SHORT_CERTIFICATES;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;

@@ -37,7 +37,7 @@ use nm_tests::webhook;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::links::pages_below;
+use crate::repository::links::pages_below;
 
 /// The longest that a page takes on a busy machine.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(120);

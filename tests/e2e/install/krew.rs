@@ -2,7 +2,7 @@
 //!
 //! The package has the program that the other tests run, so that nothing is built for it.
 
-use crate::krew_rules::{is_for, violations};
+use crate::install::krew_manifest::{is_for, violations};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
