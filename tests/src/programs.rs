@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
@@ -155,6 +156,16 @@ pub(crate) fn signal(process: u32, name: &str) {
 /// The exit code of a program that is about to exit.
 pub(crate) async fn exit_code(child: &mut Child) -> Option<i32> {
     in_time("the program exits", child.wait()).await.unwrap().code()
+}
+
+/// The processor time that a process has used; `None` where the system has no `/proc`.
+pub fn processor_time(process: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field, the name in parentheses, may contain spaces. User and system time are fields 14 and 15.
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+    // Linux reports them in hundredths of a second (USER_HZ).
+    Some(Duration::from_millis(ticks.sum::<u64>() * 10))
 }
 
 /// Reports that the test is skipped. The test runner does not capture this: a skipped test must not look like one that

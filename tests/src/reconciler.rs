@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
-use crate::programs::{exit_code, program, signal};
+use crate::programs::{exit_code, processor_time, program, signal};
 use crate::wait::TEST_TIMEOUT;
 
 /// A running reconciler. It is killed when dropped, and its log is printed if the test fails.
@@ -100,12 +100,7 @@ impl Reconciler {
 
     /// The processor time used so far; `None` where the system has no `/proc`.
     pub fn processor_time(&self) -> Option<Duration> {
-        let schedule = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()?)).ok()?;
-        // The second field, the name in parentheses, may contain spaces. User and system time are fields 14 and 15.
-        let (_, fields) = schedule.rsplit_once(')')?;
-        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-        // Linux reports them in hundredths of a second (USER_HZ).
-        Some(Duration::from_millis(ticks.sum::<u64>() * 10))
+        processor_time(self.pid())
     }
 
     /// The process id. The user agent ends with it, too.

@@ -172,7 +172,7 @@ fn every_permission_is_listed() {
         let name = role.metadata.name.clone().unwrap();
         check("permissions.md", &name, &rules(&[role]));
     }
-    for component in manifests::GRANTED {
+    for component in manifests::PERMISSION_COMPONENTS {
         let roles: Vec<DynamicObject> = manifests::component(component).into_iter().filter(is_role).collect();
         check("permissions.md", component, &rules(&roles));
     }
