@@ -38,10 +38,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["watch"],
             &["install"],
             &["doctor", "explain"],
-            &["dashboard"],
+            &["completion", "dashboard"],
             &["commands"],
             &["cli"],
-            &["completion", "unknown_command"],
+            &["unknown_command"],
         ],
     ),
 ];
