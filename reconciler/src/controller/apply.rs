@@ -190,7 +190,8 @@ async fn release(
 /// Patches the node and returns it as the API server answered it.
 async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::Result<Arc<Node>> {
     let patched =
-        with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
+        with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)))
+            .await;
     let mut patched = patched?;
     slim_node(&mut patched);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
@@ -217,7 +218,8 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
 
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
     let api = context.maintenance_api(maintenance.group);
-    with_timeout(WRITE_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch))).await
+    with_timeout(WRITE_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch)))
+        .await
 }
 
 /// Logs and measures how a new status differs from the old one.
@@ -255,5 +257,9 @@ async fn write_status(
         "metadata": {"uid": maintenance.metadata.uid}, "status": status,
     });
     let api = context.maintenance_api(group);
-    with_timeout(WRITE_TIMEOUT, api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch))).await
+    with_timeout(
+        WRITE_TIMEOUT,
+        api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch)),
+    )
+    .await
 }
