@@ -91,7 +91,7 @@ async fn missing(kubeconfig: &Path, command: &str) -> Option<Right> {
     let messages = report["findings"].as_array().unwrap().iter().filter_map(|one| one["message"].as_str());
     let messages: Vec<&str> = messages.collect();
     let about = |message: &&&str| {
-        let words = message.strip_prefix("you may not run ").or(message.strip_prefix("you may run "));
+        let words = message.strip_prefix("you cannot run ").or(message.strip_prefix("you can run "));
         words.is_some_and(|words| words.split([' ', ';']).next() == Some(command))
     };
     let (_, lacking) = messages.iter().find(about)?.split_once("; missing permissions: ").unwrap();
@@ -117,7 +117,7 @@ async fn the_rights_that_the_doctor_asks_for_are_enough_to_install_and_uninstall
     cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
     webhook::believed(&cluster).await;
     let ready = caller.run(&["install", "--timeout", "60s"]).await;
-    assert!(ready.ends_with("and the webhook answers\n"), "{ready}");
+    assert!(ready.ends_with("and its webhook works\n"), "{ready}");
     assert_eq!(caller.refused(&log.all()[before..]), Vec::<String>::new());
 
     // A group whose maintenances would have to be ended first.

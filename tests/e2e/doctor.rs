@@ -34,16 +34,16 @@ fn said(outcome: &Outcome, check: &str) -> (String, String) {
 /// What the doctor says of an installation in which nothing is amiss, with placeholders for what differs between runs.
 const WHOLE: &str = "\
 ok    cluster       Kubernetes SERVER
-ok    definition    NodeMaintenance is defined as by this version
+ok    definition    the CRD of NodeMaintenance matches this version
 ok    reconciler    2 replicas run in namespace node-maintenance
-ok    leader        REPLICA leads and renewed its lease AGE ago
-ok    webhook       it answers; its certificate is good until DATE
-ok    policy        nm-reconciler may change only the certificate and the path of its webhook
-ok    grants        nm-reconciler has the permissions of the features in use
+ok    leader        REPLICA is the leader and renewed its lease AGE ago
+ok    webhook       it works; its certificate is valid until DATE
+ok    policy        nm-reconciler can change only the certificate and the path of its webhook
+ok    grants        nm-reconciler has the permissions for the features in use
 ok    versions      plugin OWN, reconciler OWN
-ok    permissions   you have every permission that the commands need
-ok    nodes         none is cordoned by a maintenance that is gone
-ok    maintenances  0 there, none of which is stuck ending
+ok    permissions   you have all permissions that the commands need
+ok    nodes         none is cordoned by a deleted maintenance
+ok    maintenances  0 in total, none of which is stuck stopping
 ";
 
 fn default_account(workload: &Workload) -> ServiceAccount {
@@ -57,10 +57,11 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     let nothing = plugin(&cluster, &["doctor"]).await;
     assert_eq!(nothing.code, Some(1), "{nothing:?}");
     for line in [
-        "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
+        "fail  definition    the CRD of NodeMaintenance does not exist\n                    \
+         run `kubectl nm install` to fix it\n",
         "fail  reconciler    nm-reconciler is not installed\n",
-        "?     leader        nobody can tell: there is no lease",
-        "ok    permissions   you have every permission that the commands need\n",
+        "?     leader        cannot be checked: there is no lease",
+        "ok    permissions   you have all permissions that the commands need\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
     }
@@ -79,8 +80,8 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     // But for the sign of life of what takes over a second.
     let silent = whole.stderr.lines().all(|line| line.ends_with(" ..."));
     assert!(whole.code == Some(0) && silent, "{whole:?}");
-    let until = "its certificate is good until ";
-    let leads = " leads and renewed its lease ";
+    let until = "its certificate is valid until ";
+    let leads = " is the leader and renewed its lease ";
     let timeless = |line: &str| match (line.split_once(until), line.split_once(leads)) {
         (Some((said, _)), _) => format!("{said}{until}DATE\n"),
         (_, Some(_)) => format!("ok    leader        REPLICA{leads}AGE ago\n"),
@@ -101,7 +102,7 @@ async fn a_whole_installation_is_found_to_be_so_and_what_breaks_is_named() {
     assert_eq!(broken.code, Some(1), "{broken:?}");
     let (result, message) = said(&broken, "webhook");
     assert!(result == "fail" && message.contains("\"validate.nodemaintenance.medik8s.io\""), "{message}");
-    let leftover = format!("1 cordoned by a maintenance that is gone: {node}");
+    let leftover = format!("1 cordoned by a deleted maintenance: {node}");
     assert_eq!(said(&broken, "nodes"), ("warn".into(), leftover));
 }
 
@@ -116,7 +117,7 @@ async fn a_maintenance_whose_finalizer_nobody_serves_fails() {
     cluster.maintenances().delete("held", &DeleteParams::default()).await.unwrap();
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(found.code, Some(1));
-    let message = "1 wait to be ended, and nobody leads: held";
+    let message = "1 wait to be stopped, and there is no leader: held";
     assert_eq!(said(&found, "maintenances"), ("fail".into(), message.into()));
 }
 
@@ -130,8 +131,8 @@ async fn a_maintenance_of_an_older_group_is_no_leftover_and_what_it_leaves_has_a
     start_of(&cluster, group, "older", &node).await;
     in_phase(&cluster, group, "older", Phase::Succeeded).await;
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    assert_eq!(said(&found, "nodes"), ("ok".into(), "none is cordoned by a maintenance that is gone".into()));
-    assert_eq!(said(&found, "maintenances").1, "1 there, none of which is stuck ending");
+    assert_eq!(said(&found, "nodes"), ("ok".into(), "none is cordoned by a deleted maintenance".into()));
+    assert_eq!(said(&found, "maintenances").1, "1 in total, none of which is stuck stopping");
 
     reconciler.crash().await;
     let api = older_groups::maintenances(&cluster.client, group);
@@ -139,7 +140,7 @@ async fn a_maintenance_of_an_older_group_is_no_leftover_and_what_it_leaves_has_a
     api.patch("older", &PatchParams::default(), &free).await.unwrap();
     api.delete("older", &DeleteParams::default()).await.unwrap();
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    let leftover = format!("1 cordoned by a maintenance that is gone: {node}");
+    let leftover = format!("1 cordoned by a deleted maintenance: {node}");
     assert_eq!(said(&found, "nodes"), ("warn".into(), leftover));
     // As it is advised.
     let _reconciler = Reconciler::start(&cluster);
@@ -158,10 +159,10 @@ async fn without_permissions_what_cannot_be_checked_is_not_healthy_and_the_missi
     assert_eq!(serde_json::from_str::<Value>(&found.stdout).unwrap()["healthy"], false);
     for check in ["definition", "reconciler", "leader", "webhook", "nodes", "maintenances", "versions"] {
         let (result, message) = said(&found, check);
-        assert!(result == "unknown" && message.starts_with("nobody can tell: "), "{check}: {message}");
+        assert!(result == "unknown" && message.starts_with("cannot be checked: "), "{check}: {message}");
     }
     let lacking =
-        "you may not run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";
+        "you cannot run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";
     assert_eq!(said(&found, "permissions"), ("warn".into(), lacking.into()));
 }
 
@@ -292,7 +293,7 @@ async fn a_report_has_what_is_needed_and_no_secret() {
     assert_eq!(asked, 1, "the log tells who asked");
     let again = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await;
     let complaint = format!("error: cannot write {}: entity already exists\n", path.display());
-    again.expect(1, "", &(complaint + "hint: nothing is overwritten; -o names another file\n"));
+    again.expect(1, "", &(complaint + "hint: existing files are not overwritten; choose another file with -o\n"));
     assert_eq!(lists(), asked, "it is noticed before anything is asked for");
 }
 
@@ -310,7 +311,7 @@ async fn a_report_says_what_could_not_be_read() {
     for missing in [
         "nodes.json: Error from server (Forbidden): nodes is forbidden",
         "nodemaintenances.json: ",
-        "pods.json: nobody knows which nodes are in maintenance\n",
+        "pods.json: the nodes in maintenance are not known\n",
     ] {
         assert!(files["MANIFEST.txt"].contains(missing), "{}", files["MANIFEST.txt"]);
         assert!(gathered.stderr.contains(&format!("left out: {missing}")), "{gathered:?}");

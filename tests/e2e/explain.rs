@@ -141,7 +141,7 @@ async fn a_reconciler_without_leader_election_is_at_work_beside_a_lease_that_nob
     let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
     assert!(goes_on.stdout.ends_with(expected), "{goes_on:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    assert!(!found.stdout.contains("nobody leads: no maintenance is begun"), "{found:?}");
+    assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn who_may_not_look_or_mistypes_is_told_so() {
     let expected = format!(
         "Error from server (Forbidden): {resource} is forbidden: User \"system:serviceaccount:{}:default\" cannot list \
          resource \"nodemaintenances\" in API group \"nodemaintenance.medik8s.io\" at the cluster scope\n\
-         hint: you need the right to list {resource}; `kubectl auth can-i list {resource}` tells whether you have it\n",
+         hint: you need permission to list {resource}; check it with `kubectl auth can-i list {resource}`\n",
         workload.namespace()
     );
     refused.expect(1, "", &expected);

@@ -89,8 +89,8 @@ async fn a_server_that_says_nothing_is_told_of_by_every_command_and_given_up_in_
             assert!(took < SOON, "{args:?} took {took:?}");
             assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
             let given_up = [
-                format!("Unable to connect to the server {server}: it does not answer\nhint: "),
-                format!("error: the server {server} did not answer within 5s\nhint: "),
+                format!("Unable to connect to the server {server}: it does not respond\nhint: "),
+                format!("error: the server {server} did not respond within 5s\nhint: "),
             ];
             assert!(given_up.iter().any(|said| failed.stderr.contains(said)), "{args:?}: {failed:?}");
             // Whoever waits for it is told before what for, and what may be wrong.
@@ -98,7 +98,7 @@ async fn a_server_that_says_nothing_is_told_of_by_every_command_and_given_up_in_
             let is_told = first.contains(&format!(" {server}")) && first.ends_with(" ...");
             assert!(is_told, "{args:?}: {failed:?}");
             assert!(
-                failed.stderr.contains(" ... no answer yet\nhint: check the address"),
+                failed.stderr.contains(" ... no response yet\nhint: check the address"),
                 "{args:?}: {failed:?}"
             );
         }
@@ -112,7 +112,7 @@ async fn a_server_that_is_slow_is_waited_for() {
     let lists = Target::any().verb("list").resource("nodemaintenances");
     cluster.sandbox().unwrap().faults().add(Rule::new(lists, slow));
     let shown = plugin(&cluster, &["status"]).await.ok();
-    assert!(shown.stderr.contains(" ... no answer yet\nhint: check the address"), "{shown:?}");
+    assert!(shown.stderr.contains(" ... no response yet\nhint: check the address"), "{shown:?}");
     assert!(shown.stderr.ends_with("No maintenances found.\n"), "{shown:?}");
 }
 
@@ -145,8 +145,8 @@ async fn without_a_kubeconfig_it_is_said_where_one_was_looked_for_and_what_to_do
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("kubeconfig");
     let said = format!(
-        "error: no cluster to talk to: there is no kubeconfig at {}\nhint: name an existing kubeconfig with --kubeconfig \
-         FILE or KUBECONFIG, or the server with --server\n",
+        "error: no cluster is configured: there is no kubeconfig at {}\nhint: name an existing kubeconfig with --kubeconfig \
+         FILE or KUBECONFIG, or a server with --server\n",
         nowhere.display()
     );
     built(&nowhere).await;
@@ -190,7 +190,7 @@ async fn what_answers_and_is_no_api_server_is_told_from_one_without_maintenances
         let server = stubborn(Box::leak(format!("HTTP/1.1 {answer}").into_boxed_str())).await;
         let file = kubeconfig(&server);
         let expected = format!(
-            "error: {server} does not answer as an API server does: {said}\nhint: is that the address of the API server, "
+            "error: {server} does not respond like an API server: {said}\nhint: is this the address of an API server, "
         );
         let asked = [&["status"][..], &["doctor"], &["version"]].map(|args| plugin_of(file.path(), args));
         for failed in futures::future::join_all(asked).await {

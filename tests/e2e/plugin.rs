@@ -240,8 +240,8 @@ fn without_a_cluster_every_command_names_the_server_and_the_remedy() {
             said,
             format!(
                 "The connection to the server https://127.0.0.1:{port} was refused - did you specify the right host \
-                 or port?\nhint: is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, \
-                 --context chooses\n"
+                 or port?\nhint: is the cluster running, and is it the right one? `kubectl config get-contexts` lists the \
+                 clusters; --context chooses one\n"
             )
         );
     }
@@ -270,11 +270,11 @@ async fn commands_that_are_told_to_be_pasted_lead_to_the_same_cluster() {
     for (cluster, args, flags, command) in [
         (&bare, &["status"][..], "", "`kubectl nm install --context=sandbox`"),
         (&bare, &["version"], "", "`kubectl nm install --context=sandbox`"),
-        (&bare, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&bare, &["doctor"], "", "run `kubectl nm install --context=sandbox` to fix it"),
         (&whole, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
         (&whole, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),
         (&whole, &["status"], nobody, "`kubectl --context=sandbox --as=nobody auth can-i list"),
-        (&whole, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&whole, &["doctor"], "", "run `kubectl nm install --context=sandbox` to fix it"),
     ] {
         let mut line = vec!["--context=sandbox"];
         line.extend(Some(flags).filter(|flags| !flags.is_empty()));

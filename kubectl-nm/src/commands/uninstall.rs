@@ -50,7 +50,7 @@ const MAX_NAMES: usize = 10;
 /// How often the remaining maintenances are listed.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Remove nm-reconciler and the CRD of `NodeMaintenance` from the cluster
+/// Remove nm-reconciler and the CRD of NodeMaintenance
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UninstallArgs {
