@@ -15,12 +15,14 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     (
         "reconciler",
         &[
-            &["cache", "runtime"],
+            &["runtime"],
+            &["cache"],
             &["server", "telemetry"],
             &["client", "config"],
             &["evict", "leader"],
             &["watch"],
             &["controller", "webhook"],
+            &["leader_term"],
             &["program"],
         ],
     ),

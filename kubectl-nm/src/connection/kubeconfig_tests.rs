@@ -181,6 +181,9 @@ fn an_invalid_kubeconfig_is_reported_in_one_line_without_its_contents() {
         let message = error.to_string();
         let begin = format!("cannot read the kubeconfig {}: ", path.display());
         assert!(message.starts_with(&begin) && message.len() > begin.len(), "{message}");
-        assert!(!message.contains("error: line") && !message.contains('\n') && !message.contains("hush"), "{message}");
+        assert!(
+            !message.contains("error: line") && !message.contains('\n') && !message.contains("hush"),
+            "{message}"
+        );
     }
 }

@@ -391,7 +391,8 @@ fn what_cannot_be_checked_is_never_ok() {
 fn clocks_that_differ_are_reported_and_are_no_failure() {
     let observed = |renewed: &str| Ok(LeaseObservation::renewed_at(lease(renewed).lease, now()));
     for renewed in ["2026-01-02T03:03:31.000000Z", "2026-01-02T03:04:39.000000Z"] {
-        let expected = "pod-a is the leader and renews its lease; its clock and the local clock differ by 34s";
+        let expected =
+            "pod-a is the leader and renews its lease; its clock and the local clock differ by 34s";
         check("leader", CheckResult::Ok, expected, |report| report.lease = observed(renewed));
         check("maintenances", CheckResult::Ok, "1 in total", |report| {
             report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
