@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::scenario::Ground;
+use crate::scenario::PreparedCluster;
 
 /// Watches the pods of each node, until it is dropped.
 pub(crate) struct PodWatch {
@@ -21,7 +21,7 @@ pub(crate) struct PodWatch {
 
 impl PodWatch {
     /// Starts the watches, and waits until all pods to be evicted are listed.
-    pub(crate) async fn start(client: Client, prepared: &Ground) -> Self {
+    pub(crate) async fn start(client: Client, prepared: &PreparedCluster) -> Self {
         let evicted: HashSet<String> = prepared.pods.iter().map(|pod| pod.uid.clone()).collect();
         let (left_now, mut left) = watch::channel(HashSet::new());
         let mut watches = JoinSet::new();

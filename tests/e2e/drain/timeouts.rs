@@ -136,7 +136,7 @@ async fn a_pod_refused_for_longer_than_delete_after_seconds_is_deleted() {
     patch_drain(&cluster, "e2e-impatient", json!({"deleteAfterSeconds": 1})).await;
     let status = until_drained(&cluster, "e2e-impatient").await.status.unwrap();
     assert_eq!((status.eviction_pods, status.last_error.as_str()), (counted, ""));
-    let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds: deleted");
+    let deletes = |line: &str| line.contains("refused for longer than deleteAfterSeconds");
     let line = reconciler.until_logged("the deletion", deletes).await;
     let pod = format!("{}/guarded", workload.namespace());
     for field in ["maintenance=\"e2e-impatient\"", &format!("node=\"{node}\""), &format!("pod=\"{pod}\"")] {

@@ -57,7 +57,7 @@ async fn a_local_reconciler_beside_an_installed_one_refuses_to_start() {
     beside.until_logged("that it works", |line| line.contains("nodes and their leases are known")).await;
     drop(beside);
     leader.signal("TERM");
-    leader.until_logged("that it ends", |line| line.contains("gave the lease back")).await;
+    leader.until_logged("that it ends", |line| line.contains("lease released")).await;
     let _alone = Reconciler::start(&cluster);
     start(&cluster, "e2e-alone", node).await;
     until_drained(&cluster, "e2e-alone").await;
@@ -92,7 +92,7 @@ async fn a_local_reconciler_that_cannot_read_the_lease_warns_and_works() {
     create_leader_lease(&cluster, &namespace(), SignedDuration::from_secs(5)).await;
     let reconciler = Reconciler::start(&cluster);
     let unknown =
-        |line: &str| line.contains("WARN") && line.contains("whether another nm-reconciler is at work");
+        |line: &str| line.contains("WARN") && line.contains("whether another nm-reconciler is running");
     let line = reconciler.until_logged("its warning", unknown).await;
     assert!(line.contains("forbidden"), "{line}");
     start(&cluster, "e2e-unread", node).await;

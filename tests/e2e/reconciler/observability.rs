@@ -99,7 +99,7 @@ async fn a_refused_pod_is_logged_once_and_counted_in_metrics_until_it_is_gone() 
     reconciler.0.signal("TERM");
     reconciler.line("stopped").await;
     let counts =
-        ["started", "pod is blocked", "eviction accepted", "pod is blocked no more", "eviction refused"];
+        ["started", "pod is blocked", "eviction accepted", "pod is no longer blocked", "eviction refused"];
     let lines = reconciler.lines();
     let count = |key: &str, value: &str| lines.iter().filter(|line| line[key] == value).count();
     assert_eq!(counts.map(|message| count("message", message)), [1, 1, 1, 1, 0], "{lines:#?}");
@@ -168,7 +168,7 @@ async fn an_address_in_use_and_contradictory_flags_are_startup_errors() {
     let mut reconciler = Reconciler::start_with_only(&cluster, &["--metrics-addr", &address]);
     let line = reconciler.until_logged("why it ends", |_| true).await;
     assert!(line.contains(&format!("cannot serve the probes and metrics on {address}")), "{line}");
-    assert!(line.contains("by --metrics-addr"), "{line}");
+    assert!(line.contains("--metrics-addr"), "{line}");
     assert_eq!(reconciler.exit_code().await, Some(1));
 
     let mut command = without_settings(&program("nm-reconciler"));

@@ -116,9 +116,9 @@ async fn a_damaged_or_deleted_secret_is_repaired_without_a_failed_request() {
         let damage = Patch::Merge(json!({"data": {"tls.key": "aGVsbG8="}}));
         api.patch(WEBHOOK, &PatchParams::default(), &damage).await.unwrap();
         let line = reconciler
-            .until_logged("the damage", |line| line.contains("is damaged and will be mended"))
+            .until_logged("the damage", |line| line.contains("is damaged and will be repaired"))
             .await;
-        assert!(line.contains("tls.crt: the key is none"), "{line}");
+        assert!(line.contains("tls.crt: invalid private key"), "{line}");
         let repaired = wait_until(&api, WEBHOOK, "repaired", |secret| {
             field(secret, "tls.key").is_some_and(|key| key.0 != b"hello")
                 && field(secret, "next-tls.crt").is_some()
@@ -164,9 +164,9 @@ async fn a_replica_without_access_to_the_secret_reports_it_and_serves_once_acces
     bindings.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
     let reconciler = start_with_webhook(&cluster, &["--metrics-addr", "127.0.0.1:0"]);
     let server = reconciler.metrics_address().await;
-    let expected = format!("cannot follow secret {}/{WEBHOOK}", namespace());
+    let expected = format!("cannot watch secret {}/{WEBHOOK}", namespace());
     let line = reconciler.until_logged("what it lacks", |line| line.contains(&expected)).await;
-    assert!(line.contains("manifests/ has the rights for it") && line.contains("forbidden"), "{line}");
+    assert!(line.contains("manifests/ contains the permissions") && line.contains("forbidden"), "{line}");
     let missing = "[-]webhook failed: there is no certificate yet\n";
     until_served(server, "/readyz", |body| body.contains(missing)).await;
     configure_webhook(&cluster, reconciler.webhook_address().await).await;

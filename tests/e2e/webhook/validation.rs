@@ -182,8 +182,8 @@ async fn creations_are_refused_while_the_webhook_cannot_read_the_cluster() {
     let create = async || create(&cluster, "e2e-unread", &node, &["--dry-run=server"]).await;
     let broken = || Action::Fail(Failure::Internal, Moment::BeforeEffect);
     for (rule, what) in [
-        (reads("nodes").verb("get"), format!("cannot read node {node} now: ")),
-        (reads("nodemaintenances").verb("list"), "cannot read nodemaintenances now: ".to_owned()),
+        (reads("nodes").verb("get"), format!("cannot read node {node}: ")),
+        (reads("nodemaintenances").verb("list"), "cannot read nodemaintenances: ".to_owned()),
     ] {
         let fault = faults.add(Rule::new(rule, broken()));
         let stderr = create().await.stderr;
@@ -200,7 +200,7 @@ async fn creations_are_refused_while_the_webhook_cannot_read_the_cluster() {
     faults.add(Rule::new(reads("pods").verb("list"), broken()));
     let warned = create().await.ok().stderr;
     let expected =
-        format!("Warning: nobody checked what the drain would lose: cannot read the pods of node {node}");
+        format!("Warning: the drain was not checked for data loss: cannot read the pods of node {node}");
     assert!(warned.starts_with(&expected), "{warned}");
 }
 
@@ -217,7 +217,7 @@ async fn hanging_reads_for_warnings_refuse_nothing() {
     let change = ["patch", "nm", "e2e-begun", "--type=merge", "--dry-run=server", "-p", &patch];
     let expected = |node: &str| {
         format!(
-            "Warning: nobody checked what the drain would lose: cannot read the pods of node {node} now: no answer \
+            "Warning: the drain was not checked for data loss: cannot read the pods of node {node}: no answer \
              within 2 s\n"
         )
     };
@@ -307,7 +307,7 @@ async fn a_stopping_replica_serves_the_webhook_until_requests_go_to_others() {
     let node = cluster.nodes().await.remove(0);
     let mut reconciler = serve_webhook(&cluster, &[]).await;
     reconciler.signal("TERM");
-    reconciler.until_logged("that it stops", |line| line.contains("stopping")).await;
+    reconciler.until_logged("that it stops", |line| line.contains("shutting down")).await;
     start(&cluster, "e2e-late", &node).await;
     assert_eq!(reconciler.exit_code().await, Some(0));
 }

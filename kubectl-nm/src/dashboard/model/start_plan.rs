@@ -2,7 +2,7 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use crate::args::node_name;
+use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
@@ -96,7 +96,7 @@ impl StartPlan {
     }
 
     fn add_one(&mut self, word: &str, fleet: &Fleet) {
-        let name = match node_name::parse(word) {
+        let name = match names::parse_node(word) {
             Ok(name) => name,
             Err(problem) => return self.problems.push(format!("{word}: {problem}")),
         };

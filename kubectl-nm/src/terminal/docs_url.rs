@@ -1,10 +1,10 @@
-//! Where pages of the documentation are that messages point to: whoever has only the program has none of them.
+//! Addresses of documentation pages, for messages: users of the program do not have the repository.
 
-/// Where the project is, as the package says.
+/// The address of the project.
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// The address of a page of `docs/`.
-pub(crate) fn address(page: &str) -> String {
+/// The address of a page in `docs/`.
+pub(crate) fn docs_url(page: &str) -> String {
     format!("{REPOSITORY}/blob/main/docs/{page}")
 }
 
@@ -15,22 +15,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_project_is_where_the_package_manager_says() {
+    fn the_address_is_the_homepage_in_the_krew_manifest() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let krew = std::fs::read_to_string(root.join("krew/nm.yaml")).unwrap();
         assert!(krew.contains(&format!("  homepage: {REPOSITORY}\n")), "{krew}");
         assert_eq!(
-            address("how-to/build-the-image.md"),
+            docs_url("how-to/build-the-image.md"),
             format!("{REPOSITORY}/blob/main/docs/how-to/build-the-image.md")
         );
     }
 
     #[test]
-    fn every_page_that_a_message_points_to_is_there() {
+    fn every_page_that_a_message_links_to_exists() {
         let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut named = 0;
         for (path, text) in sources(&crate_root.join("src")) {
-            let pages = text.split("doc_links::address(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            let pages = text.split("docs_url(\"").skip(1).filter_map(|rest| rest.split('"').next());
             for page in pages {
                 named += 1;
                 assert!(crate_root.join("../docs").join(page).exists(), "{page} of {}", path.display());
@@ -40,18 +40,18 @@ mod tests {
     }
 
     #[test]
-    fn no_message_points_to_a_file_of_the_repository() {
+    fn no_message_names_a_path_in_the_repository() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         for (path, text) in sources(&folder) {
             let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-            let pointing: Vec<&str> =
+            let naming: Vec<&str> =
                 code.filter(|line| line.contains("docs/") && line.contains(".md")).collect();
-            let is_this = path.ends_with("doc_links.rs");
-            assert!(is_this || pointing.is_empty(), "{}: {pointing:?}", path.display());
+            let is_this = path.ends_with("docs_url.rs");
+            assert!(is_this || naming.is_empty(), "{}: {naming:?}", path.display());
         }
     }
 
-    /// The files of a folder and of those in it.
+    /// The files of a folder and its subfolders.
     fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
         let mut sources = Vec::new();
         for entry in std::fs::read_dir(folder).unwrap() {

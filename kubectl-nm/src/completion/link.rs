@@ -1,31 +1,31 @@
-//! The link by which kubectl finds out how to complete our commands.
+//! The link through which kubectl completes the plugin's commands.
 //!
-//! While `kubectl nm …` is typed, kubectl looks on the `PATH` for `kubectl_complete-nm` and asks that. It is a link to
-//! the plugin beside the plugin: in krew's folder it stays right when krew puts a newer version behind `kubectl-nm`.
+//! To complete `kubectl nm …`, kubectl runs `kubectl_complete-nm` from the `PATH`. It is a link to the plugin, in the same
+//! folder: in krew's folder it stays valid when krew replaces `kubectl-nm` by a newer version.
 
 use std::env::consts::EXE_SUFFIX;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What kubectl asks for completions, for the plugin `kubectl-nm`.
+/// The program that kubectl runs for completions of the plugin `kubectl-nm`.
 pub(crate) const NAME: &str = "kubectl_complete-nm";
 
 const PLUGIN: &str = "kubectl-nm";
 
-/// Why there is no link.
+/// Why the link cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    /// kubectl would not find the plugin either.
-    #[error("error: no {PLUGIN} on the PATH is this program ({})", .0.display())]
+    /// kubectl would not find the plugin.
+    #[error("no {PLUGIN} on the PATH is this program ({})", .0.display())]
     NotOnPath(PathBuf),
 
-    /// Something else has the name.
-    #[error("error: {} exists, and is no link to {PLUGIN}", .0.display())]
+    /// Another file has the name.
+    #[error("{} exists and is not a link to {PLUGIN}", .0.display())]
     Taken(PathBuf),
 
     /// The system refuses.
-    #[error("error: cannot make the link {}: {source}", path.display())]
+    #[error("cannot create the link {}: {source}", path.display())]
     Refused {
         /// The link.
         path: PathBuf,
@@ -39,44 +39,44 @@ impl LinkError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::NotOnPath(_) => format!(
-                "put it into a folder of the PATH as {PLUGIN} and try again; `kubectl plugin list` shows what kubectl finds"
+                "install it as {PLUGIN} in a folder of the PATH and try again; `kubectl plugin list` shows what kubectl finds"
             ),
-            Self::Taken(path) => format!("see what it is; once {} is gone, try again", path.display()),
-            Self::Refused { path, .. } => by_hand(path, cfg!(windows)),
+            Self::Taken(path) => format!("check what {} is, remove it and try again", path.display()),
+            Self::Refused { path, .. } => manual_steps(path, cfg!(windows)),
         }
     }
 }
 
-/// How to make the link without us, on Windows or elsewhere.
-fn by_hand(link: &Path, on_windows: bool) -> String {
+/// How to create the link manually.
+fn manual_steps(link: &Path, on_windows: bool) -> String {
     let path = link.display();
     if on_windows {
         let plugin = link.with_file_name(format!("{PLUGIN}.exe"));
         format!(
-            "an administrator can make it in cmd: mklink \"{path}\" {PLUGIN}.exe; in PowerShell a copy will do until the \
-             next upgrade: Copy-Item \"{}\" \"{path}\"",
+            "as an administrator, run in cmd: mklink \"{path}\" {PLUGIN}.exe; or copy the program in PowerShell, after each \
+             upgrade: Copy-Item \"{}\" \"{path}\"",
             plugin.display()
         )
     } else {
-        format!("somebody with the right to can make it: ln -s {PLUGIN} {path}")
+        format!("with write access to the folder, run: ln -s {PLUGIN} {path}")
     }
 }
 
-/// A link that is there.
+/// A link that exists.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    /// Where.
+pub(crate) struct CompletionLink {
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// Whether it was not there before.
+    /// Whether it has just been created.
     pub(crate) is_new: bool,
 }
 
-/// Makes the link beside the plugin on the search path that `program` is, unless it is there.
+/// Creates the link next to the plugin on the search path, unless it exists.
 ///
 /// # Errors
 ///
-/// When no plugin there is this program, something else has the name, or the system refuses.
-pub(crate) fn install(program: &Path, search_path: &OsStr) -> Result<Link, LinkError> {
+/// When the plugin on the search path is not this program, another file has the name, or the system refuses.
+pub(crate) fn install(program: &Path, search_path: &OsStr) -> Result<CompletionLink, LinkError> {
     let this = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let is_this = |path: &Path| path.canonicalize().is_ok_and(|path| path == this);
     let folder = std::env::split_paths(search_path)
@@ -85,15 +85,19 @@ pub(crate) fn install(program: &Path, search_path: &OsStr) -> Result<Link, LinkE
     let path = folder.join(format!("{NAME}{EXE_SUFFIX}"));
     if path.symlink_metadata().is_ok() {
         let is_ours = is_ours(&path, program);
-        return if is_ours { Ok(Link { path, is_new: false }) } else { Err(LinkError::Taken(path)) };
+        return if is_ours {
+            Ok(CompletionLink { path, is_new: false })
+        } else {
+            Err(LinkError::Taken(path))
+        };
     }
-    match link(&path) {
-        Ok(()) => Ok(Link { path, is_new: true }),
+    match symlink(&path) {
+        Ok(()) => Ok(CompletionLink { path, is_new: true }),
         Err(source) => Err(LinkError::Refused { path, source }),
     }
 }
 
-/// Whether a link says what we write, whatever may be behind it, or a file is a copy of this program.
+/// Whether a link has the right target, even if that does not exist, or a file is a copy of this program.
 fn is_ours(path: &Path, program: &Path) -> bool {
     match path.read_link() {
         Ok(target) => [PLUGIN, &format!("{PLUGIN}.exe")].iter().any(|name| target == Path::new(name)),
@@ -102,13 +106,13 @@ fn is_ours(path: &Path, program: &Path) -> bool {
 }
 
 #[cfg(unix)]
-fn link(path: &Path) -> io::Result<()> {
+fn symlink(path: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(PLUGIN, path)
 }
 
-/// Elsewhere links need rights that few have.
+/// On Windows, links need administrator privileges.
 #[cfg(not(unix))]
-fn link(_path: &Path) -> io::Result<()> {
+fn symlink(_path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -117,7 +121,7 @@ fn link(_path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A folder as krew has it: the program in its store, and a link to it on the search path.
+    /// krew's folders: the program in the store, and a link to it on the search path.
     fn krew() -> (tempfile::TempDir, PathBuf, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let (store, bin) = (root.path().join("store"), root.path().join("bin"));
@@ -129,23 +133,23 @@ mod tests {
     }
 
     #[test]
-    fn the_link_is_beside_the_plugin_and_made_once() {
+    fn the_link_is_created_once_next_to_the_plugin() {
         let (root, program, bin) = krew();
         let search_path = std::env::join_paths([root.path(), &bin]).unwrap();
         for is_new in [true, false] {
-            let expected = Link { path: bin.join(NAME), is_new };
+            let expected = CompletionLink { path: bin.join(NAME), is_new };
             assert_eq!(install(&program, &search_path).unwrap(), expected);
         }
         assert_eq!(bin.join(NAME).read_link().unwrap(), Path::new(PLUGIN));
         fs::remove_file(bin.join(PLUGIN)).unwrap();
         fs::write(bin.join(PLUGIN), "newer").unwrap();
         let newer = install(&bin.join(PLUGIN), &search_path).unwrap();
-        assert!(!newer.is_new, "an upgrade leaves it as it is");
+        assert!(!newer.is_new, "an upgrade does not change it");
         assert_eq!(fs::read_to_string(bin.join(NAME)).unwrap(), "newer");
     }
 
     #[test]
-    fn what_somebody_else_put_there_stays() {
+    fn other_files_are_not_replaced() {
         let (_root, program, bin) = krew();
         fs::write(bin.join(NAME), "theirs").unwrap();
         let taken = install(&program, bin.as_os_str()).unwrap_err();
@@ -153,11 +157,14 @@ mod tests {
         assert_eq!(fs::read_to_string(bin.join(NAME)).unwrap(), "theirs");
         fs::remove_file(bin.join(NAME)).unwrap();
         std::os::unix::fs::symlink("elsewhere", bin.join(NAME)).unwrap();
-        assert!(matches!(install(&program, bin.as_os_str()), Err(LinkError::Taken(_))), "also a dead link");
+        assert!(
+            matches!(install(&program, bin.as_os_str()), Err(LinkError::Taken(_))),
+            "a dangling link is kept too"
+        );
     }
 
     #[test]
-    fn a_program_that_kubectl_would_not_find_gets_no_link() {
+    fn a_program_that_kubectl_does_not_find_gets_no_link() {
         let (root, program, bin) = krew();
         let other = root.path().join("other");
         fs::write(&other, "").unwrap();
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_by_hand_is_ours_too() {
+    fn links_and_copies_made_manually_are_recognised() {
         let (_root, program, bin) = krew();
         fs::write(&program, "this program").unwrap();
         let link = bin.join(NAME);
@@ -181,16 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn each_system_is_told_its_own_way() {
+    fn the_manual_steps_depend_on_the_system() {
         let link = Path::new("/bin/kubectl_complete-nm");
-        assert_eq!(
-            by_hand(link, false),
-            "somebody with the right to can make it: ln -s kubectl-nm /bin/kubectl_complete-nm"
-        );
-        assert_eq!(
-            by_hand(&link.with_extension("exe"), true),
-            "an administrator can make it in cmd: mklink \"/bin/kubectl_complete-nm.exe\" kubectl-nm.exe; in PowerShell a \
-             copy will do until the next upgrade: Copy-Item \"/bin/kubectl-nm.exe\" \"/bin/kubectl_complete-nm.exe\""
-        );
+        assert!(manual_steps(link, false).ends_with("ln -s kubectl-nm /bin/kubectl_complete-nm"));
+        let on_windows = manual_steps(&link.with_extension("exe"), true);
+        for command in [
+            "mklink \"/bin/kubectl_complete-nm.exe\" kubectl-nm.exe",
+            "Copy-Item \"/bin/kubectl-nm.exe\" \"/bin/kubectl_complete-nm.exe\"",
+        ] {
+            assert!(on_windows.contains(command), "{on_windows}");
+        }
     }
 }

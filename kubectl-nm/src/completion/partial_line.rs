@@ -1,39 +1,39 @@
-//! What the words before the one that is being completed say, as far as they make sense yet.
+//! The part of the command line before the incomplete word.
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
-use crate::cli::Cli;
+use crate::completion::CommandFn;
 use crate::connection::ConnectionFlags;
 
-/// What is typed already.
+/// What the part of the command line contains.
 #[derive(Debug, Default)]
-pub(super) struct Typed {
-    /// Which cluster it is about.
+pub(super) struct PartialLine {
+    /// The connection flags.
     pub(super) connection: ConnectionFlags,
-    /// The nodes that are named already.
+    /// The names of nodes.
     pub(super) nodes: Vec<String>,
-    /// Whether the nodes are chosen by a flag beside which none may be named.
-    pub(super) are_chosen: bool,
+    /// Whether a flag selects nodes, so that none can be named.
+    pub(super) has_node_selector: bool,
 }
 
-impl Typed {
-    /// Reads the words after the program's name.
-    pub(super) fn of(words: &[OsString]) -> Self {
+impl PartialLine {
+    /// Parses the words after the program's name, ignoring errors.
+    pub(super) fn parse(words: &[OsString], command: CommandFn) -> Self {
         let line = std::iter::once(OsString::from("kubectl-nm")).chain(words.iter().cloned());
-        let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(line) else {
+        let Ok(matches) = command().ignore_errors(true).try_get_matches_from(line) else {
             return Self::default();
         };
         let named = |(_, verb): (&str, &clap::ArgMatches)| -> Option<Vec<String>> {
             Some(verb.try_get_many::<String>("nodes").ok()??.cloned().collect())
         };
-        let are_chosen = |(_, verb): (&str, &clap::ArgMatches)| {
+        let has_node_selector = |(_, verb): (&str, &clap::ArgMatches)| {
             let by_labels = matches!(verb.try_get_one::<String>("selector"), Ok(Some(_)));
             by_labels || matches!(verb.try_get_one::<bool>("all"), Ok(Some(true)))
         };
         Self {
-            are_chosen: matches.subcommand().is_some_and(are_chosen),
+            has_node_selector: matches.subcommand().is_some_and(has_node_selector),
             connection: ConnectionFlags::from_arg_matches(&matches).unwrap_or_default(),
             nodes: matches.subcommand().and_then(named).unwrap_or_default(),
         }
@@ -42,10 +42,13 @@ impl Typed {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
-    fn half_a_line_says_what_it_can() {
+    fn incomplete_lines_are_parsed_as_far_as_possible() {
         for (line, context, nodes) in [
             ("", None, vec![]),
             ("start", None, vec![]),
@@ -56,15 +59,15 @@ mod tests {
             ("start --help", None, vec![]),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-            let typed = Typed::of(&words);
+            let typed = PartialLine::parse(&words, Cli::command);
             assert_eq!(typed.connection.context.as_deref(), context, "{line}");
             assert_eq!(typed.nodes, nodes, "{line}");
         }
     }
 
     #[test]
-    fn nodes_that_a_flag_chooses_are_not_to_be_named() {
-        for (line, are_chosen) in [
+    fn flags_that_select_nodes_are_detected() {
+        for (line, has_node_selector) in [
             ("start -l a=b", true),
             ("stop --selector=a=b -y", true),
             ("stop --all", true),
@@ -74,7 +77,11 @@ mod tests {
             ("status", false),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
-            assert_eq!(Typed::of(&words).are_chosen, are_chosen, "{line}");
+            assert_eq!(
+                PartialLine::parse(&words, Cli::command).has_node_selector,
+                has_node_selector,
+                "{line}"
+            );
         }
     }
 }

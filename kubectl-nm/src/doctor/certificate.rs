@@ -1,11 +1,11 @@
-//! Until when the certificates of a bundle are valid.
+//! The expiry of a CA bundle.
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 use x509_parser::pem::Pem;
 
-/// When the last of the certificates in a `caBundle`, as the API server sends it, expires; nothing if there is none in it.
+/// When the last certificate in a `caBundle` expires; `None` if the bundle has no valid certificate.
 pub(crate) fn expiry(bundle: &Value) -> Option<Timestamp> {
     let ByteString(pem) = serde_json::from_value(bundle.clone()).ok()?;
     let seconds = Pem::iter_from_buffer(&pem).filter_map(|block| {
@@ -33,13 +33,13 @@ pub(crate) mod tests {
         serde_json::to_value(ByteString(pem.as_bytes().to_vec())).unwrap()
     }
 
-    /// A bundle with one certificate that is valid until then.
+    /// A bundle with one certificate that is valid until this time.
     pub(crate) fn bundle(until: Timestamp) -> Value {
         encoded(&pem(until))
     }
 
     #[test]
-    fn the_last_certificate_of_a_bundle_counts() {
+    fn the_expiry_is_that_of_the_last_certificate() {
         let (sooner, later): (Timestamp, Timestamp) =
             ("2027-01-01T00:00:00Z".parse().unwrap(), "2031-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(expiry(&encoded(&(pem(later) + &pem(sooner)))), Some(later));
