@@ -28,11 +28,13 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use nm_shared::api::names::WEBHOOK;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{has_kubectl, plugin, program, skipped};
 use nm_tests::until::until;
 use nm_tests::webhook;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -372,6 +374,11 @@ async fn play_image(cluster: &Cluster) -> Infallible {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
     until(&accounts, "nm-reconciler", "the service account", |found| found.is_some()).await;
     until(&deployments, "nm-reconciler", "the deployment", |found| found.is_some()).await;
+    // A sandbox schedules without preferences, so the pods might return to the node that is drained. No page drains the
+    // last node.
+    let node = cluster.nodes().await.pop().unwrap();
+    let patch = json!({"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}}}});
+    deployments.patch("nm-reconciler", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     cluster.admit_reconciler().await;
     let reconciler = webhook::start(cluster, &[]);
     let address = webhook::address(&reconciler).await;
