@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
-use nm_shared::api::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, is_true};
 use nm_shared::{BlockReason, BlockedPod};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
@@ -40,7 +40,7 @@ pub(crate) async fn nothing_is_left(cluster: &Cluster, name: &str) {
     let all = status.eviction_pods;
     let condition = find(&status.conditions, ConditionType::Drained).unwrap();
     assert_eq!(condition.message, format!("{all} of {all} pods are gone"));
-    assert!(!holds(&status.conditions, ConditionType::Degraded), "{status:#?}");
+    assert!(!is_true(&status.conditions, ConditionType::Degraded), "{status:#?}");
 }
 
 /// A budget without the wait for its numbers.
@@ -126,9 +126,10 @@ async fn a_missing_right_is_named_degrades_and_is_used_once_it_is_granted() {
     {
         assert!(pod.message.contains(part), "{part} in {}", pod.message);
     }
-    let status =
-        once(&cluster, "e2e-right", "degraded", |status| holds(&status.conditions, ConditionType::Degraded))
-            .await;
+    let status = once(&cluster, "e2e-right", "degraded", |status| {
+        is_true(&status.conditions, ConditionType::Degraded)
+    })
+    .await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
     assert_eq!((degraded.reason.as_str(), &degraded.message), ("MissingRights", &pod.message));
     grant(&all).await;

@@ -8,11 +8,11 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::admission::Reviewer;
-use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
+use kube_sandbox::admission::Reviewer;
+use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
 use nm_shared::BlockReason;
-use nm_shared::api::condition::{ConditionType, holds};
+use nm_shared::api::condition::{ConditionType, is_true};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::{PATIENCE, until};
@@ -122,7 +122,7 @@ async fn a_namespace_that_ends_is_waited_for_and_is_no_missing_right() {
     let pod = blocked(&cluster, "e2e-ending", BlockReason::NamespaceTerminating).await;
     assert_eq!(pod.message, "its namespace is terminating and will end it");
     let status = cluster.maintenances().get("e2e-ending").await.unwrap().status.unwrap();
-    assert!(!holds(&status.conditions, ConditionType::Degraded), "no right is missing");
+    assert!(!is_true(&status.conditions, ConditionType::Degraded), "no right is missing");
 
     assert_eq!(faults.end_watches(&pods, 0), 1);
     let status =
@@ -172,7 +172,7 @@ async fn a_webhook_that_refuses_is_named_with_what_it_said_whatever_its_code() {
         let said = "admission webhook \"guard.example.com\" denied the request: not before noon";
         assert_eq!(pod.message, said);
     }
-    assert!(!holds(&status.conditions, ConditionType::Degraded), "no right is missing");
+    assert!(!is_true(&status.conditions, ConditionType::Degraded), "no right is missing");
     blocked(&cluster, "e2e-guarded", BlockReason::AdmissionWebhook).await;
     webhooks.delete(&webhook.name_any(), &DeleteParams::default()).await.unwrap();
     nothing_is_left(&cluster, "e2e-guarded").await;

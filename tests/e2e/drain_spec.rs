@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
-use nm_shared::api::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, is_true};
 use nm_shared::{BlockReason, BlockedPod, NodeMaintenance, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
@@ -146,7 +146,7 @@ async fn a_selector_that_becomes_unreadable_moves_nobody_until_it_is_mended() {
 
     change(&cluster, "e2e-unreadable", unreadable()).await;
     let status = given_up(&cluster, "e2e-unreadable").await;
-    assert!(holds(&status.conditions, ConditionType::Cordoned), "the node stays cordoned: {status:?}");
+    assert!(is_true(&status.conditions, ConditionType::Cordoned), "the node stays cordoned: {status:?}");
     workload.free("guarded").await;
     change(&cluster, "e2e-unreadable", json!({"gracePeriodSeconds": 2})).await;
     let looked = |status: &NodeMaintenanceStatus| {
@@ -158,7 +158,7 @@ async fn a_selector_that_becomes_unreadable_moves_nobody_until_it_is_mended() {
     change(&cluster, "e2e-unreadable", json!({"podSelector": null})).await;
     let status = drained(&cluster, "e2e-unreadable").await.status.unwrap();
     assert_eq!((counts(&status), status.last_error.as_str()), (counted, ""));
-    assert!(!holds(&status.conditions, ConditionType::Degraded), "{status:?}");
+    assert!(!is_true(&status.conditions, ConditionType::Degraded), "{status:?}");
     stop(&cluster, "e2e-unreadable").await;
 }
 
@@ -172,7 +172,7 @@ async fn a_selector_that_is_unreadable_from_the_beginning_moves_nobody_and_the_n
     let _reconciler = Reconciler::start(&cluster);
     start_with(&cluster, "e2e-beginning", node, unreadable()).await;
     let status = given_up(&cluster, "e2e-beginning").await;
-    assert!(holds(&status.conditions, ConditionType::Cordoned), "{status:?}");
+    assert!(is_true(&status.conditions, ConditionType::Cordoned), "{status:?}");
     assert_eq!(cluster.node(node).await.spec.unwrap().unschedulable, Some(true), "as the status says");
     stop(&cluster, "e2e-beginning").await;
     assert_eq!(configuration(&cluster.node(node).await), configuration(&before));

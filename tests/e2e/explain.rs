@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{plugin, plugin_of};
@@ -39,16 +39,15 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     let others = once(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
     let moved = match others {
         0 => String::new(),
-        1 => ", 1 pod moved".to_owned(),
-        others => format!(", {others} pods moved"),
+        others => format!(", {others} gone"),
     };
     let stuck = plugin(&cluster, &["explain", node]).await;
     assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
     let said = timeless(&stuck.stdout);
     let (first, rest) = said.split_once('\n').unwrap();
     assert!(
-        first.starts_with(&format!("node/{node}: Running "))
-            && first.ends_with(&format!("1 pod to go (1 blocked){moved}")),
+        first.starts_with(&format!("node/{node}: Blocked "))
+            && first.ends_with(&format!("1 pod remaining (1 blocked){moved}")),
         "{said}"
     );
     let pod = pod.name_any();
@@ -82,7 +81,7 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: nothing has taken it up yet, by the NodeMaintenance e2e-explain\n\n\
+        "node/{node}: Requested: no reconciler has picked it up yet, by the NodeMaintenance e2e-explain\n\n\
          No reconciler has taken it up yet.\n  So for LONG\n  \
          That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
@@ -157,7 +156,7 @@ async fn a_node_that_waits_in_line_is_not_stuck() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Pending\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  So for LONG\n  \
+        "node/{}: Queued\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  So for LONG\n  \
          It only waits in line, and begins when others are given back or Ready again; these have the places:\n    \
          kubectl get nm -o wide",
         nodes[1],

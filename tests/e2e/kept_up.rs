@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nm_shared::Group;
-use nm_shared::api::condition::{ConditionType, holds};
+use nm_shared::api::condition::{ConditionType, is_true};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::{NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
@@ -90,7 +90,7 @@ async fn a_pod_that_arrives_after_the_drain_is_moved_too() {
     let status =
         once(&cluster, "e2e-late", "the late pod is seen", |status| has_pending(status, "late")).await;
     assert_eq!(status.phase, Some(Phase::Succeeded));
-    assert!(!holds(&status.conditions, ConditionType::Drained), "{status:?}");
+    assert!(!is_true(&status.conditions, ConditionType::Drained), "{status:?}");
     workload.let_go("late").await;
     let done = drained(&cluster, "e2e-late").await;
     let status = done.status.clone().unwrap();

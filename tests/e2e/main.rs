@@ -86,9 +86,9 @@ mod workflows;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nm_sandbox::request_log::Entry;
-use nm_sandbox::sandbox::Sandbox;
-use nm_shared::api::condition::{ConditionType, holds};
+use kube_sandbox::request_log::Entry;
+use kube_sandbox::sandbox::Sandbox;
+use nm_shared::api::condition::{ConditionType, is_true};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::skipped;
@@ -112,7 +112,7 @@ async fn drained(cluster: &Cluster, name: &str) -> NodeMaintenance {
     let done = |found: Option<&NodeMaintenance>| {
         let status = found.and_then(|found| found.status.as_ref());
         status.is_some_and(|status| {
-            status.phase == Some(Phase::Succeeded) && holds(&status.conditions, ConditionType::Drained)
+            status.phase == Some(Phase::Succeeded) && is_true(&status.conditions, ConditionType::Drained)
         })
     };
     until(&cluster.maintenances(), name, "drained", done).await.unwrap()

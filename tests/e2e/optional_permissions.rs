@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use nm_shared::api::condition::{ConditionType, find, holds};
+use nm_shared::api::condition::{ConditionType, find, is_true};
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
@@ -62,7 +62,7 @@ async fn conditions_of_nodes_that_may_not_be_written_degrade_the_maintenance_unt
     let node = &cluster.nodes().await[0];
     let _reconciler = Reconciler::start_with(&cluster, &["--node-conditions"]);
     start(&cluster, "e2e-unpublished", node).await;
-    let degraded = |status: &NodeMaintenanceStatus| holds(&status.conditions, ConditionType::Degraded);
+    let degraded = |status: &NodeMaintenanceStatus| is_true(&status.conditions, ConditionType::Degraded);
     let status = once(&cluster, "e2e-unpublished", "degraded", degraded).await;
     let condition = find(&status.conditions, ConditionType::Degraded).unwrap();
     assert_eq!(condition.reason, "MissingRights");

@@ -4,11 +4,11 @@ use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
-use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
-use nm_sandbox::request_log::Entry;
-use nm_sandbox::sandbox::Sandbox;
-use nm_shared::api::condition::{ConditionType, holds};
+use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::request_log::Entry;
+use kube_sandbox::sandbox::Sandbox;
+use nm_shared::api::condition::{ConditionType, is_true};
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
@@ -62,7 +62,7 @@ async fn writes(sandbox: &Sandbox, name: &str, count: usize) -> Vec<Entry> {
 }
 
 fn is_drained(status: &NodeMaintenanceStatus) -> bool {
-    holds(&status.conditions, ConditionType::Drained)
+    is_true(&status.conditions, ConditionType::Drained)
 }
 
 #[tokio::test(flavor = "multi_thread")]

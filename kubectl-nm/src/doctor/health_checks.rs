@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nm_shared::cluster::leader_lease::Tenure;
+use nm_shared::cluster::leader_lease::LeaderLeaseState;
 use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
@@ -161,7 +161,7 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
         Ok(lease) => lease,
     };
     match lease.tenure(now) {
-        Tenure::Held { by, renewed, .. } => {
+        LeaderLeaseState::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
             ok(
                 CHECK,
@@ -176,7 +176,7 @@ fn leader(facts: &Facts, now: Timestamp) -> Finding {
                 },
             )
         }
-        Tenure::Vacant | Tenure::Lapsed => {
+        LeaderLeaseState::Released | LeaderLeaseState::Expired => {
             if let Some(other) = another_serves(facts) {
                 return ok(
                     CHECK,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use nm_shared::cluster::leader_lease::{Tenure, tenure};
+use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -37,12 +37,14 @@ pub(crate) struct Observed {
 
 impl Observed {
     /// Who leads.
-    pub(crate) fn tenure(&self, now: Timestamp) -> Tenure {
+    pub(crate) fn tenure(&self, now: Timestamp) -> LeaderLeaseState {
         match self.renewed {
-            None => tenure(self.lease.as_ref(), now),
-            Some(false) => Tenure::Lapsed,
+            None => leader_lease::state(self.lease.as_ref(), now),
+            Some(false) => LeaderLeaseState::Expired,
             // As it is by the leader's clock.
-            Some(true) => tenure(self.lease.as_ref(), renewed(self.lease.as_ref()).unwrap_or(now)),
+            Some(true) => {
+                leader_lease::state(self.lease.as_ref(), renewed(self.lease.as_ref()).unwrap_or(now))
+            }
         }
     }
 

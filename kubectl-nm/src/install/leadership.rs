@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::LEASE_NAMESPACE;
-use nm_shared::cluster::leader_lease::{NAME, Tenure};
+use nm_shared::cluster::leader_lease::{LeaderLeaseState, NAME};
 use nm_shared::cluster::node_lease;
 use serde_json::json;
 
@@ -95,7 +95,7 @@ pub(crate) fn of(
     now: Timestamp,
 ) -> Leadership {
     let held = observed.tenure(now);
-    if let Tenure::Held { .. } = held {
+    if let LeaderLeaseState::Held { .. } = held {
         return Leadership::Held;
     }
     let ended = observed.lease.as_ref().and_then(Ended::of);
@@ -106,7 +106,7 @@ pub(crate) fn of(
     });
     match (working, ended) {
         (Some(seen), _) => Leadership::Unelected(seen),
-        (None, Some(ended)) if held == Tenure::Lapsed || is_installed => {
+        (None, Some(ended)) if held == LeaderLeaseState::Expired || is_installed => {
             Leadership::Lapsed(ended.at.min(now))
         }
         (None, _) => Leadership::Unknown,

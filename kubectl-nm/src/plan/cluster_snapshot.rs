@@ -15,7 +15,7 @@ use nm_shared::cluster::pod;
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::gate::quorum::{ETCD_NAMESPACE, Guard};
+use nm_shared::gate::quorum::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
 use serde::de::DeserializeOwned;
 
@@ -145,10 +145,10 @@ impl Readings {
     }
 
     /// What guards etcd; none where this is not OpenShift.
-    pub(crate) fn guard(&self) -> Option<Guard> {
+    pub(crate) fn guard(&self) -> Option<EtcdGuard> {
         let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
-        self.is_openshift.then(|| Guard::among(budgets, pods))
+        self.is_openshift.then(|| EtcdGuard::among(budgets, pods))
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn answers(
     let lacking: RefCell<HashMap<String, EvictionOutcome>> = RefCell::default();
     stream::iter(pods)
         .map(async |pod| {
-            let pod::Names { namespace, uid, .. } = pod::names(pod);
+            let pod::PodNames { namespace, uid, .. } = pod::names(pod);
             let known = lacking.borrow().get(namespace).cloned();
             let outcome = match known {
                 Some(outcome) => outcome,
@@ -55,7 +55,7 @@ pub(crate) async fn answers(
 }
 
 async fn ask(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
-    let pod::Names { namespace, name, uid } = pod::names(pod);
+    let pod::PodNames { namespace, name, uid } = pod::names(pod);
     // Said twice, as the API allows: whoever stands in between and drops one of them must not turn a question into an
     // eviction.
     let mut options = json!({"dryRun": ["All"], "preconditions": {"uid": uid}});

@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::cluster::node_lease;
-use nm_shared::decide::STATUS_PACE;
-use nm_shared::decide::cluster_state::Observed;
+use nm_shared::decide::STATUS_WRITE_INTERVAL;
+use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
 use nm_shared::drain::node_patch::{self, NodePatch};
-use nm_shared::drain::transitions::milestones;
+use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::max_unavailable_queue;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
@@ -85,21 +85,21 @@ const FORGETTING: usize = 5;
 pub(crate) async fn apply(
     context: &Context,
     maintenance: &Grouped,
-    observed: &Observed,
+    observed: &ClusterState,
     decision: Decision,
     now: Timestamp,
 ) -> Result<(), ApplyError> {
     let name = maintenance.name_any();
     let node = &maintenance.spec.node_name;
     let uid = maintenance.uid().unwrap_or_default();
-    if decision.leave {
+    if decision.node_released {
         context.leave(|other| other != node);
     }
-    if let Some(wanted) = &decision.wanted {
+    if let Some(wanted) = &decision.evictable {
         context.evictor.take_back(node, wanted);
     }
     context.evictor.take_back_outdated(maintenance, decision.at_work);
-    if let Some(patch) = &decision.adopt {
+    if let Some(patch) = &decision.add_finalizer {
         let adopted = patch_metadata(context, maintenance, patch).await;
         let adopted = adopted.map_err(|source| ApplyError::Adopt { name: name.clone(), source })?;
         context.own_maintenances.remember(adopted);
@@ -113,7 +113,7 @@ pub(crate) async fn apply(
         let patched = patch_node(context, node, patch).await;
         current_node = Some(patched.map_err(|source| ApplyError::Node { name: node.clone(), source })?);
     }
-    if let Some(count) = decision.recordons {
+    if let Some(count) = decision.recordon_count {
         context.memories.update(&uid, |memory| {
             memory.recordons = count;
             memory.recordoned_at = Some(Instant::now());
@@ -126,30 +126,30 @@ pub(crate) async fn apply(
         let written = write_status(context, maintenance, status).await;
         let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
         // From one request to the next, but an API server that is slow to answer has half of that to itself.
-        let answered = Timestamp::now().checked_sub(STATUS_PACE / 2).unwrap_or(sent);
+        let answered = Timestamp::now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
         context.memories.update(&uid, |memory| memory.status_written = Some(sent.max(answered)));
         tell(context, maintenance, status, now);
         context.maintenances.remember(status, &written);
         context.own_maintenances.remember(written);
-        if max_unavailable_queue::makes_way(maintenance.status.as_ref(), status) {
+        if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
             context.triggers.wake_pending();
         }
     }
     if let Some(wanted) = decision.node_conditions {
         context.conditions.want(node, wanted);
     }
-    context.evictor.hold(node, &decision.held, observed.steady_now);
+    context.evictor.hold(node, &decision.blocked_by_budget, observed.steady_now);
     for eviction in decision.evictions {
         context.evictor.submit(maintenance, eviction);
     }
-    if decision.call_off {
+    if decision.cancel_evacuation {
         call_off(&context.client, node).await;
     }
-    if let Some(lease) = &decision.drop_lease {
+    if let Some(lease) = &decision.release_lease {
         let dropped = bounded(context.leases.drop(lease)).await;
         dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
-    if let Some(patch) = &decision.release {
+    if let Some(patch) = &decision.remove_finalizer {
         let released = patch_metadata(context, maintenance, patch).await;
         let released = released.map_err(|source| ApplyError::Release { name, source })?;
         context.memories.update(&uid, |memory| memory.released = true);
@@ -179,7 +179,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
 async fn forget_record(context: &Context, mut node: Arc<Node>, uid: &str) {
     let name = node.name_any();
     for _ in 0..FORGETTING {
-        let Some(patch) = node_patch::forget(&node, uid) else { return };
+        let Some(patch) = node_patch::remove_record(&node, uid) else { return };
         match patch_node(context, &name, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return debug!(node = name, %error, "the record stays on the node"),
@@ -201,19 +201,19 @@ async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value)
 /// Logs and measures what the new status tells.
 fn tell(context: &Context, maintenance: &NodeMaintenance, status: &NodeMaintenanceStatus, now: Timestamp) {
     let unknown = NodeMaintenanceStatus::default();
-    let milestones = milestones(maintenance.status.as_ref().unwrap_or(&unknown), status, now);
+    let changed = transitions(maintenance.status.as_ref().unwrap_or(&unknown), status, now);
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
-    if milestones.waits {
+    if changed.waits {
         info!(maintenance = name, node, why = status.last_error, "waiting");
     }
-    for pod in &milestones.blocked {
+    for pod in &changed.blocked {
         let (reason, why, pod) = (pod.reason.as_str(), &pod.message, pod.reference().to_string());
         warn!(maintenance = name, node, pod, reason, why, "pod is blocked");
     }
-    for pod in &milestones.unblocked {
+    for pod in &changed.unblocked {
         info!(maintenance = name, node, pod = pod.reference().to_string(), "pod is blocked no more");
     }
-    context.metrics.reached(&milestones, now);
+    context.metrics.reached(&changed, now);
 }
 
 /// The uid makes sure that the status of an object is not written to another of the same name.

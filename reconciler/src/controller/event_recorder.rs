@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 use nm_shared::api::names::FIELD_MANAGER;
-use nm_shared::decide::decision::{Announcement, Subject};
+use nm_shared::decide::decision::{EventSubject, PendingEvent};
 use nm_shared::{Grouped, NodeMaintenance};
 use tracing::warn;
 
@@ -25,7 +25,7 @@ impl Announcer {
         &self,
         maintenance: &Grouped,
         node: Option<&Node>,
-        announcement: &Announcement,
+        announcement: &PendingEvent,
     ) {
         let name = maintenance.metadata.name.as_deref().unwrap_or_default();
         let reason = announcement.reason.as_str();
@@ -37,8 +37,8 @@ impl Announcer {
             announcement.note
         );
         let regarding = match announcement.subject {
-            Subject::Maintenance => maintenance.object_ref(&maintenance.group),
-            Subject::Node => node_reference(maintenance, node),
+            EventSubject::Maintenance => maintenance.object_ref(&maintenance.group),
+            EventSubject::Node => node_reference(maintenance, node),
         };
         let event = Event {
             type_: if announcement.reason.is_warning() { EventType::Warning } else { EventType::Normal },

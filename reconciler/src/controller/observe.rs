@@ -9,14 +9,14 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
 use nm_shared::cluster::pod;
-use nm_shared::decide::cluster_state::{Gathering, Observed};
+use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::drain::budget_forecast::Budgets;
-use nm_shared::drain::cordon_backoff::Recordons;
-use nm_shared::drain::node_patch::{is_cordoned, is_named};
-use nm_shared::drain::virtual_machine::Machines;
+use nm_shared::drain::cordon_backoff::RecordonBackoff;
+use nm_shared::drain::node_patch::{is_cordoned, record_names};
+use nm_shared::drain::virtual_machine::Evacuations;
 use nm_shared::gate::max_unavailable_queue;
 use nm_shared::gate::ownership;
-use nm_shared::gate::quorum::{self, Guard};
+use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{Group, Grouped, NodeMaintenance, Phase};
 
@@ -33,7 +33,7 @@ pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> b
 
 /// What surrounds `maintenance`. Nothing is waited for: what is not known yet is none. Whether this is OpenShift matters
 /// only to one that takes a node of the control plane.
-pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> Observed {
+pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let ending = maintenance.metadata.deletion_timestamp.is_some();
@@ -61,26 +61,26 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     let guard = is_openshift.then(|| {
         let on_node = pods.as_deref().unwrap_or_default();
         let budgets = context.cluster.budgets.objects.state();
-        Guard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
+        EtcdGuard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
     });
     let others = others(context, maintenance);
-    Observed {
+    ClusterState {
         group: maintenance.group,
         daemon_sets: context.cluster.daemon_sets(),
-        forbidden,
+        pods_forbidden: forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
         leases_forbidden: lease.as_ref().err().cloned(),
         lease: lease.ok().flatten(),
         budgets,
-        machines: machines(context, maintenance, pods.as_deref()),
-        returned,
+        evacuations: machines(context, maintenance, pods.as_deref()),
+        respawned: returned,
         node_conditions: context.node_conditions,
         node_conditions_forbidden: context.conditions.refusal(),
         own_pod: context.own_pod.clone(),
-        rivals: rivals(&others),
-        others: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
+        competing: rivals(&others),
+        other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         recordons: recordons(memory),
-        gathering: gathering(context, maintenance, memory),
+        batch: gathering(context, maintenance, memory),
         status_written: memory.status_written,
         steady_now: context.evictor.now(),
         attempts,
@@ -101,14 +101,14 @@ fn budgets(context: &Context, pods: &[Arc<Pod>], ledger: &mut Ledger) -> Budgets
     near.map(|budget| ledger.left(&budget)).collect()
 }
 
-fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Machines {
+fn machines(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Evacuations {
     let node = &maintenance.spec.node_name;
     let found = match pods {
         Some(pods) => context.machines.on_node(node, pods),
         None => context.machines.last_seen_on(node),
     };
     let began = maintenance.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    found.map(|found| Machines::leaving(found, node, began)).unwrap_or_default()
+    found.map(|found| Evacuations::leaving(found, node, began)).unwrap_or_default()
 }
 
 /// What keeps a maintenance that has not begun from beginning.
@@ -117,12 +117,12 @@ fn gate(
     context: &Context,
     maintenance: &NodeMaintenance,
     node: Option<&Node>,
-    guard: Option<&Guard>,
+    guard: Option<&EtcdGuard>,
 ) -> Gate {
     let at_work = |other: &NodeMaintenance| {
         let marked = |node: &Node| {
             Group::ALL.into_iter().any(|group| is_cordoned(node, group))
-                || is_named(node, ownership::uid(other))
+                || record_names(node, ownership::uid(other))
         };
         let cordoned = || self::node(context, &other.spec.node_name).is_some_and(|node| marked(&node));
         ownership::has_begun(other)
@@ -138,15 +138,16 @@ fn gate(
     let goes_first = |other: &NodeMaintenance| {
         at_work(other)
             || (other.metadata.deletion_timestamp.is_none()
-                && max_unavailable_queue::is_in_line(other)
-                && ownership::rank(other) < ownership::rank(maintenance))
+                && max_unavailable_queue::may_be_queued(other)
+                && ownership::age_rank(other) < ownership::age_rank(maintenance))
     };
     let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));
     let nodes = context.cluster.nodes.state();
     let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
     let all = maintenances.iter().map(|other| &other.maintenance);
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let line = limit.and_then(|limit| max_unavailable_queue::wait(maintenance, all, at_work, &nodes, limit));
+    let line =
+        limit.and_then(|limit| max_unavailable_queue::position(maintenance, all, at_work, &nodes, limit));
     Gate { quorum, line }
 }
 
@@ -163,15 +164,18 @@ fn rivals(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
     rivals.map(|rival| Arc::new(rival.maintenance.clone())).collect()
 }
 
-fn recordons(memory: Memory) -> Recordons {
+fn recordons(memory: Memory) -> RecordonBackoff {
     let since_last = memory.recordoned_at.map(|at| at.elapsed());
-    since_last.map_or_else(Recordons::default, |since_last| Recordons { count: memory.recordons, since_last })
+    since_last.map_or_else(RecordonBackoff::default, |since_last| RecordonBackoff {
+        count: memory.recordons,
+        since_last,
+    })
 }
 
-fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -> Gathering {
+fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -> StartBatch {
     let age = memory.first_seen.elapsed();
-    if age >= Gathering::LONGEST {
-        return Gathering { age, ..Gathering::default() };
+    if age >= StartBatch::MAX_DELAY {
+        return StartBatch { age, ..StartBatch::default() };
     }
     let uncordoned = |other: &Grouped| {
         other.metadata.uid != maintenance.metadata.uid
@@ -182,7 +186,7 @@ fn gathering(context: &Context, maintenance: &NodeMaintenance, memory: Memory) -
             )
             && node(context, &other.spec.node_name).is_some_and(|node| !is_cordoned(&node, other.group))
     };
-    Gathering {
+    StartBatch {
         age,
         quiet_for: context.memories.quiet_for(),
         uncordoned: !context.maintenances.filter(uncordoned).is_empty(),

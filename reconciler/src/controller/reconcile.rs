@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::Grouped;
-use nm_shared::decide::{decide, lacking};
+use nm_shared::decide::{decide, missing_access};
 use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
@@ -56,7 +56,7 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     let is_openshift = takes_control_plane(context, maintenance)
         && context.platform.is_openshift().await.map_err(ApplyError::Platform)?;
     let observed = observe(context, maintenance, is_openshift);
-    if is_openshift && observed.pods.is_none() && observed.forbidden.is_none() {
+    if is_openshift && observed.pods.is_none() && observed.pods_forbidden.is_none() {
         // Its guard may be among them, and whether that is Ready decides. Their list is a reason to look again.
         return Ok(None);
     }
@@ -65,10 +65,10 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     // Before anything is awaited: whoever is looked at meanwhile is to know. One that has its node no more takes no place.
     let uid = maintenance.uid().unwrap_or_default();
     context.memories.update(&uid, |memory| memory.at_work = decision.at_work);
-    let look_again = decision.look_again;
+    let look_again = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(right) = error.missing_right() {
-            let report = lacking(maintenance, right, now);
+            let report = missing_access(maintenance, right, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);

@@ -10,7 +10,7 @@ use kube::core::Status;
 use kube::core::response::StatusDetails;
 use nm_shared::Grant;
 use nm_shared::cluster::pod;
-use nm_shared::decide::decision::{Eviction, Request};
+use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use serde_json::json;
 
@@ -33,9 +33,9 @@ pub(crate) async fn ask(client: &Client, eviction: &Eviction) -> EvictionOutcome
 }
 
 /// A right to delete pods is granted apart, so a refusal says by what.
-fn explained(outcome: EvictionOutcome, request: Request) -> EvictionOutcome {
+fn explained(outcome: EvictionOutcome, request: RemovalRequest) -> EvictionOutcome {
     match (outcome, request) {
-        (EvictionOutcome::Forbidden(said), Request::Delete) => {
+        (EvictionOutcome::Forbidden(said), RemovalRequest::Delete) => {
             EvictionOutcome::Forbidden(Grant::PodDeletion.explain(&said))
         }
         (other, _) => other,
@@ -45,21 +45,21 @@ fn explained(outcome: EvictionOutcome, request: Request) -> EvictionOutcome {
 /// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
 /// with it the precondition.
 fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
-    let pod::Names { namespace, name, uid } = pod::names(&eviction.pod);
+    let pod::PodNames { namespace, name, uid } = pod::names(&eviction.pod);
     let mut options = json!({"preconditions": {"uid": uid}});
     if let Some(seconds) = eviction.grace_period_seconds {
         options["gracePeriodSeconds"] = json!(seconds);
     }
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let (request, body) = match eviction.request {
-        Request::Evict => {
+        RemovalRequest::Evict => {
             let metadata = json!({"namespace": namespace, "name": name});
             let body = json!({
                 "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options,
             });
             (http::Request::post(format!("{path}/eviction")), body)
         }
-        Request::Delete => (http::Request::delete(path), options),
+        RemovalRequest::Delete => (http::Request::delete(path), options),
     };
     request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes().into())
 }
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    fn eviction(request: Request) -> Eviction {
+    fn eviction(request: RemovalRequest) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u"}});
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
         Eviction { pod, request, grace_period_seconds: Some(7), guards: Vec::new(), spends: None }
@@ -179,7 +179,7 @@ mod tests {
         });
         let client = Client::new(silent, "default");
         let begun = Instant::now();
-        for sent in [Request::Evict, Request::Delete] {
+        for sent in [RemovalRequest::Evict, RemovalRequest::Delete] {
             let outcome = tokio::time::timeout(2 * PATIENCE, ask(&client, &eviction(sent))).await;
             let said = "no answer from the API server in 35 s".to_owned();
             assert_eq!(outcome.expect("it ends by itself"), EvictionOutcome::Unknown(said));
@@ -189,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
-        let evict = request(&eviction(Request::Evict)).unwrap();
+        let evict = request(&eviction(RemovalRequest::Evict)).unwrap();
         assert_eq!(
             (evict.method().as_str(), evict.uri().path()),
             ("POST", "/api/v1/namespaces/ns/pods/p/eviction")
@@ -197,7 +197,7 @@ mod tests {
         let body = read(evict).await;
         let options = json!({"preconditions": {"uid": "u"}, "gracePeriodSeconds": 7});
         assert_eq!(body["deleteOptions"], options);
-        let delete = request(&eviction(Request::Delete)).unwrap();
+        let delete = request(&eviction(RemovalRequest::Delete)).unwrap();
         assert_eq!(
             (delete.method().as_str(), delete.uri().path()),
             ("DELETE", "/api/v1/namespaces/ns/pods/p")

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
 use nm_shared::cluster::pod;
-use nm_shared::decide::decision::Request;
+use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::attempt::Attempt;
-use nm_shared::drain::budget_forecast::{Allowance, Charge, Left};
+use nm_shared::drain::budget_forecast::{Allowance, Charge, RemainingBudget};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::drain::respawns::Returns;
+use nm_shared::drain::respawns::RespawnCounter;
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 pub(crate) struct Ledger {
     nodes: Nodes,
     budgets: HashMap<BudgetKey, Asked>,
-    returns: HashMap<String, Returns>,
+    returns: HashMap<String, RespawnCounter>,
 }
 
 /// The entries of each node, by the pod's uid.
@@ -136,13 +136,13 @@ impl Ledger {
         &mut self,
         node: &str,
         uid: &str,
-        request: Request,
+        request: RemovalRequest,
         outcome: EvictionOutcome,
         now: SteadyTime,
     ) -> bool {
         let Some(entry) = self.nodes.get_mut(node).and_then(|pods| pods.get_mut(uid)) else { return false };
         entry.request = None;
-        if request == Request::Delete {
+        if request == RemovalRequest::Delete {
             entry.attempt.end_deletion(outcome, now);
             return true;
         }
@@ -215,16 +215,16 @@ impl Ledger {
     }
 
     /// What is left of a budget. What it tells itself by now is forgotten.
-    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> Left {
+    pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
         let seen = budget.seen();
         let Some(asked) = self.budgets.get_mut(&seen.key) else {
-            return Left::of(budget.clone(), None, []);
+            return RemainingBudget::of(budget.clone(), None, []);
         };
         asked.pods.retain(|uid, guarded| {
             let entry = entry(&self.nodes, guarded, uid);
             entry.is_some_and(|entry| entry.attempt.in_flight || guarded.version == seen.version)
         });
-        Left::of(budget.clone(), Some(asked.last), asked.charges(&self.nodes))
+        RemainingBudget::of(budget.clone(), Some(asked.last), asked.charges(&self.nodes))
     }
 
     /// Whether others have spent what a budget allowed when an eviction was decided.
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(asked(&mut ledger), None);
         ledger.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
         assert_eq!(asked(&mut ledger), Some(at(1)));
-        ledger.end("n", "a", Request::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        ledger.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
         assert_eq!(asked(&mut ledger), Some(at(2)));
     }
 
@@ -291,7 +291,7 @@ mod tests {
             ledger.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
-            ledger.end("n", uid, Request::Evict, EvictionOutcome::Accepted, at);
+            ledger.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
         }
         ledger.forget_gone("n", |uid| uid != "gone");
         let charges = |ledger: &Ledger| {
@@ -323,7 +323,7 @@ mod tests {
         let since = |ledger: &Ledger, uid: &str| ledger.attempts("n")[uid].refused_since;
         for uid in ["left out", "wanted"] {
             ledger.begin("n", &pod(uid), Vec::new(), at(1));
-            ledger.end("n", uid, Request::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
+            ledger.end("n", uid, RemovalRequest::Evict, EvictionOutcome::NotMigratable(String::new()), at(1));
         }
         ledger.take_back("n", &["wanted".to_owned()].into());
         assert_eq!(since(&ledger, "wanted"), Some(at(1)));
@@ -355,7 +355,7 @@ mod tests {
             (6, RefusedByBudget(said()), Some(6)),
         ] {
             ledger.begin("n", &pod("asked"), vec![budget.clone()], at(second));
-            ledger.end("n", "asked", Request::Evict, answer.clone(), at(second));
+            ledger.end("n", "asked", RemovalRequest::Evict, answer.clone(), at(second));
             assert_eq!(held(&mut ledger, second), since.map(at), "{answer:?}");
             assert_eq!(ledger.waiting_in(""), ["n"], "it waits for the budget in any case");
         }
@@ -373,7 +373,7 @@ mod tests {
         ledger.take_back("n", &["wanted".to_owned()].into());
         assert!(ledger.awaited("n", "queued").is_none());
         assert!(request.await.unwrap_err().is_cancelled());
-        assert!(!ledger.end("n", "sent", Request::Evict, EvictionOutcome::Accepted, at));
-        assert!(ledger.end("n", "wanted", Request::Evict, EvictionOutcome::Accepted, at));
+        assert!(!ledger.end("n", "sent", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
+        assert!(ledger.end("n", "wanted", RemovalRequest::Evict, EvictionOutcome::Accepted, at));
     }
 }

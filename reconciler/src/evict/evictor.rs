@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod;
-use nm_shared::decide::decision::{Eviction, Request};
+use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::sync::{Notify, watch};
@@ -254,15 +254,17 @@ impl Evictor {
 fn log(maintenance: &str, node: &str, eviction: &Eviction, outcome: &EvictionOutcome) {
     let pod = pod::reference(&eviction.pod).to_string();
     match (outcome, eviction.request) {
-        (EvictionOutcome::Accepted, Request::Evict) => info!(maintenance, node, pod, "eviction accepted"),
-        (EvictionOutcome::Accepted, Request::Delete) => {
+        (EvictionOutcome::Accepted, RemovalRequest::Evict) => {
+            info!(maintenance, node, pod, "eviction accepted")
+        }
+        (EvictionOutcome::Accepted, RemovalRequest::Delete) => {
             info!(maintenance, node, pod, "refused for longer than deleteAfterSeconds: deleted");
         }
         (EvictionOutcome::Gone, _) => debug!(maintenance, node, pod, "pod was gone before its eviction"),
-        (refusal, Request::Evict) => {
+        (refusal, RemovalRequest::Evict) => {
             debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "eviction refused");
         }
-        (refusal, Request::Delete) => {
+        (refusal, RemovalRequest::Delete) => {
             debug!(maintenance, node, pod, outcome = refusal.as_str(), ?refusal, "deletion refused");
         }
     }
@@ -287,7 +289,7 @@ mod tests {
         let pod = Arc::new(serde_json::from_value(pod).unwrap());
         Eviction {
             pod,
-            request: Request::Evict,
+            request: RemovalRequest::Evict,
             grace_period_seconds: None,
             guards: Vec::new(),
             spends: None,

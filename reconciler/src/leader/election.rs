@@ -15,7 +15,7 @@ use kube::api::Patch;
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
-use nm_shared::cluster::leader_lease::{self, Tenure};
+use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::timeout;
@@ -242,15 +242,17 @@ async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
     loop {
         let patience = match seen.tenure() {
             None => Duration::MAX,
-            Some(Tenure::Vacant) => return,
-            Some(Tenure::Lapsed) => match end_tenure(leases, |tenure| *tenure == Tenure::Lapsed).await {
-                Ok(_) => return,
-                Err(failure) => {
-                    debug!(%failure, "the lease that has run out is not vacant yet");
-                    PAUSE
+            Some(LeaderLeaseState::Released) => return,
+            Some(LeaderLeaseState::Expired) => {
+                match end_tenure(leases, |tenure| *tenure == LeaderLeaseState::Expired).await {
+                    Ok(_) => return,
+                    Err(failure) => {
+                        debug!(%failure, "the lease that has run out is not vacant yet");
+                        PAUSE
+                    }
                 }
-            },
-            Some(Tenure::Held { by, until, .. }) => {
+            }
+            Some(LeaderLeaseState::Held { by, until, .. }) => {
                 if by != leader {
                     info!(leader = by, "standing by");
                     leader = by;
@@ -266,7 +268,7 @@ async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
 /// When we took the lease, once somebody has; none if that is another.
 async fn outcome(seen: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
     loop {
-        if let Some(Tenure::Held { by, renewed, .. }) = seen.tenure() {
+        if let Some(LeaderLeaseState::Held { by, renewed, .. }) = seen.tenure() {
             return (by == identity).then_some(renewed);
         }
         seen.changed().await;
@@ -277,7 +279,7 @@ async fn outcome(seen: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
 async fn tenure_ends(seen: &mut LeaseWatch, fence: &Fence, identity: &str) {
     loop {
         match seen.tenure() {
-            Some(Tenure::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
+            Some(LeaderLeaseState::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
             _ => return,
         }
         seen.changed().await;
@@ -303,7 +305,8 @@ async fn keep_on(manager: &LeaseManager) -> &'static str {
 
 /// Gives the lease back if it is ours, so that another need not wait for its end.
 async fn farewell(leases: &Api<Lease>, identity: &str) {
-    let ours = |tenure: &Tenure| matches!(tenure, Tenure::Held { by, .. } if by == identity);
+    let ours =
+        |tenure: &LeaderLeaseState| matches!(tenure, LeaderLeaseState::Held { by, .. } if by == identity);
     match timeout(FAREWELL, end_tenure(leases, ours)).await {
         Ok(Ok(true)) => info!(identity, "gave the lease back"),
         Ok(Ok(false)) => {}
@@ -313,11 +316,11 @@ async fn farewell(leases: &Api<Lease>, identity: &str) {
 }
 
 /// Makes the lease vacant, and says so, if what it says now is what is `meant`.
-async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&Tenure) -> bool) -> kube::Result<bool> {
+async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&LeaderLeaseState) -> bool) -> kube::Result<bool> {
     let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(false) };
-    if !meant(&leader_lease::tenure(Some(&lease), Timestamp::now())) {
+    if !meant(&leader_lease::state(Some(&lease), Timestamp::now())) {
         return Ok(false);
     }
-    let patch = Patch::Merge(leader_lease::vacate(&lease));
+    let patch = Patch::Merge(leader_lease::release_patch(&lease));
     leases.patch(leader_lease::NAME, &patch_params(), &patch).await.map(|_| true)
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::runtime::watcher;
-use nm_shared::cluster::leader_lease::{self, Tenure};
+use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -42,10 +42,10 @@ impl LeaseWatch {
     }
 
     /// Who leads; none while that is not known.
-    pub(crate) fn tenure(&mut self) -> Option<Tenure> {
+    pub(crate) fn tenure(&mut self) -> Option<LeaderLeaseState> {
         match &*self.0.borrow_and_update() {
             Seen::Nothing => None,
-            Seen::Lease(lease) => Some(leader_lease::tenure(lease.as_deref(), Timestamp::now())),
+            Seen::Lease(lease) => Some(leader_lease::state(lease.as_deref(), Timestamp::now())),
         }
     }
 

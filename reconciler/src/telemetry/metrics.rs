@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
-use nm_shared::drain::transitions::Milestones;
+use nm_shared::drain::transitions::StatusTransitions;
 use nm_shared::{Grouped, Phase};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -181,7 +181,7 @@ impl Metrics {
     }
 
     /// Notes what a change of a status at `now` tells.
-    pub(crate) fn reached(&self, milestones: &Milestones<'_>, now: Timestamp) {
+    pub(crate) fn reached(&self, milestones: &StatusTransitions<'_>, now: Timestamp) {
         let positive = |duration: SignedDuration| duration.as_secs_f64().max(0.0);
         for pod in &milestones.unblocked {
             self.pod_blocked_duration.observe(positive(now.duration_since(pod.since.0)));

@@ -4,7 +4,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use nm_shared::Group;
 use nm_shared::api::status::BlockReason;
-use nm_shared::drain::transitions::milestones;
+use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
 
 use super::*;
@@ -201,7 +201,7 @@ fn drains_and_blocked_pods_are_measured_when_they_end() {
         .maintenance
         .status
         .unwrap();
-    metrics.reached(&milestones(&before, &after, at(150)), at(150));
+    metrics.reached(&transitions(&before, &after, at(150)), at(150));
     let seen = samples(&metrics);
     for line in ["nm_drain_duration_seconds_sum 50.0", "nm_pod_blocked_duration_seconds_sum 40.0"] {
         assert!(seen.iter().any(|seen| seen == line), "{line} in {seen:#?}");

@@ -13,7 +13,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use nm_shared::admission::certificate_renewal::{Step, Told, Validity, path_due, step};
+use nm_shared::admission::certificate_renewal::{
+    ConfiguredTrust, RenewalStep, Validity, next_step, path_due,
+};
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -207,16 +209,16 @@ impl Keeper {
                 return Ok(LONGEST_REST);
             };
             let now = (self.clock)();
-            let next = step(&self.kept.facts(), configuration.told(), now);
+            let next = next_step(&self.kept.facts(), configuration.told(), now);
             let untold = self.untold_path(configuration);
             let new = match next {
-                Step::Begin => Kept { current: Some(self.make(now)?), ..Kept::default() },
+                RenewalStep::Begin => Kept { current: Some(self.make(now)?), ..Kept::default() },
                 // Whoever removed it wants another; those who are told of this one have it until they know the other.
                 _ if !self.is_whole => {
                     Kept { previous: None, next: Some(self.make(now)?), ..self.kept.clone() }
                 }
                 _ if !self.has_path => self.kept.clone(),
-                Step::Rest(until) => {
+                RenewalStep::Wait(until) => {
                     let until = untold.as_ref().map_or(until, |untold| untold.due.min(until));
                     if let Some(untold) = untold.filter(|untold| untold.due <= now) {
                         self.tell(&untold.bundle, Some(&untold.path)).await?;
@@ -225,13 +227,13 @@ impl Keeper {
                     let rest = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return Ok(rest.min(LONGEST_REST));
                 }
-                Step::Tell(pem) => {
+                RenewalStep::UpdateBundle(pem) => {
                     let path = untold.filter(|untold| untold.due <= now).map(|untold| untold.path);
                     self.tell(&pem, path.as_deref()).await?;
                     continue;
                 }
-                Step::Prepare => Kept { next: Some(self.make(now)?), ..self.kept.clone() },
-                Step::Promote => self.kept.promoted(),
+                RenewalStep::Prepare => Kept { next: Some(self.make(now)?), ..self.kept.clone() },
+                RenewalStep::Promote => self.kept.promoted(),
             };
             self.keep(new).await?;
         }
@@ -242,7 +244,7 @@ impl Keeper {
         let path = self.kept.path.clone().filter(|path| self.has_path && !configuration.leads_to(path))?;
         let (told, current) = (configuration.told(), self.kept.current.as_ref()?);
         let due = path_due(told, self.path_known, &current.credentials.validity);
-        let Told::Bundle { pem, .. } = told else { return None };
+        let ConfiguredTrust::Bundle { pem, .. } = told else { return None };
         Some(Untold { path, due, bundle: pem.clone() })
     }
 

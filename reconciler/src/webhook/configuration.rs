@@ -6,14 +6,14 @@ use http::Uri;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
-use nm_shared::admission::certificate_renewal::Told;
+use nm_shared::admission::certificate_renewal::ConfiguredTrust;
 use serde_json::{Value, json};
 
 /// The configuration, and since when it says what it says.
 #[derive(Debug, Clone)]
 pub(super) struct Configuration {
     found: Option<ValidatingWebhookConfiguration>,
-    told: Told,
+    told: ConfiguredTrust,
 }
 
 impl Configuration {
@@ -24,25 +24,25 @@ impl Configuration {
         now: Timestamp,
     ) -> Self {
         let told = match found.as_ref().and_then(bundle) {
-            None => Told::Nobody,
+            None => ConfiguredTrust::NotConfigured,
             Some(pem) => match before.map(|before| &before.told) {
-                Some(Told::Bundle { pem: known, since }) if *known == pem => {
-                    Told::Bundle { pem, since: *since }
+                Some(ConfiguredTrust::Bundle { pem: known, since }) if *known == pem => {
+                    ConfiguredTrust::Bundle { pem, since: *since }
                 }
-                _ => Told::Bundle { pem, since: now },
+                _ => ConfiguredTrust::Bundle { pem, since: now },
             },
         };
         Self { found, told }
     }
 
     /// Whom the API server was told to believe.
-    pub(super) fn told(&self) -> &Told {
+    pub(super) fn told(&self) -> &ConfiguredTrust {
         &self.told
     }
 
     /// Whether these are the authorities that it names.
     pub(super) fn says(&self, authorities: &str) -> bool {
-        matches!(&self.told, Told::Bundle { pem, .. } if pem == authorities)
+        matches!(&self.told, ConfiguredTrust::Bundle { pem, .. } if pem == authorities)
     }
 
     /// The paths at which the API server asks: at none of a webhook for which it believes nobody yet.
@@ -123,7 +123,7 @@ mod tests {
     fn the_time_counts_from_when_the_bundle_was_first_seen() {
         let first = Configuration::seen(Some(found(&["a", "a"])), None, at(0));
         let told = |configuration: &Configuration, pem: &str, since: i64| {
-            let expected = Told::Bundle { pem: pem.to_owned(), since: at(since) };
+            let expected = ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) };
             assert_eq!(*configuration.told(), expected);
         };
         told(&first, "a", 0);
@@ -131,10 +131,10 @@ mod tests {
         told(&Configuration::seen(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
         told(&Configuration::seen(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
         let gone = Configuration::seen(None, Some(&first), at(5));
-        assert_eq!(*gone.told(), Told::Nobody);
+        assert_eq!(*gone.told(), ConfiguredTrust::NotConfigured);
         assert_eq!(
             *Configuration::seen(Some(found(&[])), None, at(0)).told(),
-            Told::Nobody,
+            ConfiguredTrust::NotConfigured,
             "there is nobody to tell"
         );
         told(&Configuration::seen(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);

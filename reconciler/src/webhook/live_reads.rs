@@ -9,7 +9,7 @@ use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::cluster::node;
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, Guard};
+use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, Grouped, NodeMaintenance};
 
 /// What could not be read.
@@ -98,7 +98,7 @@ impl Cluster {
     }
 
     /// What guards etcd; none where this is not OpenShift.
-    pub(super) async fn guard(&self) -> Result<Option<Guard>, Unread> {
+    pub(super) async fn guard(&self) -> Result<Option<EtcdGuard>, Unread> {
         let groups = of("the API groups", self.client.list_api_groups().await)?;
         if !quorum::is_openshift(&groups) {
             return Ok(None);
@@ -116,6 +116,6 @@ impl Cluster {
             let guards = guards.list(&ListParams::default().labels_from(&selector)).await;
             pods = of(format!("the guard pods in {ETCD_NAMESPACE}"), guards)?.items;
         }
-        Ok(Some(Guard { budgets, pods }))
+        Ok(Some(EtcdGuard { budgets, pods }))
     }
 }

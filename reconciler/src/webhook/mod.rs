@@ -24,7 +24,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use jiff::SignedDuration;
 use kube::Client;
-use nm_shared::admission::review::{self, Answer, Unreadable};
+use nm_shared::admission::review::{self, InvalidReview, ReviewAnswer};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -184,8 +184,10 @@ impl Desk {
                 let answer = self.reviewer.answer(&question, begun).await;
                 Ok(answered(&question.uid, &answer))
             }
-            Err(Unreadable::NoMaintenance { uid, reason }) => Ok(answered(&uid, &Answer::Nonsense(reason))),
-            Err(why @ Unreadable::NoReview(_)) => Err((StatusCode::BAD_REQUEST, why.to_string())),
+            Err(InvalidReview::NoMaintenance { uid, reason }) => {
+                Ok(answered(&uid, &ReviewAnswer::Nonsense(reason)))
+            }
+            Err(why @ InvalidReview::NoReview(_)) => Err((StatusCode::BAD_REQUEST, why.to_string())),
         }
     }
 }
@@ -197,7 +199,7 @@ fn length(request: &Request<Body>) -> usize {
     said.or(known).unwrap_or(LARGEST)
 }
 
-fn answered(uid: &str, answer: &Answer) -> Response {
+fn answered(uid: &str, answer: &ReviewAnswer) -> Response {
     ([(CONTENT_TYPE, "application/json")], review::answer(uid, answer).to_string()).into_response()
 }
 

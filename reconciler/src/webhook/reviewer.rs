@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use nm_shared::admission::reservation::Reservations;
-use nm_shared::admission::review::{Answer, Asked, Question};
-use nm_shared::admission::{self, Live, Review};
+use nm_shared::admission::review::{RequestedChange, ReviewAnswer, ReviewRequest};
+use nm_shared::admission::{self, AdmissionDecision, LiveState};
 use nm_shared::cluster::node;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -40,12 +40,12 @@ impl Reviewer {
     }
 
     /// The answer, in time for a question that was begun then.
-    pub(super) async fn answer(&self, question: &Question, begun: Instant) -> Answer {
+    pub(super) async fn answer(&self, question: &ReviewRequest, begun: Instant) -> ReviewAnswer {
         let decided = timeout_at(begun + PATIENCE, self.decide(question)).await;
         match decided {
             Ok(Ok(review)) => {
                 tell(question, &review);
-                Answer::Reviewed(review)
+                ReviewAnswer::Reviewed(review)
             }
             Ok(Err(unread)) => unknown(question, unread.to_string()),
             Err(_) => unknown(
@@ -55,17 +55,21 @@ impl Reviewer {
         }
     }
 
-    async fn decide(&self, question: &Question) -> Result<Review, Unread> {
+    async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, Unread> {
         match &question.asked {
-            Asked::Create(maintenance) => self.create(maintenance, question.dry_run).await,
-            Asked::Update(both) => Ok(self.update(&both.0, &both.1).await),
-            Asked::Other => Ok(Review::default()),
+            RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
+            RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
+            RequestedChange::Other => Ok(AdmissionDecision::default()),
         }
     }
 
-    async fn create(&self, maintenance: &NodeMaintenance, dry_run: bool) -> Result<Review, Unread> {
+    async fn create(
+        &self,
+        maintenance: &NodeMaintenance,
+        dry_run: bool,
+    ) -> Result<AdmissionDecision, Unread> {
         let name = &maintenance.spec.node_name;
-        let mut live = Live::default();
+        let mut live = LiveState::default();
         let mut unchecked = None;
         if let Some(node) = self.cluster.node(name).await? {
             if node::is_control_plane(&node) {
@@ -88,9 +92,9 @@ impl Reviewer {
     async fn decide_in_turn(
         &self,
         maintenance: &NodeMaintenance,
-        mut live: Live,
+        mut live: LiveState,
         dry_run: bool,
-    ) -> Result<Review, Unread> {
+    ) -> Result<AdmissionDecision, Unread> {
         let own = maintenance.metadata.name.as_deref();
         loop {
             let mut reservations = self.reservations.lock().await;
@@ -121,8 +125,8 @@ impl Reviewer {
         }
     }
 
-    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> Review {
-        let mut live = Live::default();
+    async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> AdmissionDecision {
+        let mut live = LiveState::default();
         let mut unchecked = None;
         if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
@@ -136,7 +140,7 @@ impl Reviewer {
 
     /// What warnings are made of. Nothing is refused for the want of it, nor for its coming late: it is a warning itself
     /// that there are none.
-    async fn read_pods(&self, node: &str, live: &mut Live) -> Option<String> {
+    async fn read_pods(&self, node: &str, live: &mut LiveState) -> Option<String> {
         let both = async { tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets()) };
         let why = match timeout(PATIENCE_FOR_WARNINGS, both).await {
             Ok(Ok((pods, daemon_sets))) => {
@@ -154,14 +158,14 @@ impl Reviewer {
     }
 }
 
-fn unknown(question: &Question, why: String) -> Answer {
+fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
     let (name, node) = match &question.asked {
-        Asked::Create(maintenance) => about(maintenance),
-        Asked::Update(both) => about(&both.1),
-        Asked::Other => ("", ""),
+        RequestedChange::Create(maintenance) => about(maintenance),
+        RequestedChange::Update(both) => about(&both.1),
+        RequestedChange::Other => ("", ""),
     };
     warn!(maintenance = name, node, "a NodeMaintenance was not reviewed: {why}");
-    Answer::Unknown(why)
+    ReviewAnswer::Unknown(why)
 }
 
 /// Its name, as far as it has one yet, and its node's.
@@ -170,8 +174,10 @@ fn about(maintenance: &NodeMaintenance) -> (&str, &str) {
 }
 
 /// One line for what was refused; what was allowed is told by what becomes of it.
-fn tell(question: &Question, review: &Review) {
-    let (Some(refusal), Asked::Create(maintenance)) = (&review.refusal, &question.asked) else { return };
+fn tell(question: &ReviewRequest, review: &AdmissionDecision) {
+    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.asked) else {
+        return;
+    };
     let (name, node) = about(maintenance);
     info!(maintenance = name, node, "refused a NodeMaintenance: {refusal}");
 }
