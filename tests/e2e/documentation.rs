@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
@@ -76,19 +77,21 @@ async fn the_commands_of_the_other_pages_work() {
     run_all(&pages_below(&root().join("docs")).into_iter().filter(is_other).collect::<Vec<_>>()).await;
 }
 
-/// Runs pages, one after another, and reports all that fail.
+/// Runs pages, some at a time, and reports all that fail.
 async fn run_all(pages: &[PathBuf]) {
     assert!(!pages.is_empty());
-    let mut failures = Vec::new();
-    for page in pages {
-        let text = std::fs::read_to_string(page).unwrap();
-        let name = page.strip_prefix(root()).unwrap().display().to_string();
-        match Page::parse(&text) {
-            Ok(page) => failures.extend(page.run(&name).await.err()),
-            Err(why) => failures.push(format!("{name}: {why}")),
-        }
-    }
+    let outcomes = futures::stream::iter(pages).map(|page| run(page)).buffer_unordered(3);
+    let failures: Vec<String> = outcomes.filter_map(async |outcome| outcome.err()).collect().await;
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// # Errors
+/// What was printed until the first command that failed.
+async fn run(page: &Path) -> Result<(), String> {
+    let name = page.strip_prefix(root()).unwrap().display().to_string();
+    let text = std::fs::read_to_string(page).unwrap();
+    let parsed = Page::parse(&text).map_err(|why| format!("{name}: {why}"))?;
+    parsed.run(&name).await
 }
 
 /// The cluster that a page finds.
@@ -320,7 +323,7 @@ impl Place {
     /// # Errors
     /// What was printed until the first command that failed.
     async fn run(&self, name: &str, script: &str, kubeconfig: Option<&Path>) -> Result<(), String> {
-        let mut path = vec![self.files.path().join("bin")];
+        let mut path = vec![self.files.path().join("bin"), self.checkout().join("target/debug")];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let mut command = Command::new("sh");
         for (variable, _) in std::env::vars_os() {
@@ -380,7 +383,7 @@ async fn play_image(cluster: &Cluster) -> Infallible {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}}}});
     deployments.patch("nm-reconciler", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     cluster.admit_reconciler().await;
-    let reconciler = webhook::start(cluster, &[]);
+    let reconciler = webhook::start(cluster, &["--leader-elect"]);
     let address = webhook::address(&reconciler).await;
     cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
     std::future::pending().await
