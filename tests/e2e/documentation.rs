@@ -1,7 +1,8 @@
 //! The commands of README.md and `docs/`: each is run against a sandbox, in the order in which a reader meets it.
 //!
 //! A page is one shell script. Its fenced blocks of `sh`, and the lines of its `console` blocks that begin with `$ `, run
-//! one after another in one shell, which ends at the first command that fails. The cluster is a sandbox of six nodes and
+//! one after another in one shell, which ends at the first command that fails. The other lines of a `console` block must
+//! be in the output, except `...`. The cluster is a sandbox of six nodes and
 //! sixty pods, as `nm-sandbox up` starts it, on which `kubectl nm install` has installed everything.
 //!
 //! HTML comments change that. At the top of a page:
@@ -32,7 +33,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use nm_shared::api::names::WEBHOOK;
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{has_kubectl, plugin, program, skipped};
+use nm_tests::programs::{plugin, program, skipped};
 use nm_tests::until::until;
 use nm_tests::webhook;
 use serde_json::json;
@@ -118,6 +119,8 @@ struct Block {
     line: usize,
     how: How,
     text: String,
+    /// Lines of output that the page shows.
+    shown: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -142,17 +145,17 @@ impl Page {
                     .take_while(|line| !line.trim_start().starts_with("```"));
                 let body: Vec<&str> = body.collect();
                 let how = how.take().unwrap_or(How::Run);
-                let text = match language {
-                    _ if matches!(how, How::File { .. }) => body.join("\n"),
-                    "sh" => body.join("\n"),
-                    "console" => commands(&body),
+                let (text, shown) = match language {
+                    _ if matches!(how, How::File { .. }) => (body.join("\n"), Vec::new()),
+                    "sh" => (body.join("\n"), Vec::new()),
+                    "console" => session(&body),
                     other if NO_COMMANDS.contains(&other) && how == How::Run => continue,
                     other => return Err(at(&format!("nobody runs a block of `{other}`"))),
                 };
                 if text.trim().is_empty() {
                     return Err(at("the block has no command"));
                 }
-                page.blocks.push(Block { line: number + 1, how, text });
+                page.blocks.push(Block { line: number + 1, how, text, shown });
                 continue;
             }
             let Some(comment) = line.trim().strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->"))
@@ -164,7 +167,7 @@ impl Page {
                 Some(("cluster", "none")) => page.before = Before::Nothing,
                 Some(("needs", _)) => how = Some(How::Skip),
                 Some(("exit", code)) => {
-                    how = Some(How::ExpectExit(code.parse().map_err(|_| at("no exit code"))?))
+                    how = Some(How::ExpectExit(code.parse().map_err(|_| at("no exit code"))?));
                 }
                 Some(("background", text)) => how = Some(How::Background { until: text.to_owned() }),
                 Some(("file", path)) => how = Some(How::File { path: path.to_owned() }),
@@ -184,7 +187,7 @@ impl Page {
         };
         let blocks = self.blocks.iter();
         match self.blocks.iter().find(needs_kubectl) {
-            Some(first) if !has_kubectl() => {
+            Some(first) if on_path("kubectl").is_none() => {
                 skipped(&format!("no kubectl on PATH: {name} from line {} on", first.line));
                 blocks.take_while(|block| block.line < first.line).collect()
             }
@@ -202,7 +205,7 @@ impl Page {
         let place = Place::new(&blocks);
         let script = script(name, &blocks);
         if self.before == Before::Nothing {
-            return place.run(name, &script, None).await;
+            return place.run(name, &script, None).await.and_then(|()| place.check_shown(name, &blocks));
         }
         let cluster = Cluster::bare_sandbox(6, 60, |sandbox| sandbox).await;
         let commands = async {
@@ -212,24 +215,27 @@ impl Page {
             place.run(name, &script, Some(cluster.kubeconfig())).await
         };
         tokio::select! {
-            outcome = commands => outcome,
+            outcome = commands => outcome.and_then(|()| place.check_shown(name, &blocks)),
             never = play_image(&cluster) => match never {},
         }
     }
 }
 
-/// The commands among the lines of a terminal session; a line that ends in a backslash goes on in the next one.
-fn commands(session: &[&str]) -> String {
-    let mut commands = String::new();
-    let mut goes_on = false;
-    for line in session {
-        let command = if goes_on { Some(*line) } else { line.strip_prefix("$ ") };
-        goes_on = command.is_some_and(|command| command.ends_with('\\'));
-        if let Some(command) = command {
-            let _ = writeln!(commands, "{command}");
+/// The commands of a terminal session, and the output that it shows. A command that ends in a backslash continues in the
+/// next line.
+fn session(lines: &[&str]) -> (String, Vec<String>) {
+    let (mut commands, mut shown) = (String::new(), Vec::new());
+    let mut continues = false;
+    for line in lines {
+        let command = if continues { Some(*line) } else { line.strip_prefix("$ ") };
+        continues = command.is_some_and(|command| command.ends_with('\\'));
+        match command {
+            Some(command) => commands = commands + command + "\n",
+            None if ["", "..."].contains(line) => {}
+            None => shown.push((*line).to_owned()),
         }
     }
-    commands
+    (commands, shown)
 }
 
 /// What the blocks come to in a shell. A background command is killed when the shell ends.
@@ -238,14 +244,18 @@ fn script(name: &str, blocks: &[&Block]) -> String {
         "set -eu\nbackground=\nat=start\n\
          trap 'code=$?; kill $background 2>/dev/null || true; [ $code = 0 ] || echo \"FAILED at $at: exit code $code\"' EXIT\n",
     );
-    for Block { line, how, text } in blocks {
-        let text = text.trim_end();
+    for Block { line, how, text, shown } in blocks {
+        let text = match text.trim_end() {
+            text if shown.is_empty() => text.to_owned(),
+            text => format!("{{\n{text}\n}} > output-{line} 2>&1"),
+        };
         let _ = writeln!(script, "at={name}:{line}; echo \"== $at\"");
         let _ = match how {
             How::Run => writeln!(script, "{text}"),
             How::ExpectExit(expected) => writeln!(
                 script,
-                "code=0\n{text} || code=$?\n[ $code = {expected} ] || {{ echo \"exit code $code, not {expected}\"; exit 1; }}"
+                "code=0\n{text} || code=$?\n\
+                 [ $code = {expected} ] || {{ echo \"exit code $code, not {expected}\"; exit 1; }}"
             ),
             How::Background { until } => writeln!(
                 script,
@@ -363,6 +373,22 @@ impl Place {
         };
         Err(why + &std::fs::read_to_string(log).unwrap_or_default())
     }
+
+    /// # Errors
+    /// The lines that a page shows and no command printed.
+    fn check_shown(&self, name: &str, blocks: &[&Block]) -> Result<(), String> {
+        for Block { line, shown, .. } in blocks.iter().filter(|block| !block.shown.is_empty()) {
+            if let Ok(output) = std::fs::read_to_string(self.checkout().join(format!("output-{line}"))) {
+                let is_missing =
+                    |line: &&String| !output.lines().any(|printed| printed.trim_end() == line.as_str());
+                let missing: Vec<&String> = shown.iter().filter(is_missing).collect();
+                if !missing.is_empty() {
+                    return Err(format!("{name}:{line} shows {missing:#?}, but this was printed:\n{output}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The path of a program on the search path.
@@ -396,13 +422,18 @@ fn a_page_is_read_block_by_block() {
                 <!-- background: ready -->\n```sh\nup\n```\n";
     let page = Page::parse(page).unwrap();
     assert_eq!(page.before, Before::Nothing);
-    let block = |line, how, text: &str| Block { line, how, text: text.to_owned() };
+    let block = |line, how, text: &str, shown: &[&str]| Block {
+        line,
+        how,
+        text: text.to_owned(),
+        shown: shown.iter().map(|line| (*line).to_owned()).collect(),
+    };
     let expected = [
-        block(2, How::Run, "a \\\n  b    # c\nd\n"),
-        block(9, How::Skip, "e"),
-        block(16, How::ExpectExit(3), "h"),
-        block(20, How::File { path: "x/y.yaml".into() }, "z: 1"),
-        block(24, How::Background { until: "ready".into() }, "up"),
+        block(2, How::Run, "a \\\n  b    # c\nd\n", &["out"]),
+        block(9, How::Skip, "e", &[]),
+        block(16, How::ExpectExit(3), "h", &[]),
+        block(20, How::File { path: "x/y.yaml".into() }, "z: 1", &[]),
+        block(24, How::Background { until: "ready".into() }, "up", &[]),
     ];
     assert_eq!(page.blocks, expected);
 }
@@ -427,4 +458,7 @@ async fn a_command_that_fails_is_reported_with_its_line() {
     assert!(failed.contains("FAILED at page.md:5: exit code 7"), "{failed}");
     let page = Page::parse("<!-- cluster: none -->\n<!-- exit: 3 -->\n```sh\ntrue\n```\n").unwrap();
     assert!(page.run("page.md").await.unwrap_err().contains("exit code 0, not 3"));
+    let page = Page::parse("<!-- cluster: none -->\n```console\n$ echo a; echo b\n...\nb\nc\n```\n").unwrap();
+    let failed = page.run("page.md").await.unwrap_err();
+    assert!(failed.contains("page.md:2 shows [\n    \"c\",\n]"), "{failed}");
 }
