@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::news;
@@ -18,9 +18,9 @@ use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::terminal::interrupt::interrupted;
-use crate::terminal::locale;
 use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
+use crate::terminal::text::is_unicode_locale;
 use crate::terminal::text::{Line, Style};
 use crate::watch::exit_summary;
 use crate::watch::follow::{Moment, follow};
@@ -65,7 +65,7 @@ New fields and types may be added; what is there keeps its meaning within a vers
 #[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is named
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
     /// End when this is true of every maintenance that there is at first; a named node must exist, and to be drained be
@@ -131,7 +131,7 @@ impl WatchArgs {
     }
 
     fn outlook(&self) -> Outlook {
-        Outlook::over(node_name::distinct(&self.nodes), self.end())
+        Outlook::over(names::distinct(&self.nodes), self.end())
     }
 
     fn end(&self) -> End {
@@ -146,7 +146,7 @@ impl WatchArgs {
 impl DashboardFlags {
     fn look(&self, out: &Output) -> Appearance {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
-        let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
+        let ascii = self.ascii || !is_unicode_locale(|name| std::env::var(name).ok());
         Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }
@@ -270,7 +270,11 @@ async fn show(
         over = over.or(seen.exit);
     }
     let DashboardExit { reason: ended, stale_since: old_since, results: done } = match over {
-        Some(exit) => DashboardExit { reason: EndReason::Settled(settled, exit), stale_since: None, results: Vec::new() },
+        Some(exit) => DashboardExit {
+            reason: EndReason::Settled(settled, exit),
+            stale_since: None,
+            results: Vec::new(),
+        },
         None => dashboard::run(look, cluster, &mut outlook, timeout, out).await?,
     };
     let has_failed = done.iter().any(Result::is_err);

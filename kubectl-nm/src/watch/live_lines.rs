@@ -16,7 +16,7 @@ use ratatui::text::Span;
 use crate::args::duration;
 use crate::maintenance::cache::Picture;
 use crate::maintenance::{State, node, pods_to_go, status};
-use crate::terminal::job_control::Job;
+use crate::terminal::signals::ShellJob;
 use crate::terminal::text::{Line, Style};
 use crate::watch::exit_summary::tally;
 
@@ -31,7 +31,7 @@ const USUAL: (u16, u16) = (80, 24);
 
 /// The lines at the bottom of the terminal.
 pub(crate) struct Live {
-    job: Job,
+    job: ShellJob,
     coloured: bool,
     /// How many lines there are at most.
     most: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Live {
 impl Live {
     /// Lines for so many nodes below what is printed. Needs the runtime.
     pub(crate) fn below(nodes: usize, coloured: bool) -> Self {
-        Self { job: Job::watched(), coloured, most: nodes.clamp(1, LINES), drawn: 0 }
+        Self { job: ShellJob::watch(), coloured, most: nodes.clamp(1, LINES), drawn: 0 }
     }
 
     /// Prints what happened, and below it how things stand, or stood when the connection was lost. In the background it
@@ -62,7 +62,7 @@ impl Live {
         // In the last column a terminal may begin the next line.
         let width = usize::from(columns).saturating_sub(1);
         let height = self.most.min(usize::from(rows).saturating_sub(1));
-        let is_ours = Job::is_in_foreground();
+        let is_ours = ShellJob::is_in_foreground();
         let lines = if is_ours { current_or_old(picture, height, now, lost) } else { Vec::new() };
         let lines: Vec<Line> = lines.iter().map(|line| cut(line, width)).collect();
         self.replace(happened, &lines)
