@@ -29,9 +29,8 @@ use crate::dashboard::view;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
-use crate::watch::follow::past;
-use crate::watch::goal_tracker::Outlook;
-use crate::watch::wait::{Target, Verdict};
+use crate::watch::event_loop::expiry;
+use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
 /// How often ages move on.
 const TICK: Duration = Duration::from_secs(1);
@@ -56,7 +55,7 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// What it was to wait for is so, or never will be.
-    Settled(Vec<(Target, Verdict)>, Exit),
+    Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
     /// The user has seen enough.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
@@ -84,17 +83,17 @@ pub(crate) struct Left {
 pub(crate) async fn run(
     look: Look,
     cluster: &Cluster,
-    outlook: &mut Outlook,
+    tracker: &mut GoalTracker,
     given: Option<Duration>,
     out: &mut Output,
 ) -> Result<Left, Error> {
-    LocalSet::new().run_until(until_ended(look, cluster, outlook, given, out)).await
+    LocalSet::new().run_until(until_ended(look, cluster, tracker, given, out)).await
 }
 
 async fn until_ended(
     look: Look,
     cluster: &Cluster,
-    outlook: &mut Outlook,
+    tracker: &mut GoalTracker,
     given: Option<Duration>,
     out: &mut Output,
 ) -> Result<Left, Error> {
@@ -102,7 +101,7 @@ async fn until_ended(
     let mut signals = Signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(look.mouse, to.clone()).map_err(Error::Screen)?;
     let model = Model::new(Options {
-        nodes: outlook.nodes().to_vec(),
+        nodes: tracker.nodes().to_vec(),
         context: cluster.context().to_owned(),
         kubectl: cluster.kubectl().to_owned(),
         readonly: look.readonly,
@@ -120,7 +119,7 @@ async fn until_ended(
         feeds,
         commands: JoinSet::new(),
         cluster,
-        outlook,
+        tracker,
         settled: Vec::new(),
         to,
         readonly: look.readonly,
@@ -163,7 +162,7 @@ async fn until_ended(
                 Some(Err(_)) | None => break Ended::Interrupted,
             },
             () = paint.wait() => continue,
-            after = past(deadline) => break Ended::TimedOut(after),
+            after = expiry(deadline) => break Ended::TimedOut(after),
             _ = ticks.tick() => Message::Tick(Timestamp::now()),
             Some(message) = messages.recv() => message,
         };
@@ -192,9 +191,9 @@ struct Dashboard<'a> {
     /// Commands that are under way. They stay on this thread, on which they wait for servers without holding it up.
     commands: JoinSet<()>,
     cluster: &'a Cluster,
-    outlook: &'a mut Outlook,
+    tracker: &'a mut GoalTracker,
     /// What is no longer waited for.
-    settled: Vec<(Target, Verdict)>,
+    settled: Vec<(WaitTarget, TargetOutcome)>,
     to: mpsc::Sender<Message>,
     readonly: bool,
 }
@@ -205,9 +204,9 @@ impl Dashboard<'_> {
         if let Message::Maintenances(change) = &message {
             self.feeds.notice(change);
             for event in events(change) {
-                let seen = self.outlook.see(event)?;
-                self.settled.extend(seen.settled);
-                exit = exit.or(seen.exit);
+                let update = self.tracker.apply(event)?;
+                self.settled.extend(update.settled);
+                exit = exit.or(update.exit);
             }
         }
         Ok((update(&mut self.model, message), exit))

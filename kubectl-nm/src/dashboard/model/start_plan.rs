@@ -7,7 +7,7 @@ use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{fits, is_pattern};
 use crate::dashboard::model::fleet::Fleet;
-use crate::maintenance::request;
+use crate::maintenance::start;
 
 /// How many names a hint lists.
 const HINTED: usize = 4;
@@ -45,7 +45,7 @@ impl StartPlan {
 
     /// The same with a reason as it was typed.
     pub(crate) fn because(mut self, reason: &str) -> Self {
-        self.problems.extend(request::reason_problem(reason.trim()));
+        self.problems.extend(start::reason_problem(reason.trim()));
         self
     }
 
