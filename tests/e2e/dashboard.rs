@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{program, skipped};
 use nm_tests::reconciler::Reconciler;

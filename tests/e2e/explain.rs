@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{plugin, plugin_of};

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::api::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node::CONTROL_PLANE;
 use nm_shared::cluster::node_lease;

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::admission::Reviewer;
+use kube_sandbox::admission::Reviewer;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
 use nm_tests::workload::{Workload, node_of, parse, pods_on};

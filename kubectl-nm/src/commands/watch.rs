@@ -13,7 +13,7 @@ use crate::args::node_name;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::news;
-use crate::dashboard::{self, Ended, Left, Look, ThemeName};
+use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
@@ -141,10 +141,10 @@ impl WatchArgs {
 }
 
 impl DashboardFlags {
-    fn look(&self, out: &Output) -> Look {
+    fn appearance(&self, out: &Output) -> Appearance {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
         let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
-        Look { readonly: self.readonly, theme, ascii, mouse: self.mouse }
+        Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }
 
@@ -221,8 +221,8 @@ async fn watch(
             result
         }
         None if out.is_on_terminal() => {
-            let look = dashboard.look(out);
-            show_dashboard(look, existing?, tracker, timeout, cluster, out).await
+            let appearance = dashboard.appearance(out);
+            show_dashboard(appearance, existing?, tracker, timeout, cluster, out).await
         }
         Some(WatchFormat::Lines) | None => {
             existing?;
@@ -255,7 +255,7 @@ async fn existing(
 
 /// Runs the dashboard, and prints the states of the maintenances when it is closed.
 async fn show_dashboard(
-    look: Look,
+    appearance: Appearance,
     existing: Vec<NodeMaintenance>,
     mut tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -271,35 +271,39 @@ async fn show_dashboard(
         settled.extend(update.settled);
         exit = exit.or(update.exit);
     }
-    let Left { ended, old_since, done } = match exit {
-        Some(exit) => Left { ended: Ended::Settled(settled, exit), old_since: None, done: Vec::new() },
-        None => dashboard::run(look, cluster, &mut tracker, timeout, out).await?,
+    let DashboardExit { reason, stale_since, results } = match exit {
+        Some(exit) => DashboardExit {
+            reason: EndReason::Settled(settled, exit),
+            stale_since: None,
+            results: Vec::new(),
+        },
+        None => dashboard::run(appearance, cluster, &mut tracker, timeout, out).await?,
     };
-    let has_failed = done.iter().any(Result::is_err);
-    for result in done {
+    let has_failed = results.iter().any(Result::is_err);
+    for result in results {
         out.talk(&match result {
             Ok(text) => Line::new(text),
             Err(text) => Line::default().with(Style::Bad, text),
         });
     }
     if tracker.goal().is_none() {
-        for line in dashboard_summary(&tracker, cluster.flags(), old_since) {
+        for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
             out.talk(&line);
         }
     }
-    let exit = conclude(ended, tracker, cluster, out)?;
+    let exit = conclude(reason, tracker, cluster, out)?;
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
 }
 
 /// Reports whether the goal was reached when the dashboard ended.
-fn conclude(ended: Ended, tracker: GoalTracker, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+fn conclude(reason: EndReason, tracker: GoalTracker, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let has_goal = tracker.exit_condition() != ExitCondition::Never;
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
-    let event = match ended {
-        Ended::Settled(settled, exit) => return reporter.conclude(&settled, exit),
-        Ended::Quit if !has_goal => return Ok(Exit::Done),
-        Ended::Quit | Ended::Interrupted => LoopEvent::Interrupted,
-        Ended::TimedOut(after) => LoopEvent::TimedOut(after),
+    let event = match reason {
+        EndReason::Settled(settled, exit) => return reporter.conclude(&settled, exit),
+        EndReason::Quit if !has_goal => return Ok(Exit::Done),
+        EndReason::Quit | EndReason::Interrupted => LoopEvent::Interrupted,
+        EndReason::TimedOut(after) => LoopEvent::TimedOut(after),
     };
     match reporter.react(event)? {
         ControlFlow::Break(exit) => Ok(exit),

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::status::BlockReason;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, PodView, Termination};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -69,13 +69,14 @@ pub struct PodContext<'a> {
 
 /// Where `judged` stands.
 pub fn state(judged: &PlannedPod, known: &PodContext<'_>, now: Timestamp) -> PodState {
-    match judged.verdict {
-        Verdict::Skip(_) => return PodState::Skipped,
-        Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason, known.group)),
-        Verdict::Evict | Verdict::Wait => {}
+    if judged.verdict == Verdict::Block(BlockReason::ComesBack) {
+        let message = respawns::why(&judged.pod, known.group.drain_taint());
+        return PodState::Blocked(Blocker { message, ..retained(BlockReason::ComesBack) });
     }
-    if let Some(overdue) = pod::overdue(&judged.pod, now) {
-        return terminating(judged, overdue, known.node_ready);
+    let node = judged.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let unready_node = (!known.node_ready).then_some(node);
+    if let Some(state) = visible_state(&*judged.pod, judged.verdict, unready_node, now) {
+        return state;
     }
     if judged.verdict == Verdict::Wait {
         return PodState::Waiting;
@@ -122,21 +123,37 @@ pub fn next_change(judged: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     [deadline, stuck].into_iter().find(|at| *at > now)
 }
 
-fn terminating(judged: &PlannedPod, overdue: SignedDuration, node_ready: bool) -> PodState {
-    let pod = &judged.pod;
-    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
-    let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
+/// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
+/// if that is not Ready.
+pub fn visible_state(
+    pod: &dyn PodView,
+    verdict: Verdict,
+    unready_node: Option<&str>,
+    now: Timestamp,
+) -> Option<PodState> {
+    match verdict {
+        Verdict::Skip(_) => Some(PodState::Skipped),
+        Verdict::Block(reason) => Some(PodState::Blocked(retained(reason))),
+        Verdict::Evict | Verdict::Wait => {
+            pod.termination().map(|termination| terminating(&termination, unready_node, now))
+        }
+    }
+}
+
+fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodState {
+    let Termination { deadline, grace_seconds, finalizers } = *termination;
+    let overdue = now.duration_since(deadline);
+    let ended = grace_seconds == Some(0) || overdue.is_positive();
     let (reason, message) = if !finalizers.is_empty() && ended {
         let them = finalizers.join(", ");
         let message = format!("ended, but held by finalizers, which their owners must remove: {them}");
         (BlockReason::Finalizers, message)
-    } else if !node_ready {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    } else if let Some(node) = unready_node {
         let message = format!("terminating, but its node {node} is not Ready: nobody confirms that it ended");
         (BlockReason::NodeNotReady, message)
     } else if overdue > KUBELET_SLACK {
-        let (slack, grace) = (KUBELET_SLACK.as_secs(), pod.metadata.deletion_grace_period_seconds);
-        let grace = grace.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
+        let slack = KUBELET_SLACK.as_secs();
+        let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
         let message = format!(
             "terminating, but still there more than {slack} s after its grace period{grace}: the kubelet does not end it"
         );
@@ -144,12 +161,12 @@ fn terminating(judged: &PlannedPod, overdue: SignedDuration, node_ready: bool) -
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Blocker { reason, message, since: pod::deadline(pod), refusals: 0 })
+    PodState::Blocked(Blocker { reason, message, since: Some(deadline), refusals: 0 })
 }
 
-fn stays(judged: &PlannedPod, reason: BlockReason, group: Group) -> Blocker {
+/// What blocks a pod that the drain spec retains.
+fn retained(reason: BlockReason) -> Blocker {
     let message = match reason {
-        BlockReason::ComesBack => respawns::why(&judged.pod, group.drain_taint()),
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }
