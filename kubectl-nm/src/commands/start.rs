@@ -151,10 +151,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
 
 /// Checks that every node exists and can be put into maintenance. Returns what exists for each, and the nodes that the
 /// user may not read.
-async fn check(
-    args: &StartArgs,
-    cluster: &Cluster,
-) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
+async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
     let nodes = args.nodes.resolve(cluster).await?;
     let all = cluster.maintenances().await?;
     let nodes: Vec<(String, Existing)> =

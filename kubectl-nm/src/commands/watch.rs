@@ -59,7 +59,7 @@ With --output json every line is an object with \"version\":1, a \"type\" and a 
   done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
 New fields and types may be added; existing ones keep their meaning within a version.";
 
-/// Watch maintenances: in the dashboard on a terminal, otherwise line by line
+/// Watch maintenances, on a terminal in the dashboard
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {
@@ -102,7 +102,9 @@ struct DashboardFlags {
     theme: ThemeName,
 
     // A doc comment would have to put backticks around the variable.
-    #[arg(help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)")]
+    #[arg(
+        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
+    )]
     #[arg(long)]
     ascii: bool,
 
@@ -163,7 +165,8 @@ struct WatchOptions {
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let tracker = args.tracker();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
+    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out)
+        .await
 }
 
 /// Prints the last line of `--output json` for a watch that cannot even connect: the program that reads it expects one.
@@ -199,18 +202,20 @@ async fn watch(
     // The first list comes before the dashboard: a cluster that cannot be reached or does not serve maintenances is an
     // error, and credential plugins prompt while there are lines to prompt on.
     let message = || format!("asking {} for maintenances", cluster.server());
-    let existing = progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
-        for note in notes {
-            out.talk(&note);
-        }
-        existing
-    });
+    let existing =
+        progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
+            for note in notes {
+                out.talk(&note);
+            }
+            existing
+        });
     match output {
         Some(WatchFormat::Json) => {
             let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
             let result = match existing {
                 Ok(_) => {
-                    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+                    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event))
+                        .await
                 }
                 Err(error) => Err(error),
             };
@@ -296,7 +301,12 @@ async fn show_dashboard(
 }
 
 /// Reports whether the goal was reached when the dashboard ended.
-fn conclude(reason: EndReason, tracker: GoalTracker, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+fn conclude(
+    reason: EndReason,
+    tracker: GoalTracker,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let has_goal = tracker.exit_condition() != ExitCondition::Never;
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let event = match reason {

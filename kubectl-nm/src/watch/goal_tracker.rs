@@ -263,9 +263,9 @@ fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<
             Some(TargetOutcome::Replaced)
         }
         (Goal::Drained, None | Some(State::Stopping)) => Some(TargetOutcome::Deleted),
-        (Goal::Drained, Some(State::Failed)) => {
-            Some(TargetOutcome::Failed(object.map(|object| status(object).last_error.clone()).unwrap_or_default()))
-        }
+        (Goal::Drained, Some(State::Failed)) => Some(TargetOutcome::Failed(
+            object.map(|object| status(object).last_error.clone()).unwrap_or_default(),
+        )),
         (Goal::Drained, Some(State::Requested | State::Queued | State::Draining | State::Blocked))
         | (Goal::Stopped, Some(_)) => None,
     }
@@ -280,7 +280,11 @@ mod tests {
     use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
 
     #[track_caller]
-    fn check(object: Option<NodeMaintenance>, drained: Option<TargetOutcome>, stopped: Option<TargetOutcome>) {
+    fn check(
+        object: Option<NodeMaintenance>,
+        drained: Option<TargetOutcome>,
+        stopped: Option<TargetOutcome>,
+    ) {
         let cache = cache(object);
         let target = WaitTarget::from(&requested("n1"));
         assert_eq!(outcome(Goal::Drained, &target, &cache), drained);
@@ -331,8 +335,8 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let failed = || with_status("n1", json!({"phase": "Failed", "conditions": [condition]}));
         for (limited, exit) in [(vec![], Exit::Failed), (vec![uid(&failed())], Exit::TimedOut)] {
-            let mut tracker =
-                GoalTracker::for_targets(Goal::Drained, vec![WaitTarget::from(&failed())]).with_same_timeout(limited);
+            let mut tracker = GoalTracker::for_targets(Goal::Drained, vec![WaitTarget::from(&failed())])
+                .with_same_timeout(limited);
             tracker.apply(Event::Init).unwrap();
             tracker.apply(Event::InitApply(failed())).unwrap();
             assert_eq!(tracker.apply(Event::InitDone).unwrap().exit, Some(exit));

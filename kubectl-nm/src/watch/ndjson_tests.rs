@@ -26,7 +26,11 @@ fn changed(version: &str, mut object: NodeMaintenance) -> LoopEvent {
 }
 
 /// The exit code and the lines after these events, without the fields of every line, which are checked.
-fn play(condition: ExitCondition, nodes: &[&str], events: Vec<LoopEvent>) -> (Result<Option<Exit>, Error>, Vec<Value>) {
+fn play(
+    condition: ExitCondition,
+    nodes: &[&str],
+    events: Vec<LoopEvent>,
+) -> (Result<Option<Exit>, Error>, Vec<Value>) {
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
     let mut reporter = NdjsonReporter::new(&mut out, noon, GoalTracker::new(nodes, condition));
@@ -104,7 +108,11 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
 fn stale_data_is_never_marked_as_live() {
     let mut events = list(vec![requested("n1")]);
     let lost = Error::Refused { server: "https://c".into() };
-    events.extend([LoopEvent::Watch(News::Lost(lost)), LoopEvent::Heartbeat, LoopEvent::Watch(News::Restored)]);
+    events.extend([
+        LoopEvent::Watch(News::Lost(lost)),
+        LoopEvent::Heartbeat,
+        LoopEvent::Watch(News::Restored),
+    ]);
     events.push(event(Event::Delete(stopping(requested("n1")))));
     events.push(LoopEvent::Interrupted);
     let (exit, lines) = play(ExitCondition::Never, &[], events);

@@ -47,7 +47,11 @@ fn play(mut reporter: WaitReporter<'_>, events: Vec<LoopEvent>) -> Result<Option
 fn wait(goal: Goal, nodes: &[&str], events: Vec<LoopEvent>) -> (Option<Exit>, Captured) {
     let (mut out, captured) = output();
     let targets = nodes.iter().map(|node| WaitTarget::from(&requested(node))).collect();
-    let exit = play(WaitReporter::new(&mut out, ReportMode::Progress, GoalTracker::for_targets(goal, targets), ""), events).unwrap();
+    let exit = play(
+        WaitReporter::new(&mut out, ReportMode::Progress, GoalTracker::for_targets(goal, targets), ""),
+        events,
+    )
+    .unwrap();
     (exit, captured)
 }
 
@@ -159,7 +163,11 @@ fn a_wait_without_progress_reports_why() {
     events.push(LoopEvent::Heartbeat);
     let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!(exit, None);
-    assert!(captured.talk().contains("waiting for finalizers: foregroundDeleteNodeMaintenance; nm-reconciler removes"));
+    assert!(
+        captured
+            .talk()
+            .contains("waiting for finalizers: foregroundDeleteNodeMaintenance; nm-reconciler removes")
+    );
 
     let mut foreign = stopping(requested("n1"));
     foreign.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
