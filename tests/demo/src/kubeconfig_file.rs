@@ -1,8 +1,8 @@
 //! The kubeconfig on disk, readable only by its owner, since it contains a token.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -26,7 +26,9 @@ impl KubeconfigFile {
         let (path, directory) = if let Some(path) = path {
             (path, None)
         } else {
-            let directory = tempfile::Builder::new().prefix("nm-sandbox-").tempdir()?;
+            let owner_only = Permissions::from_mode(0o700);
+            let directory =
+                tempfile::Builder::new().prefix("nm-sandbox-").permissions(owner_only).tempdir()?;
             (directory.path().join("kubeconfig"), Some(directory))
         };
         if let Err(error) = replace(&path, content) {
@@ -60,7 +62,6 @@ fn replace(path: &Path, content: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_temporary_kubeconfig_is_private_and_is_removed_with_its_directory() {
