@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::dashboard::message::Message;
 use crate::error::Error;
 use crate::maintenance;
@@ -18,7 +18,7 @@ pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Se
             let word = |created| if created { "started" } else { "already in maintenance" };
             (wanted.name_any(), started.map(|started| word(started.created)))
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     report(to, "started", results).await;
@@ -33,7 +33,7 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
     };
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
         .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     report(to, "stopping", results).await;

@@ -2,7 +2,7 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use crate::args::node_name;
+use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
@@ -38,7 +38,8 @@ impl StartPlan {
                 plan.add_one(word, fleet);
             }
         }
-        let is_control_plane = |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
+        let is_control_plane =
+            |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
         plan
     }
@@ -95,7 +96,7 @@ impl StartPlan {
     }
 
     fn add_one(&mut self, word: &str, fleet: &Fleet) {
-        let name = match node_name::parse(word) {
+        let name = match names::parse_node(word) {
             Ok(name) => name,
             Err(problem) => return self.problems.push(format!("{word}: {problem}")),
         };
