@@ -264,7 +264,7 @@ mod tests {
             printed,
             "node/n1 is not in maintenance\n\
              node/n8 is not in maintenance\n\
-             node/n8: you may not read nodes, so nobody checked that it exists\n"
+             node/n8: cannot check that it exists, because you have no permission to read nodes\n"
         );
         let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));

@@ -46,7 +46,9 @@ async fn a_node_is_drained_and_returned_to_service_by_keys() {
 
     terminal.press("x");
     terminal.press(ENTER);
-    terminal.until(&format!("{node} is back in service"), |screen| !screen.contents().contains("Drained")).await;
+    terminal
+        .until(&format!("{node} is back in service"), |screen| !screen.contents().contains("Drained"))
+        .await;
     wait_until(&cluster.maintenances(), &node, "gone", |found| found.is_none()).await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");

@@ -47,7 +47,7 @@ async fn start_and_stop_print_a_line_for_each_node() {
         1,
         &format!("node/{b} maintenance started\n"),
         &format!(
-            "error: node \"{a}\" is in maintenance already, but reason is \"kernel\" and not \"disk\"\n\
+            "error: node \"{a}\" is already in maintenance, but reason is \"kernel\" and not \"disk\"\n\
              hint: `kubectl patch nm {a} --type=merge -p '{{\"spec\":{{\"reason\":\"disk\"}}}}'` changes it\n"
         ),
     );
