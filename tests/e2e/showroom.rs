@@ -12,8 +12,7 @@ use tokio::process::Command;
 async fn the_demo_drains_a_node_gives_it_back_and_ends_by_itself() {
     let demo =
         Command::new(program("nm-sandbox")).arg("demo").stdin(Stdio::null()).kill_on_drop(true).output();
-    let output =
-        tokio::time::timeout(Duration::from_secs(60), demo).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(Duration::from_secs(60), demo).await.expect("it ends").unwrap();
     let (said, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{said}{told}");
     let line =

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::cluster::catalog::resource::PODS;
+use crate::cluster::registry::definitions;
+use crate::cluster::store::{Object, State, event_log};
 use crate::controllers::Controllers;
-use crate::controllers::kubelet::Pace;
+use crate::controllers::nodes::kubelet::Pace;
 use crate::faults::Faults;
-use crate::http;
 use crate::kubevirt;
-use crate::pod;
-use crate::refusal::Refusal;
+use crate::model::clock::Clock;
+use crate::model::pod;
+use crate::model::status_error::StatusError;
 use crate::request_log::RequestLog;
-use crate::resource::PODS;
 use crate::server::{Server, Service};
-use crate::store::{Object, State, journal};
 use crate::workload;
 
 /// What a sandbox is to be like.
@@ -69,17 +69,17 @@ impl Sandbox {
         }
         let cluster = Arc::new(Cluster::new(Clock::start()));
         // What would be forgotten before anybody could read it is not written.
-        if options.pods > journal::KEPT {
-            cluster.store.write(|state| state.journal.close());
+        if options.pods > event_log::KEPT {
+            cluster.store.write(|state| state.event_log.close());
         }
-        let refused = |refusal: Refusal| io::Error::other(refusal.message);
+        let refused = |refusal: StatusError| io::Error::other(refusal.message);
         workload::seed_nodes(&cluster, options.nodes).map_err(refused)?;
         let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
         let server = Server::start(cluster.clone()).await?;
         let pace = Pace { start: options.start_delay, stop: options.stop_delay };
         let controllers = Controllers::start(&cluster, pace);
         until_ready(&cluster, pods).await;
-        cluster.store.write(|state| state.journal.open());
+        cluster.store.write(|state| state.event_log.open());
         Ok(Self { cluster, server, controllers })
     }
 
@@ -87,7 +87,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// When it is there already.
-    pub fn with_kubevirt(mut self, migration: Duration) -> Result<Self, Refusal> {
+    pub fn with_kubevirt(mut self, migration: Duration) -> Result<Self, StatusError> {
         kubevirt::install(&self.cluster, &mut self.controllers, migration)?;
         Ok(self)
     }
@@ -96,7 +96,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// When it is there already.
-    pub fn with_kubevirt_before_1_7(self, migration: Duration) -> Result<Self, Refusal> {
+    pub fn with_kubevirt_before_1_7(self, migration: Duration) -> Result<Self, StatusError> {
         let sandbox = self.with_kubevirt(migration)?;
         kubevirt::withdraw_cancel(&sandbox.cluster);
         Ok(sandbox)
@@ -106,8 +106,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// 422 when the definition is invalid.
-    pub fn install_crd(&self, definition: Value) -> Result<(), Refusal> {
-        http::install(&self.cluster, definition).map(|_| ())
+    pub fn install_crd(&self, definition: Value) -> Result<(), StatusError> {
+        definitions::install(&self.cluster, definition).map(|_| ())
     }
 
     /// A kubeconfig of the administrator, in YAML.
@@ -179,7 +179,7 @@ impl Sandbox {
 /// Waits until so many pods are Ready, counting changes and not pods.
 async fn until_ready(cluster: &Cluster, wanted: usize) {
     let mut wake = cluster.store.subscribe();
-    let mut census = Census::default();
+    let mut census = ReadyCount::default();
     loop {
         wake.borrow_and_update();
         cluster.store.read(|state| census.update(state));
@@ -190,12 +190,12 @@ async fn until_ready(cluster: &Cluster, wanted: usize) {
 }
 
 #[derive(Debug, Default)]
-struct Census {
+struct ReadyCount {
     ready: usize,
     seen: Option<u64>,
 }
 
-impl Census {
+impl ReadyCount {
     fn update(&mut self, state: &State) {
         let is_ready = |pod: &Option<Object>| pod.as_ref().is_some_and(|pod| pod::is_ready(pod));
         if let Some(changes) = self.seen.and_then(|seen| state.changes_since(&PODS, seen)) {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::label_selector::LabelSelector;
-use crate::store::Object;
+use crate::cluster::store::Object;
+use crate::model::label_selector::LabelSelector;
 
 /// The rules that a role should have, given all roles in the order of their names; none where it is made of itself.
 pub(crate) fn aggregated(role: &Value, all: &[Object]) -> Option<Value> {

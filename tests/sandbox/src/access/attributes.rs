@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::user::User;
-use crate::refusal::{Refusal, qualified};
+use crate::access::user::User;
+use crate::model::status_error::{StatusError, qualified};
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Attributes<'_> {
     }
 
     /// 403 that names the user, the verb and the resource, and says why if there is something to say.
-    pub(crate) fn forbidden(&self, user: &User, reason: &str) -> Refusal {
+    pub(crate) fn forbidden(&self, user: &User, reason: &str) -> StatusError {
         let who = &user.name;
         let mut because = match self {
             Self::Path { verb, path } => format!("User {who:?} cannot {verb} path {path:?}"),
@@ -54,7 +54,7 @@ impl Attributes<'_> {
         }
         match self {
             Self::Path { .. } => {
-                Refusal::new(403, "Forbidden", format!("forbidden: {because}")).with_details(json!({}))
+                StatusError::new(403, "Forbidden", format!("forbidden: {because}")).with_details(json!({}))
             }
             Self::Resource { group, plural, name: "", .. } => {
                 let mut details = json!({"kind": plural});
@@ -62,10 +62,12 @@ impl Attributes<'_> {
                     details["group"] = json!(group);
                 }
                 let resource = qualified(group, plural);
-                Refusal::new(403, "Forbidden", format!("{resource} is forbidden: {because}"))
+                StatusError::new(403, "Forbidden", format!("{resource} is forbidden: {because}"))
                     .with_details(details)
             }
-            Self::Resource { group, plural, name, .. } => Refusal::forbidden(group, plural, name, &because),
+            Self::Resource { group, plural, name, .. } => {
+                StatusError::forbidden(group, plural, name, &because)
+            }
         }
     }
 }

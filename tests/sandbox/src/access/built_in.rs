@@ -5,18 +5,19 @@
 
 use serde_json::{Value, json};
 
-use super::aggregation::aggregated;
-use super::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+use crate::access::aggregation::aggregated;
+use crate::access::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use crate::cluster::Cluster;
-use crate::registry::{self, Effect, Part};
-use crate::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES};
-use crate::store::{Collection, Key, Object};
+use crate::cluster::catalog::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES};
+use crate::cluster::registry;
+use crate::cluster::registry::{Effect, Part};
+use crate::cluster::store::{Collection, Key, Object};
 
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 
 /// Writes those that are missing.
-pub(super) fn seed(cluster: &Cluster) {
+pub(crate) fn seed(cluster: &Cluster) {
     for role in roles() {
         add(cluster, &CLUSTER_ROLES, role);
     }

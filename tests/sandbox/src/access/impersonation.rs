@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::attributes::Attributes;
-use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, as_service_account};
-use crate::percent;
-use crate::refusal::Refusal;
+use crate::access::attributes::Attributes;
+use crate::access::user::{
+    ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, as_service_account,
+};
+use crate::model::percent_encoding;
+use crate::model::status_error::StatusError;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const EXTRA: &str = "impersonate-extra-";
 
 /// As whom the headers ask, if they do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Impersonation {
+pub(crate) struct Impersonation {
     name: String,
     uid: String,
     groups: Vec<String>,
@@ -26,7 +28,7 @@ impl Impersonation {
     ///
     /// # Errors
     /// 400 where they say more of somebody than who it is.
-    pub(super) fn read(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, StatusError> {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
             values.map(str::to_owned).collect()
@@ -34,7 +36,7 @@ impl Impersonation {
         let first = |name: &str| all(name).into_iter().next().unwrap_or_default();
         let extra = headers.keys().filter_map(|header| {
             let key = header.as_str().strip_prefix(EXTRA)?;
-            Some((percent::decode(key, false), all(header.as_str())))
+            Some((percent_encoding::decode(key, false), all(header.as_str())))
         });
         let asked = Self {
             name: first("impersonate-user"),
@@ -49,11 +51,11 @@ impl Impersonation {
             return Ok(None);
         }
         let message = format!("requested {} without impersonating a user name", asked.in_go());
-        Err(Refusal::bad_request(message))
+        Err(StatusError::bad_request(message))
     }
 
     /// Every right that it takes.
-    pub(super) fn needs(&self) -> Vec<Attributes<'_>> {
+    pub(crate) fn needs(&self) -> Vec<Attributes<'_>> {
         let right = |group, plural, subresource, namespace, name| Attributes::Resource {
             verb: "impersonate",
             group,
@@ -77,7 +79,7 @@ impl Impersonation {
     }
 
     /// Somebody else.
-    pub(super) fn into_user(self) -> User {
+    pub(crate) fn into_user(self) -> User {
         let mut groups = self.groups;
         if let (true, Some((namespace, _))) = (groups.is_empty(), as_service_account(&self.name)) {
             groups.extend(account_groups(namespace));

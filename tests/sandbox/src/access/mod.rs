@@ -21,18 +21,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 
-pub(crate) use attributes::Attributes;
-use impersonation::Impersonation;
-pub(crate) use policy::Rule;
-use roles::Roles;
-pub(crate) use roles::{Granted, Verdict, joined};
-use tokens::Tokens;
-use user::MASTERS;
-pub(crate) use user::User;
+pub(crate) use crate::access::attributes::Attributes;
+use crate::access::impersonation::Impersonation;
+pub(crate) use crate::access::policy::PolicyRule;
+use crate::access::roles::Roles;
+pub(crate) use crate::access::roles::{Decision, Granted, joined};
+use crate::access::tokens::Tokens;
+use crate::access::user::MASTERS;
+pub(crate) use crate::access::user::User;
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::store::Key;
+use crate::cluster::store::Key;
+use crate::model::status_error::StatusError;
 
 /// Who is known to a cluster, and what they may do.
 #[derive(Debug)]
@@ -82,11 +82,11 @@ impl Access {
     ///
     /// # Errors
     /// 401 for a token that is not good, 403 for an impersonation that is not allowed, 400 for half of one.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, Refusal> {
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, StatusError> {
         let user = match bearer(headers) {
             None => User::anonymous(),
             Some(token) => {
-                self.owner(token).ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized"))?
+                self.owner(token).ok_or_else(|| StatusError::new(401, "Unauthorized", "Unauthorized"))?
             }
         };
         let Some(impersonation) = Impersonation::read(headers)? else {
@@ -99,9 +99,9 @@ impl Access {
     }
 
     /// Whether the user may do it, and why: every decision about rights is made here.
-    pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+    pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Decision {
         if user.is_in(MASTERS) {
-            return Verdict { allowed: true, reason: String::new() };
+            return Decision { allowed: true, reason: String::new() };
         }
         self.roles().verdict(user, wanted)
     }
@@ -110,7 +110,7 @@ impl Access {
     ///
     /// # Errors
     /// 403 that names the user, the verb and the resource.
-    pub(crate) fn authorize(&self, user: &User, wanted: Attributes<'_>) -> Result<(), Refusal> {
+    pub(crate) fn authorize(&self, user: &User, wanted: Attributes<'_>) -> Result<(), StatusError> {
         let verdict = self.decide(user, wanted);
         if verdict.allowed { Ok(()) } else { Err(wanted.forbidden(user, &verdict.reason)) }
     }

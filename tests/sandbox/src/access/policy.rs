@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::attributes::Attributes;
+use crate::access::attributes::Attributes;
 
 /// A `PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct PolicyRule {
     verbs: Vec<String>,
     groups: Vec<String>,
     resources: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Rule {
     urls: Vec<String>,
 }
 
-impl Rule {
+impl PolicyRule {
     /// Reads the rules of a role.
     pub(crate) fn all_of(role: &Value) -> Vec<Self> {
         role["rules"].as_array().into_iter().flatten().map(Self::read).collect()
@@ -88,7 +88,7 @@ mod tests {
 
     fn covers(rule: &Value, wanted: [&str; 5]) -> bool {
         let [verb, group, plural, subresource, name] = wanted;
-        Rule::read(rule).covers(Attributes::Resource {
+        PolicyRule::read(rule).covers(Attributes::Resource {
             verb,
             group,
             plural,
@@ -138,7 +138,11 @@ mod tests {
             ("get", "/api", false),
             ("post", "/api/v1", false),
         ] {
-            assert_eq!(Rule::read(&rule).covers(Attributes::Path { verb, path }), expected, "{verb} {path}");
+            assert_eq!(
+                PolicyRule::read(&rule).covers(Attributes::Path { verb, path }),
+                expected,
+                "{verb} {path}"
+            );
         }
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::attributes::Attributes;
-use super::policy::Rule;
-use super::user::{User, as_service_account};
-use crate::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
-use crate::store::{Collection, Key, State, Store};
+use crate::access::attributes::Attributes;
+use crate::access::policy::PolicyRule;
+use crate::access::user::{User, as_service_account};
+use crate::cluster::catalog::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
+use crate::cluster::store::{Collection, Key, State, Store};
 
 /// Whether somebody may, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Decision {
     /// Whether.
     pub(crate) allowed: bool,
     /// Why, or empty where there is nothing to say.
@@ -25,7 +25,7 @@ pub(crate) struct Verdict {
 /// The rules that somebody has in a namespace, and the roles that should have more.
 #[derive(Debug, Default)]
 pub(crate) struct Granted {
-    pub(crate) rules: Vec<Arc<[Rule]>>,
+    pub(crate) rules: Vec<Arc<[PolicyRule]>>,
     pub(crate) missing: Vec<String>,
 }
 
@@ -52,10 +52,10 @@ struct Binding {
 
 /// The index.
 #[derive(Debug)]
-pub(super) struct Roles {
+pub(crate) struct Roles {
     grown: watch::Receiver<u64>,
     seen: Option<u64>,
-    rules: HashMap<RoleRef, Arc<[Rule]>>,
+    rules: HashMap<RoleRef, Arc<[PolicyRule]>>,
     /// By namespace and name; those of the cluster have no namespace.
     bindings: HashMap<Key, Binding>,
     by_subject: HashMap<Subject, BTreeSet<Key>>,
@@ -65,7 +65,7 @@ static WATCHED: [Collection; 4] = [CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, 
 
 impl Roles {
     /// An index over a store that is read when it is first asked.
-    pub(super) fn new(store: &Store) -> Self {
+    pub(crate) fn new(store: &Store) -> Self {
         Self {
             grown: store.subscribe(),
             seen: None,
@@ -76,7 +76,7 @@ impl Roles {
     }
 
     /// Reads what has changed since the last time; nothing, mostly.
-    pub(super) fn refresh(&mut self, store: &Store) {
+    pub(crate) fn refresh(&mut self, store: &Store) {
         if self.seen != Some(*self.grown.borrow()) {
             store.read(|state| self.read(state));
         }
@@ -114,7 +114,7 @@ impl Roles {
         if [CLUSTER_ROLES, ROLES].contains(collection) {
             let role = RoleRef { namespace: key.namespace.clone(), name: key.name.clone() };
             match object {
-                Some(object) => _ = self.rules.insert(role, Rule::all_of(object).into()),
+                Some(object) => _ = self.rules.insert(role, PolicyRule::all_of(object).into()),
                 None => _ = self.rules.remove(&role),
             }
             return;
@@ -136,7 +136,7 @@ impl Roles {
     }
 
     /// Whether the roles of somebody cover what they want to do.
-    pub(super) fn verdict(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+    pub(crate) fn verdict(&self, user: &User, wanted: Attributes<'_>) -> Decision {
         let mut missing = Vec::new();
         for (key, (subject, binding)) in self.bindings_of(user, wanted.namespace()) {
             match self.rules.get(&binding.role) {
@@ -150,17 +150,17 @@ impl Roles {
                     };
                     let reason =
                         format!("RBAC: allowed by {by} of {role} {name:?} to {}", subject.described());
-                    return Verdict { allowed: true, reason };
+                    return Decision { allowed: true, reason };
                 }
                 Some(_) => {}
             }
         }
         let reason = joined(missing).map(|missing| format!("RBAC: {missing}"));
-        Verdict { allowed: false, reason: reason.unwrap_or_default() }
+        Decision { allowed: false, reason: reason.unwrap_or_default() }
     }
 
     /// Everything that somebody may do in a namespace.
-    pub(super) fn granted(&self, user: &User, namespace: &str) -> Granted {
+    pub(crate) fn granted(&self, user: &User, namespace: &str) -> Granted {
         let mut granted = Granted::default();
         for (_, binding) in self.bindings_of(user, namespace).into_values() {
             match self.rules.get(&binding.role) {

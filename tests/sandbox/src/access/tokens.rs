@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::user::User;
-use crate::resource::SERVICE_ACCOUNTS;
-use crate::store::{Key, Store};
+use crate::access::user::User;
+use crate::cluster::catalog::resource::SERVICE_ACCOUNTS;
+use crate::cluster::store::{Key, Store};
 
 /// Every token that was given out and is still good.
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     users: HashMap<String, User>,
     accounts: HashMap<String, AccountToken>,
 }
@@ -27,14 +27,14 @@ struct AccountToken {
 
 impl Tokens {
     /// A token for a user.
-    pub(super) fn for_user(&mut self, user: User) -> String {
+    pub(crate) fn for_user(&mut self, user: User) -> String {
         let token = new_token();
         self.users.insert(token.clone(), user);
         token
     }
 
     /// A token for a service account, and when it ends.
-    pub(super) fn for_account(
+    pub(crate) fn for_account(
         &mut self,
         account: Key,
         uid: &str,
@@ -50,7 +50,7 @@ impl Tokens {
     }
 
     /// Whose token it is; none for one that is unknown, has ended, or is of an account that is gone.
-    pub(super) fn owner(&self, token: &str, store: &Store, now: Timestamp) -> Option<User> {
+    pub(crate) fn owner(&self, token: &str, store: &Store, now: Timestamp) -> Option<User> {
         if let Some(user) = self.users.get(token) {
             return Some(user.clone());
         }

@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::clock::metav1_time;
-use crate::pod;
+use crate::model::clock::metav1_time;
+use crate::model::pod;
 
 /// Who writes an event.
 #[derive(Debug, Clone, Copy)]

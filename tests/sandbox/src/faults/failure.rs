@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::refusal::Refusal;
+use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
 
 /// A failure that a server answers a good request with.
@@ -33,21 +33,21 @@ pub enum Failure {
 
 impl Failure {
     /// The answer to a request.
-    pub(crate) fn refusal(&self, entry: &Entry) -> Refusal {
+    pub(crate) fn refusal(&self, entry: &Entry) -> StatusError {
         match self {
-            Self::Unauthorized => Refusal::new(401, "Unauthorized", "Unauthorized"),
+            Self::Unauthorized => StatusError::new(401, "Unauthorized", "Unauthorized"),
             Self::Forbidden => {
                 let because = format!("User cannot {} it", entry.verb);
-                Refusal::forbidden(&entry.group, &entry.resource, &entry.name, &because)
+                StatusError::forbidden(&entry.group, &entry.resource, &entry.name, &because)
             }
             Self::DeniedByPolicy => {
                 let because = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here";
                 let message = format!("{} {:?} is forbidden: {because}", entry.resource, entry.name);
                 let causes = json!([{"message": because}]);
                 let details = json!({"name": entry.name, "kind": entry.resource, "causes": causes});
-                Refusal::new(422, "Invalid", message).with_details(details)
+                StatusError::new(422, "Invalid", message).with_details(details)
             }
-            Self::Conflict => Refusal::conflict(
+            Self::Conflict => StatusError::conflict(
                 &entry.group,
                 &entry.resource,
                 &entry.name,
@@ -59,24 +59,24 @@ impl Failure {
             Self::Initializing => later("storage is (re)initializing", 1),
             Self::Internal => {
                 let cause = "etcdserver: leader changed";
-                Refusal::new(500, "InternalError", format!("Internal error occurred: {cause}"))
+                StatusError::new(500, "InternalError", format!("Internal error occurred: {cause}"))
                     .with_details(json!({"causes": [{"message": cause}]}))
             }
             Self::Unavailable => {
                 let message = "the server is currently unable to handle the request";
-                Refusal::new(503, "ServiceUnavailable", message)
+                StatusError::new(503, "ServiceUnavailable", message)
             }
             Self::Timeout => {
                 let message = "Timeout: request did not complete within the allotted timeout";
-                Refusal::new(504, "Timeout", message).with_details(json!({}))
+                StatusError::new(504, "Timeout", message).with_details(json!({}))
             }
         }
     }
 }
 
-fn later(message: &str, seconds: u32) -> Refusal {
+fn later(message: &str, seconds: u32) -> StatusError {
     let details = json!({"retryAfterSeconds": seconds});
-    let mut refusal = Refusal::new(429, "TooManyRequests", message).with_details(details);
+    let mut refusal = StatusError::new(429, "TooManyRequests", message).with_details(details);
     refusal.retry_after = Some(seconds);
     refusal
 }

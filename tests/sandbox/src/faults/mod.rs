@@ -10,12 +10,9 @@
 //! server's own queues.
 
 mod failure;
-pub(crate) mod frozen;
-mod glob;
 pub(crate) mod open_watches;
 mod rule;
-mod silence;
-mod target;
+mod unreachable_node;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,17 +20,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use failure::Failure;
-pub use frozen::Writers;
-pub(crate) use open_watches::Allowance;
-use open_watches::{Leash, OpenWatches};
-pub use rule::{Action, Moment, Rule, When};
-pub use target::Target;
+pub use crate::cluster::store::frozen_status::Writers;
+pub use crate::faults::failure::Failure;
+pub(crate) use crate::faults::open_watches::WatchBudget;
+use crate::faults::open_watches::{OpenWatches, WatchControl};
+pub use crate::faults::rule::{Action, Moment, Rule, When};
+pub use crate::request_log::target::Target;
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
+use crate::cluster::store::{Object, State};
+use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
-use crate::store::{Object, State};
 
 /// The faults of one cluster.
 #[derive(Debug)]
@@ -62,14 +59,14 @@ pub(crate) struct Plan {
     /// How it fails, and when.
     pub(crate) end: Option<(End, Moment)>,
     /// How much it may say, if it is a watch.
-    pub(crate) allowance: Allowance,
+    pub(crate) allowance: WatchBudget,
 }
 
 /// How a request fails.
 #[derive(Debug)]
 pub(crate) enum End {
     /// It is answered so.
-    Refused(Refusal),
+    Refused(StatusError),
     /// It is not answered.
     Disconnected,
 }
@@ -113,13 +110,13 @@ impl Faults {
     ///
     /// Their clients may begin again at once; a rule with [`Action::EndWatch`] is for watches to come.
     pub fn end_watches(&self, target: &Target, after: usize) -> usize {
-        self.watches.allow(target, Allowance::Events(after))
+        self.watches.allow(target, WatchBudget::Events(after))
     }
 
     /// Silences the open watches that match, for good: they say nothing more and do not end, not even when their time
     /// is over, as when whatever stood between lost the connection without a word. Returns how many they are.
     pub fn mute_watches(&self, target: &Target) -> usize {
-        self.watches.allow(target, Allowance::Nothing)
+        self.watches.allow(target, WatchBudget::Nothing)
     }
 
     /// Forgets all past changes: watches and continue tokens that go back further than now are told 410.
@@ -165,16 +162,16 @@ impl Faults {
     ///
     /// # Errors
     /// 404 for a node that is not there.
-    pub fn silence_node(&self, name: &str) -> Result<(), Refusal> {
-        silence::begin(&self.cluster, name)
+    pub fn silence_node(&self, name: &str) -> Result<(), StatusError> {
+        unreachable_node::begin(&self.cluster, name)
     }
 
     /// Lets it speak again: the node is Ready, and what was due there is done.
     ///
     /// # Errors
     /// 404 for a node that is not there.
-    pub fn revive_node(&self, name: &str) -> Result<(), Refusal> {
-        silence::end(&self.cluster, name)
+    pub fn revive_node(&self, name: &str) -> Result<(), StatusError> {
+        unreachable_node::end(&self.cluster, name)
     }
 
     /// What is in store for a request; counts it.
@@ -194,8 +191,8 @@ impl Faults {
                     continue;
                 }
                 Action::EndWatch { after } => {
-                    if plan.allowance == Allowance::Everything {
-                        plan.allowance = Allowance::Events(*after);
+                    if plan.allowance == WatchBudget::Everything {
+                        plan.allowance = WatchBudget::Events(*after);
                     }
                     continue;
                 }
@@ -208,7 +205,7 @@ impl Faults {
     }
 
     /// A watch begins.
-    pub(crate) fn watch(&self, entry: &Entry, allowance: Allowance) -> Leash {
+    pub(crate) fn watch(&self, entry: &Entry, allowance: WatchBudget) -> WatchControl {
         self.watches.begin(entry, allowance)
     }
 
@@ -224,7 +221,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::model::clock::Clock;
 
     #[tokio::test]
     async fn delays_add_up_and_the_oldest_end_decides() {
@@ -243,7 +240,10 @@ mod tests {
         faults.remove(delay);
         let plan = faults.meet(&entry);
         assert_eq!(plan.delay, second);
-        assert!(matches!(plan.end, Some((End::Refused(Refusal { code: 500, .. }), Moment::BeforeEffect))));
+        assert!(matches!(
+            plan.end,
+            Some((End::Refused(StatusError { code: 500, .. }), Moment::BeforeEffect))
+        ));
         assert_eq!((faults.played(first), faults.played(later)), (0, 2));
         faults.clear();
         assert!(faults.meet(&entry).end.is_none());

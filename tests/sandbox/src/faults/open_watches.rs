@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch as signal;
 
-use super::target::Target;
 use crate::request_log::Entry;
+use crate::request_log::target::Target;
 
 /// What a watch may still say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Allowance {
+pub(crate) enum WatchBudget {
     /// Whatever there is.
     #[default]
     Everything,
@@ -22,27 +22,27 @@ pub(crate) enum Allowance {
 
 /// The open watches.
 #[derive(Debug, Default)]
-pub(crate) struct OpenWatches(Mutex<Open>);
+pub(crate) struct OpenWatches(Mutex<OpenWatch>);
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenWatch {
     last: u64,
-    watches: HashMap<u64, (Entry, signal::Sender<Allowance>)>,
+    watches: HashMap<u64, (Entry, signal::Sender<WatchBudget>)>,
 }
 
 impl OpenWatches {
     /// A watch begins. It is open until its leash is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, entry: &Entry, allowance: Allowance) -> Leash {
+    pub(crate) fn begin(self: &Arc<Self>, entry: &Entry, allowance: WatchBudget) -> WatchControl {
         let (sender, allowance) = signal::channel(allowance);
         let mut open = self.lock();
         open.last += 1;
         let id = open.last;
         open.watches.insert(id, (entry.clone(), sender));
-        Leash { allowance, id, watches: self.clone() }
+        WatchControl { allowance, id, watches: self.clone() }
     }
 
     /// Lets those that match say this from now on. Returns how many they are.
-    pub(crate) fn allow(&self, target: &Target, allowance: Allowance) -> usize {
+    pub(crate) fn allow(&self, target: &Target, allowance: WatchBudget) -> usize {
         let open = self.lock();
         let mut matching = 0;
         for (_, sender) in open.watches.values().filter(|(entry, _)| target.matches(entry)) {
@@ -57,21 +57,21 @@ impl OpenWatches {
         self.lock().watches.values().filter(|(entry, _)| target.matches(entry)).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenWatch> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// By which an open watch is held.
 #[derive(Debug)]
-pub(crate) struct Leash {
+pub(crate) struct WatchControl {
     /// How much it may say, counted from when that was last changed.
-    pub(crate) allowance: signal::Receiver<Allowance>,
+    pub(crate) allowance: signal::Receiver<WatchBudget>,
     id: u64,
     watches: Arc<OpenWatches>,
 }
 
-impl Drop for Leash {
+impl Drop for WatchControl {
     fn drop(&mut self) {
         self.watches.lock().watches.remove(&self.id);
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::failure::Failure;
-use super::target::Target;
+use crate::faults::failure::Failure;
+use crate::request_log::target::Target;
 
 /// What happens to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

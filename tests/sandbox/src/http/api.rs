@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::serving::{Over, Serving};
 use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::faults::Faults;
+use crate::http::lifecycle::server_state::{ServerState, Shutdown};
 use crate::request_log::RequestLog;
 
 /// An API server over a cluster.
 #[derive(Debug)]
 pub struct Api {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) access: Access,
-    pub(super) log: RequestLog,
-    pub(super) faults: Faults,
-    pub(super) serving: Serving,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) access: Access,
+    pub(crate) log: RequestLog,
+    pub(crate) faults: Faults,
+    pub(crate) serving: ServerState,
     address: Mutex<String>,
 }
 
@@ -27,7 +27,7 @@ impl Api {
             faults: Faults::new(cluster.clone()),
             cluster,
             log: RequestLog::default(),
-            serving: Serving::default(),
+            serving: ServerState::default(),
             address: Mutex::default(),
         })
     }
@@ -64,12 +64,12 @@ impl Api {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes no more requests and ends every open watch.
-    pub(crate) fn cease(&self, how: Over) {
+    pub(crate) fn cease(&self, how: Shutdown) {
         self.serving.cease(how);
     }
 }

@@ -5,25 +5,26 @@ use std::sync::Weak;
 
 use serde_json::{Value, json};
 
-use super::objects::{HOTPLUG, VMIS, domain, is_launcher};
-use crate::admission::Reviewer;
 use crate::cluster::Cluster;
-use crate::condition;
-use crate::pod;
-use crate::registry::{self, Effect, Part};
-use crate::resource::PODS;
-use crate::store::{Key, State};
+use crate::cluster::admission::Reviewer;
+use crate::cluster::catalog::resource::PODS;
+use crate::cluster::registry;
+use crate::cluster::registry::{Effect, Part};
+use crate::cluster::store::{Key, State};
+use crate::kubevirt::objects::{HOTPLUG, VMIS, domain, is_launcher};
+use crate::model::condition;
+use crate::model::pod;
 
 /// The webhook.
 #[derive(Debug)]
-pub(super) struct Interceptor {
+pub(crate) struct Interceptor {
     /// The cluster holds its webhooks.
     cluster: Weak<Cluster>,
 }
 
 impl Interceptor {
     /// A webhook of a cluster.
-    pub(super) fn new(cluster: Weak<Cluster>) -> Self {
+    pub(crate) fn new(cluster: Weak<Cluster>) -> Self {
         Self { cluster }
     }
 }

@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::cluster::catalog::resource::NAMESPACES;
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::registry::definitions::install as define;
+use crate::cluster::store::Collection;
 use crate::controllers::Controllers;
-use crate::http::definitions::install as define;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::resource::NAMESPACES;
-use crate::store::Collection;
+use crate::model::status_error::StatusError;
 
-pub use objects::{
+pub use crate::kubevirt::objects::{
     CANCEL, HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, SUBRESOURCES, VMIS, Vmi, hotplug_pod,
 };
 
@@ -36,7 +37,7 @@ pub fn install(
     cluster: &Arc<Cluster>,
     controllers: &mut Controllers,
     migration: Duration,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     for definition in objects::definitions() {
         define(cluster, definition)?;
     }
@@ -54,8 +55,8 @@ pub fn withdraw_cancel(cluster: &Cluster) {
     cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[]);
 }
 
-fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), Refusal> {
-    let missing = || Refusal::not_found(&collection.group, &collection.plural, "");
+fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), StatusError> {
+    let missing = || StatusError::not_found(&collection.group, &collection.plural, "");
     let resource = cluster.catalog.of(collection).ok_or_else(missing)?;
     let now = cluster.clock.now();
     cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real)).map(|_| ())

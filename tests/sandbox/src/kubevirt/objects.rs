@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::pod;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::store::{Collection, Object};
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::store::{Collection, Object};
+use crate::model::pod;
+use crate::model::status_error::StatusError;
 
 /// Running virtual machines.
 pub const VMIS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstances");
@@ -17,7 +18,7 @@ pub const SUBRESOURCES: &str = "subresources.kubevirt.io";
 /// The one that calls an evacuation off, as discovery names it.
 pub const CANCEL: &str = "virtualmachineinstances/evacuate/cancel";
 /// The label of an instance that tells its node.
-pub(super) const NODE: &str = "kubevirt.io/nodeName";
+pub(crate) const NODE: &str = "kubevirt.io/nodeName";
 /// Where KubeVirt itself lives.
 pub const NAMESPACE: &str = "kubevirt";
 /// The service of its webhooks.
@@ -27,13 +28,13 @@ pub const HOTPLUG: &str = "hotplug-disk";
 /// An annotation on an instance that cannot be migrated.
 pub const NOT_MIGRATABLE: &str = "kube-sandbox.dev/not-live-migratable";
 
-pub(super) const WEBHOOKS: Collection =
+pub(crate) const WEBHOOKS: Collection =
     Collection::fixed("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 
 const LAUNCHER: &str = "virt-launcher";
 
 /// The definitions of instances and of migrations; their schemas are open.
-pub(super) fn definitions() -> [Value; 2] {
+pub(crate) fn definitions() -> [Value; 2] {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     [
         definition(
@@ -66,7 +67,7 @@ fn definition(collection: &Collection, (kind, short): (&str, &[&str]), columns: 
 }
 
 /// The webhook that sees every eviction. It lets all pass while it cannot be reached.
-pub(super) fn webhook() -> Value {
+pub(crate) fn webhook() -> Value {
     json!({"metadata": {"name": "virt-api-validator"}, "webhooks": [{
         "name": "virt-launcher-eviction-interceptor.kubevirt.io",
         "admissionReviewVersions": ["v1", "v1beta1"], "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun",
@@ -119,8 +120,8 @@ impl Vmi {
     ///
     /// # Errors
     /// What the API server would answer: a missing namespace, a name that is taken.
-    pub fn create(&self, cluster: &Cluster) -> Result<Object, Refusal> {
-        let missing = || Refusal::not_found(&VMIS.group, &VMIS.plural, "");
+    pub fn create(&self, cluster: &Cluster) -> Result<Object, StatusError> {
+        let missing = || StatusError::not_found(&VMIS.group, &VMIS.plural, "");
         let resource = cluster.catalog.of(&VMIS).ok_or_else(missing)?;
         let (object, now) = (self.object.clone(), cluster.clock.now());
         cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real))
@@ -128,7 +129,7 @@ impl Vmi {
 }
 
 /// The pod in which an instance runs, not yet bound to a node.
-pub(super) fn launcher(vmi: &Value) -> Value {
+pub(crate) fn launcher(vmi: &Value) -> Value {
     let name = pod::name(vmi);
     let mut spec = json!({
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 30,
@@ -163,7 +164,7 @@ pub fn hotplug_pod(launcher: &Value) -> Value {
 }
 
 /// The budget that keeps an instance's pod where the webhook cannot.
-pub(super) fn budget(vmi: &Value) -> Value {
+pub(crate) fn budget(vmi: &Value) -> Value {
     json!({
         "metadata": {"namespace": pod::namespace(vmi),
             "name": format!("kubevirt-disruption-budget-{}", pod::name(vmi)), "ownerReferences": [owner(vmi)]},
@@ -172,12 +173,12 @@ pub(super) fn budget(vmi: &Value) -> Value {
 }
 
 /// Whether the pod is one in which an instance runs.
-pub(super) fn is_launcher(pod: &Value) -> bool {
+pub(crate) fn is_launcher(pod: &Value) -> bool {
     pod["metadata"]["labels"]["kubevirt.io"] == LAUNCHER
 }
 
 /// The instance that a pod says it is of.
-pub(super) fn domain(pod: &Value) -> Option<&str> {
+pub(crate) fn domain(pod: &Value) -> Option<&str> {
     pod::annotation(pod, "kubevirt.io/domain")
 }
 

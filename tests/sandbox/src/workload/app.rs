@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
-use crate::store::Collection;
+use crate::cluster::catalog::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::store::Collection;
+use crate::model::status_error::StatusError;
 
 /// What keeps an app's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,14 +151,13 @@ impl App {
     ///
     /// # Errors
     /// What the API server would answer: a missing namespace, a name that is taken.
-    pub fn create(&self, cluster: &Cluster) -> Result<(), Refusal> {
+    pub fn create(&self, cluster: &Cluster) -> Result<(), StatusError> {
         let now = cluster.clock.now();
         cluster.store.write(|state| {
             for (collection, object) in self.objects() {
-                let resource = cluster
-                    .catalog
-                    .of(&collection)
-                    .ok_or_else(|| Refusal::not_found(&collection.group, &collection.plural, &self.name))?;
+                let resource = cluster.catalog.of(&collection).ok_or_else(|| {
+                    StatusError::not_found(&collection.group, &collection.plural, &self.name)
+                })?;
                 registry::create(state, &resource, object, now, Effect::Real)?;
             }
             Ok(())

@@ -7,15 +7,16 @@ mod node;
 
 use serde_json::{Value, json};
 
-use crate::clock::metav1_time;
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::resource::{NAMESPACES, NODES, PRIORITY_CLASSES};
-use crate::store::Collection;
+use crate::cluster::catalog::resource::{NAMESPACES, NODES, PRIORITY_CLASSES};
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::store::Collection;
+use crate::model::clock::metav1_time;
+use crate::model::status_error::StatusError;
 
-pub use self::app::{App, Kind};
-pub use self::node::{ROOM, node, node_name};
+pub use crate::workload::app::{App, Kind};
+pub use crate::workload::node::{ROOM, node, node_name};
 
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 const SYSTEM_CLASSES: [(&str, i64); 2] =
@@ -30,7 +31,7 @@ const MOST_DEPLOYMENTS: usize = 400;
 ///
 /// # Errors
 /// What the API server would answer, as when a node of that name exists.
-pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), Refusal> {
+pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), StatusError> {
     for name in SYSTEM_NAMESPACES {
         seed_namespace(cluster, name)?;
     }
@@ -53,7 +54,7 @@ pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// What the API server would answer, as when it exists.
-pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), Refusal> {
+pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     create(cluster, &NAMESPACES, json!({"metadata": {"name": name}}))
 }
 
@@ -62,7 +63,7 @@ pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// What the API server would answer, as when a namespace exists.
-pub fn seed_apps(cluster: &Cluster, nodes: usize, pods: usize) -> Result<usize, Refusal> {
+pub fn seed_apps(cluster: &Cluster, nodes: usize, pods: usize) -> Result<usize, StatusError> {
     let agent = App::new(Kind::DaemonSet, "kube-system", "node-agent").grace(5);
     let mut expected = agent.pods(nodes);
     agent.create(cluster)?;
@@ -106,12 +107,12 @@ fn numbered(name: &str, round: usize) -> String {
     if round == 0 { name.to_owned() } else { format!("{name}-{}", round + 1) }
 }
 
-fn create(cluster: &Cluster, collection: &Collection, object: Value) -> Result<(), Refusal> {
+fn create(cluster: &Cluster, collection: &Collection, object: Value) -> Result<(), StatusError> {
     let now = cluster.clock.now();
     let resource = cluster
         .catalog
         .of(collection)
-        .ok_or_else(|| Refusal::not_found(&collection.group, &collection.plural, ""))?;
+        .ok_or_else(|| StatusError::not_found(&collection.group, &collection.plural, ""))?;
     cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real)).map(|_| ())
 }
 

@@ -1,0 +1,71 @@
+//! What holds an open watch: it ends with the server's life, or when somebody says that it has said enough; and it may
+//! fall silent.
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+
+use crate::faults::WatchBudget;
+use crate::faults::open_watches::WatchControl;
+use crate::http::lifecycle::server_state::{Shutdown, Subscription};
+use crate::http::response::answer::{Body, ConnectionLost};
+
+/// The events of a watch, for as long as it is let.
+pub(crate) fn hold(body: Body, leash: WatchControl, life: Subscription) -> Body {
+    let left = *leash.allowance.borrow();
+    let held = WatchBody { body, leash, life, left };
+    let events = stream::unfold(Some(held), async |held| {
+        let mut held = held?;
+        match held.next().await? {
+            Ok(bytes) => Some((Ok(Frame::data(bytes)), Some(held))),
+            Err(lost) => Some((Err(lost), None)),
+        }
+    });
+    StreamBody::new(events).boxed_unsync()
+}
+
+struct WatchBody {
+    body: Body,
+    leash: WatchControl,
+    life: Subscription,
+    left: WatchBudget,
+}
+
+impl WatchBody {
+    async fn next(&mut self) -> Option<Result<Bytes, ConnectionLost>> {
+        loop {
+            if self.left == WatchBudget::Events(0) {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                over = self.life.over() => return match over {
+                    Shutdown::Ended => None,
+                    Shutdown::Killed => Some(Err(ConnectionLost)),
+                },
+                // The other end is in the leash's own register.
+                Ok(()) = self.leash.allowance.changed() => {
+                    self.left = *self.leash.allowance.borrow_and_update();
+                }
+                frame = self.body.frame(), if self.left != WatchBudget::Nothing => {
+                    return match frame? {
+                        Ok(frame) => frame.into_data().ok().map(|bytes| Ok(self.cut(bytes))),
+                        Err(lost) => Some(Err(lost)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// As many of the events as are let through; each is a line.
+    fn cut(&mut self, bytes: Bytes) -> Bytes {
+        let WatchBudget::Events(left) = &mut self.left else {
+            return bytes;
+        };
+        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let let_through: Vec<usize> = ends.take(*left).collect();
+        *left -= let_through.len();
+        bytes.slice(..let_through.last().copied().unwrap_or_default())
+    }
+}
