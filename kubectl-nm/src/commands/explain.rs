@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration::age;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{Standing, headline, node};
+use crate::maintenance::{State, headline, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -33,7 +33,7 @@ Exit codes: 0 nothing is stuck, 1 nobody knows, 3 something is.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainArgs {
     /// Name of the node
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     node: String,
 }
 
@@ -76,20 +76,20 @@ fn tell(
     now: Timestamp,
     out: &mut Output,
 ) -> Result<bool, Error> {
-    let standing = Standing::of(object);
+    let state = State::of(object);
     let mut causes = causes(object, kubectl, now);
     causes.splice(0..0, abandoned(object, leadership, kubectl, now));
     // Why it waits or failed is what its cause says.
-    let first = match standing {
-        Standing::Pending | Standing::Failed => Line::default().with(standing.style(), standing.word()),
+    let first = match state {
+        State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
         _ => headline(object),
     };
     let name = object.name_any();
     let by = if name == node(object) { String::new() } else { format!(", by the NodeMaintenance {name}") };
     out.data(&Line::new(format!("node/{}: ", node(object))).join(first).and(by))?;
     if causes.is_empty() {
-        let goes_on = match (standing, leadership) {
-            (Standing::Drained, _) => "",
+        let goes_on = match (state, leadership) {
+            (State::Drained, _) => "",
             (_, Leadership::Held) => ": it goes on by itself",
             _ => ": it goes on for as long as nm-reconciler runs",
         };

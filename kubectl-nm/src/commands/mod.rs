@@ -1,4 +1,4 @@
-//! The commands, one file each: what it takes on the command line, what it decides, and the few requests it makes.
+//! The commands, one file each: its arguments, its decisions and its requests.
 
 pub(crate) mod completion;
 pub(crate) mod doctor;

@@ -11,20 +11,20 @@ use kube::ResourceExt;
 use kube::core::Status;
 use nm_shared::NodeMaintenance;
 
-use crate::client::cluster::{AT_ONCE, Cluster};
-use crate::client::nodes::{Selection, check_exist, unchecked};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::client::watch_stream::news;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, Format};
+use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::request::{Request, Step};
 use crate::maintenance::{node, uid};
-use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::follow::follow;
 use crate::watch::goal_tracker::{End, Outlook};
@@ -59,7 +59,7 @@ Blocked pods are told as they come and do not end the wait.";
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 pub(crate) struct StartArgs {
     #[command(flatten)]
-    nodes: Selection,
+    nodes: NodeSelection,
 
     /// Change nothing: only say what would be created, or have the server check it as well
     #[arg(long, value_name = "HOW", default_value = "none")]
@@ -77,10 +77,10 @@ pub(crate) struct StartArgs {
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 
-    /// Print the maintenances: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print the maintenances in this format: table, wide, json, yaml or name
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse,
         add = format::offered(format::parse))]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 
     // Last, because what follows it would stand under its heading.
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             done.set(done.get() + 1);
             (node, begun)
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<(String, Result<Begun, Error>)>>();
     let (mut begun, mut failures) = (Vec::new(), Vec::new());
     for (node, result) in progress::during(out, beginning, begin_all).await {
@@ -151,12 +151,12 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             Err(error) => failures.push((node, error)),
         }
     }
-    Error::tell_all(&failures, out);
-    if let Some(format) = &args.output {
+    Error::print_all(&failures, out);
+    if let Some(format) = args.output {
         let objects: Vec<NodeMaintenance> = begun.iter().map(|this| this.object.clone()).collect();
         status::print(&objects, all == 1, format, out)?;
         // What was asked for is printed; the rest is talk.
-        out.only_talk();
+        out.end_data();
     }
     let reached =
         if args.dry_run == DryRun::None { attend(&args, &begun, cluster, out).await? } else { Exit::Done };

@@ -160,9 +160,9 @@ async fn a_dry_run_creates_nothing() {
             format!("node/n1 maintenance started {said}\nnode/n2 maintenance started {said}\n")
         );
     }
-    let (_, printed, _) =
-        start("n1 --dry-run client --order PriorityAscending -o jsonpath={.spec.drain.order}", answer).await;
-    assert_eq!(printed, "PriorityAscending");
+    let (_, printed, _) = start("n1 --dry-run client --order PriorityAscending -o json", answer).await;
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["spec"]["drain"]["order"], "PriorityAscending");
 }
 
 #[tokio::test]

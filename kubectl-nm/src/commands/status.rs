@@ -8,16 +8,15 @@ use nm_shared::NodeMaintenance;
 use serde::Serialize;
 
 use crate::args::duration::age;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format;
-use crate::format::{Form, Format};
+use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::blocked_pod;
-use crate::maintenance::{Standing, node, status};
+use crate::maintenance::{State, node, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -30,9 +29,8 @@ Examples:
   # One of them, with the reason and the pods that are still there
   kubectl nm status node-1 -o wide
 
-  # Its object, for jq, or a part of it
+  # Its object, for jq
   kubectl nm status node-1 -o json
-  kubectl nm status node-1 -o jsonpath='{.status.phase}'
 
 Exit codes: 0, or 1 if a node that is named is not in maintenance.";
 
@@ -41,13 +39,13 @@ Exit codes: 0, or 1 if a node that is named is not in maintenance.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
     /// Names of the nodes; all if none is named
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// How to show them: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print them in this format: table, wide, json, yaml or name
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse,
         add = format::offered(format::parse))]
-    output: Format,
+    output: OutputFormat,
 }
 
 /// Runs the command.
@@ -56,19 +54,19 @@ pub(crate) struct StatusArgs {
 ///
 /// When a node that is named is not in maintenance, or the server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let nodes = node_name::distinct(&args.nodes);
+    let nodes = names::distinct(&args.nodes);
     let asking = || format!("asking {} for maintenances", cluster.server());
     let without = match &args.output {
-        Format::Form(form) => {
+        OutputFormat::Data(format) => {
             let found = progress::during(out, asking, cluster.raw_maintenances()).await?;
             let chosen = choose(found, &nodes, raw_node);
-            in_form(&chosen, nodes.len() == 1, form, out)?;
+            in_form(&chosen, nodes.len() == 1, *format, out)?;
             without(&nodes, &chosen, raw_node)
         }
-        format @ (Format::Table | Format::Wide) => {
+        format @ (OutputFormat::Table | OutputFormat::Wide) => {
             let found = progress::during(out, asking, cluster.maintenances()).await?;
             let chosen = choose(found, &nodes, node);
-            in_table(&chosen, *format == Format::Wide, out)?;
+            in_table(&chosen, *format == OutputFormat::Wide, out)?;
             if chosen.is_empty() && nodes.is_empty() {
                 out.talk(&Line::new("No maintenances found."));
             }
@@ -107,12 +105,12 @@ fn raw_node(object: &DynamicObject) -> &str {
 pub(super) fn print(
     objects: &[NodeMaintenance],
     alone: bool,
-    format: &Format,
+    format: OutputFormat,
     out: &mut Output,
 ) -> Result<(), Error> {
     match format {
-        Format::Form(form) => in_form(objects, alone, form, out),
-        Format::Table | Format::Wide => in_table(objects, *format == Format::Wide, out),
+        OutputFormat::Data(format) => in_form(objects, alone, format, out),
+        OutputFormat::Table | OutputFormat::Wide => in_table(objects, format == OutputFormat::Wide, out),
     }
 }
 
@@ -136,24 +134,24 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
 pub(super) fn in_form(
     objects: &[impl Serialize],
     alone: bool,
-    form: &Form,
+    format: DataFormat,
     out: &mut Output,
 ) -> Result<(), Error> {
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
     let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
     match items.pop() {
-        Some(only) if alone && items.is_empty() => form.print(&only, out),
+        Some(only) if alone && items.is_empty() => format.print(&only, out),
         // An empty List is an answer too, but not to the question for one node.
         None if alone => Ok(()),
         last => {
             items.extend(last);
-            form.print(&format::list(&items), out)
+            format.print(&list(&items), out)
         }
     }
 }
 
 fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
-    let mut headers = vec!["NODE", "PHASE", "PROGRESS", "BLOCKED", "AGE"];
+    let mut headers = vec!["NODE", "STATE", "PROGRESS", "BLOCKED", "AGE"];
     if wide {
         headers.extend(["NAME", "PENDING", "REASON"]);
     }
@@ -162,13 +160,13 @@ fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
 }
 
 fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, String)> {
-    let (standing, status) = (Standing::of(object), status(object));
+    let (state, status) = (State::of(object), status(object));
     let blocked = status.pod_counts.blocked;
     let created = object.metadata.creation_timestamp.as_ref();
     let plain = |text: String| (Style::Plain, if text.is_empty() { String::from("<none>") } else { text });
     let mut row = vec![
         plain(node(object).to_owned()),
-        (standing.style(), standing.word().to_owned()),
+        (state.style(), state.word().to_owned()),
         plain(status.phase.map(|_| format!("{}%", status.drain_progress)).unwrap_or_default()),
         (if blocked > 0 { Style::Bad } else { Style::Plain }, blocked.to_string()),
         plain(

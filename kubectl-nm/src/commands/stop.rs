@@ -8,17 +8,17 @@ use futures::stream::{self, StreamExt};
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
-use crate::args::node_name::distinct;
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::nodes::{Selection, check_exist};
+use crate::args::names::distinct;
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
+use crate::client::nodes::{NodeSelection, check_exist};
 use crate::client::watch_stream::news;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::follow::follow;
 use crate::watch::wait::{Goal, Target};
@@ -44,7 +44,7 @@ more than one node. With --wait: 124 timed out, 130 interrupted.";
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
 pub(crate) struct StopArgs {
     #[command(flatten)]
-    nodes: Selection,
+    nodes: NodeSelection,
 
     /// All nodes that are in maintenance
     #[arg(long, conflicts_with_all = ["nodes", "selector", "filename"])]
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
             done.set(done.get() + 1);
             (object, ended)
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<(&Object, Result<Deletion, Error>)>>();
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
     for (object, ended) in progress::during(out, ending, end_all).await {
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
             Err(error) => failures.push((object.target.node.clone(), error)),
         }
     }
-    Error::tell_all(&failures, out);
+    Error::print_all(&failures, out);
     let gone = if args.wait && !targets.is_empty() {
         let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets, cluster.flags()).with_live_lines();
         let timeout = args.timeout.filter(|timeout| !timeout.is_zero());

@@ -7,7 +7,7 @@ use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::dashboard::message::Message;
 use crate::error::Error;
 use crate::maintenance::request::Step;
@@ -16,7 +16,7 @@ use crate::maintenance::request::Step;
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
     let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
         .map(async |maintenance| (maintenance.name_any(), begin(&cluster, maintenance).await))
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     tell(to, "started", answers).await;
@@ -47,7 +47,7 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
     };
     let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
         .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     tell(to, "stopping", answers).await;

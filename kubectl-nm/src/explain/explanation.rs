@@ -13,7 +13,7 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::explain::remedy::{self, Case, Remedy, quoted, refused_user};
 use crate::install::leadership::Leadership;
-use crate::maintenance::{Standing, TAKEN_UP_WITHIN, condition, node, status};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, node, status};
 
 /// How many objects, sentences and commands of one cause are listed.
 const LISTED: usize = 3;
@@ -40,17 +40,17 @@ pub(crate) struct Cause {
 /// What stands in the way of a maintenance, what concerns all of the node first. `kubectl` is how that is called for
 /// this cluster.
 pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Vec<Cause> {
-    let of_the_node = match Standing::of(maintenance) {
-        Standing::Requested => Some(not_taken_up(maintenance, kubectl, now)),
-        Standing::Stopping => Some(not_let_go(maintenance, kubectl, now)),
-        Standing::Pending | Standing::Failed => Some(by_condition(maintenance, "Drained", kubectl)),
-        Standing::Running | Standing::Drained => condition(maintenance, "Degraded")
+    let of_the_node = match State::of(maintenance) {
+        State::Requested => Some(not_taken_up(maintenance, kubectl, now)),
+        State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
+        State::Queued | State::Failed => Some(by_condition(maintenance, "Drained", kubectl)),
+        State::Draining | State::Blocked | State::Drained => condition(maintenance, "Degraded")
             .filter(|degraded| degraded.status == "True")
             .map(|_| by_condition(maintenance, "Degraded", kubectl)),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
     // What was refused before no longer matters to a node that is given back.
-    if Standing::of(maintenance) != Standing::Stopping {
+    if State::of(maintenance) != State::Stopping {
         causes.extend(of_pods(maintenance, kubectl));
     }
     causes
@@ -66,13 +66,13 @@ pub(crate) fn abandoned(
 ) -> Option<Cause> {
     let Leadership::Lapsed(since) = leadership else { return None };
     let is_felt =
-        matches!(Standing::of(maintenance), Standing::Pending | Standing::Running | Standing::Failed);
+        matches!(State::of(maintenance), State::Queued | State::Draining | State::Blocked | State::Failed);
     is_felt.then(|| no_reconciler("No reconciler leads, so nobody works on it.", Some(since), kubectl, now))
 }
 
 /// How many pods are held beyond those that the status lists.
 pub(crate) fn unlisted(maintenance: &NodeMaintenance) -> usize {
-    if Standing::of(maintenance) == Standing::Stopping {
+    if State::of(maintenance) == State::Stopping {
         return 0;
     }
     let status = status(maintenance);
@@ -86,7 +86,7 @@ fn not_taken_up(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) ->
 
 /// What a reconciler does within moments, if there is one.
 fn no_reconciler(what: &str, since: Option<Timestamp>, kubectl: &str, now: Timestamp) -> Cause {
-    let is_new = |since: Timestamp| now.duration_since(since).as_secs() < TAKEN_UP_WITHIN;
+    let is_new = |since: Timestamp| now.duration_since(since).as_secs() < PICKUP_TIMEOUT;
     Cause {
         what: vec![what.to_owned()],
         since,

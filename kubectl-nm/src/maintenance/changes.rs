@@ -36,10 +36,10 @@ impl Change {
         match self {
             Self::Seen { before, now } => seen(before.as_deref(), now),
             Self::Gone(last) if last.metadata.deletion_timestamp.is_some() => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the node is given back")]
+                vec![Line::default().with(Style::Good, "Stopped").and(": the node is back in service")]
             }
             Self::Gone(_) => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the maintenance is deleted")]
+                vec![Line::default().with(Style::Good, "Stopped").and(": the maintenance was deleted")]
             }
         }
     }
@@ -130,15 +130,15 @@ mod tests {
     #[test]
     fn progress_is_told_once() {
         let (first, second) = (running(40, &[]), running(50, &[]));
-        check(None, first.clone(), &["Running 40%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved"]);
+        check(None, first.clone(), &["Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
         check(Some(first.clone()), first.clone(), &[]);
-        check(Some(first), second, &["Running 50%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved"]);
+        check(Some(first), second, &["Draining 50%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
     }
 
     #[test]
     fn blocked_pods_are_told_as_they_begin_change_and_end() {
-        let headline = "Running 40%: 4 pods to go (2 evicting, 1 terminating, 1 blocked), 4 pods moved";
-        let free = "Running 40%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved";
+        let headline = "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone";
+        let free = "Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone";
         let (none, one) = (running(40, &[]), running(40, &[("cart-0", "budget cart has 1")]));
         check(
             Some(none.clone()),
@@ -205,14 +205,14 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "Requested: nothing has taken it up yet",
+                "Requested: no reconciler has picked it up yet",
                 "the object is named other",
                 "reason: new ^[[31mkernel"
             ]
         );
         for (last, line) in [
-            (requested("n1"), "Stopped: the maintenance is deleted"),
-            (stopping(requested("n1")), "Stopped: the node is given back"),
+            (requested("n1"), "Stopped: the maintenance was deleted"),
+            (stopping(requested("n1")), "Stopped: the node is back in service"),
         ] {
             assert_eq!(Change::Gone(Box::new(last)).lines()[0].to_string(), line);
         }

@@ -15,14 +15,15 @@ use nm_shared::cluster::pod;
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
-use nm_shared::gate::quorum::{ETCD_NAMESPACE, Guard};
+use nm_shared::gate::quorum::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
 use serde::de::DeserializeOwned;
 
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
-use crate::client::every_group;
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::error::Error;
-use crate::plan::max_unavailable::{LABELS, Limit};
+use crate::plan::max_unavailable::Limit;
 
 /// How many objects a page of a list has, as for kubectl.
 const PAGE: u32 = 500;
@@ -72,7 +73,7 @@ impl Readings {
     pub(crate) async fn of(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
-        let labelled = ListParams::default().labels(LABELS);
+        let labelled = ListParams::default().labels(LABEL_SELECTOR);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
             each(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
@@ -86,7 +87,7 @@ impl Readings {
             each(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
             each(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
             cluster.maintenances(),
-            join_all(older.map(|group| every_group::of(cluster, group))),
+            join_all(older.map(|group| all_groups::list_group(cluster, group))),
         );
         let mut missing = Vec::new();
         let nodes = may(of_nodes, "room elsewhere, the control plane and who waits in line", &mut missing)?;
@@ -145,10 +146,10 @@ impl Readings {
     }
 
     /// What guards etcd; none where this is not OpenShift.
-    pub(crate) fn guard(&self) -> Option<Guard> {
+    pub(crate) fn guard(&self) -> Option<EtcdGuard> {
         let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
-        self.is_openshift.then(|| Guard::among(budgets, pods))
+        self.is_openshift.then(|| EtcdGuard::among(budgets, pods))
     }
 }
 
@@ -200,7 +201,7 @@ where
     let api: Api<K> = Api::all(cluster.client());
     let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE));
     loop {
-        let list = match cluster.ask(what, async || api.list(&page).await).await {
+        let list = match cluster.request(what, async || api.list(&page).await).await {
             Err(error)
                 if page.continue_token.is_some()
                     && error.status().is_some_and(|status| status.code == EXPIRED) =>

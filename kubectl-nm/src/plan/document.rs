@@ -2,8 +2,8 @@
 
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
-use nm_shared::forecast::capacity::{Estimate, Misfits};
-use nm_shared::forecast::{Expected, Fate, Guard};
+use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::{BudgetForecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
 use crate::plan::max_unavailable::Limit;
@@ -48,14 +48,14 @@ fn prospect(prospect: &Prospect) -> Value {
     json!({"node": node, "inMaintenance": begun, "refusal": refusal, "waitsInLine": line})
 }
 
-fn expected(expected: &Expected, outlook: &Outlook) -> Value {
-    let pod::Names { namespace, name, uid } = pod::names(&expected.pod);
+fn expected(expected: &PodForecast, outlook: &Outlook) -> Value {
+    let pod::PodNames { namespace, name, uid } = pod::names(&expected.pod);
     let reason = match &expected.fate {
-        Fate::Deleted(obstacle) | Fate::Blocked(obstacle) => Some(obstacle.reason.as_str()),
+        PodOutcome::Deleted(obstacle) | PodOutcome::Blocked(obstacle) => Some(obstacle.reason.as_str()),
         _ => None,
     };
     let budget = match &expected.fate {
-        Fate::Later(budget) => Some(budget.to_string()),
+        PodOutcome::WaitsForBudget(budget) => Some(budget.to_string()),
         _ => None,
     };
     json!({
@@ -73,17 +73,17 @@ fn expected(expected: &Expected, outlook: &Outlook) -> Value {
     })
 }
 
-fn guard(guard: &Guard) -> Value {
-    let Guard { budget, pods, now, at_most, rounds, short_of } = guard;
+fn guard(guard: &BudgetForecast) -> Value {
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = guard;
     json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "now": now, "atMost": at_most,
         "rounds": rounds, "neverForLackOfRoom": short_of})
 }
 
-fn room(estimate: &Estimate) -> Value {
-    let Estimate { fit, nodes, misfits, left_out } = estimate;
+fn room(estimate: &CapacityEstimate) -> Value {
+    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
     let misfits: Vec<Value> = misfits
         .iter()
-        .map(|Misfits { pods, reasons }| {
+        .map(|UnplacedPods { pods, reasons }| {
             let reasons: Vec<Value> =
                 reasons.iter().map(|(why, nodes)| json!({"why": why.to_string(), "nodes": nodes})).collect();
             json!({"pods": pods, "reasons": reasons})

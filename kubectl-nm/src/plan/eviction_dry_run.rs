@@ -15,7 +15,7 @@ use crate::client::cluster::Cluster;
 use crate::error::Error;
 
 /// How many are asked about at once: each may call webhooks.
-const AT_ONCE: usize = 20;
+const MAX_CONCURRENT_REQUESTS: usize = 20;
 
 /// How often a server that asks for patience is asked, and how long it is waited for in between.
 const TRIES: u32 = 5;
@@ -37,7 +37,7 @@ pub(crate) async fn answers(
     let lacking: RefCell<HashMap<String, EvictionOutcome>> = RefCell::default();
     stream::iter(pods)
         .map(async |pod| {
-            let pod::Names { namespace, uid, .. } = pod::names(pod);
+            let pod::PodNames { namespace, uid, .. } = pod::names(pod);
             let known = lacking.borrow().get(namespace).cloned();
             let outcome = match known {
                 Some(outcome) => outcome,
@@ -49,13 +49,13 @@ pub(crate) async fn answers(
             done.set(done.get() + 1);
             Ok((uid.to_owned(), outcome))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await
 }
 
 async fn ask(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
-    let pod::Names { namespace, name, uid } = pod::names(pod);
+    let pod::PodNames { namespace, name, uid } = pod::names(pod);
     // Said twice, as the API allows: whoever stands in between and drops one of them must not turn a question into an
     // eviction.
     let mut options = json!({"dryRun": ["All"], "preconditions": {"uid": uid}});
@@ -69,7 +69,7 @@ async fn ask(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<Evictio
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction?dryRun=All");
     let mut tried = 1;
     loop {
-        match EvictionOutcome::from(&cluster.judge("create pods/eviction", &path, &body).await?) {
+        match EvictionOutcome::from(&cluster.post_for_status("create pods/eviction", &path, &body).await?) {
             EvictionOutcome::Throttled { retry_after, .. } if tried < TRIES => {
                 tokio::time::sleep(retry_after.unwrap_or_default().clamp(SHORTEST, LONGEST)).await;
             }

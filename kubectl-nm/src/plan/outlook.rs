@@ -12,9 +12,9 @@ use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
-use nm_shared::forecast::capacity::{self, Estimate, Mover};
+use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
-use nm_shared::forecast::{Draft, Fate, Forecast, Station};
+use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{DrainSpec, NodeMaintenance};
 
@@ -32,7 +32,7 @@ pub(crate) struct Outlook {
     /// The names of the local volumes of pods that go, by the pods' uids.
     pub(crate) local_volumes: HashMap<String, Vec<String>>,
     /// Whether those fit elsewhere that stand in for pods; none if nodes or pods may not be listed.
-    pub(crate) room: Option<Estimate>,
+    pub(crate) room: Option<CapacityEstimate>,
     /// How many nodes may be unavailable at once.
     pub(crate) limit: Limit,
     /// What everybody should know who asks for such a drain.
@@ -65,18 +65,18 @@ pub(crate) fn draft(
     asked: Option<&DrainSpec>,
     readings: &Readings,
     now: Timestamp,
-) -> Result<Option<Draft>, InvalidSelector> {
+) -> Result<Option<DrainPreview>, InvalidSelector> {
     let Some(pods) = &readings.pods else { return Ok(None) };
     let station = |name: &String| {
         let known = readings.nodes.iter().flatten().find(|known| node::name(known) == name);
-        Station {
+        PlannedNode {
             node: name.clone(),
             drain: drain_of(name, asked, readings),
             pods: pods.planned.get(name).cloned().unwrap_or_default(),
             ready: known.is_none_or(node::is_ready),
         }
     };
-    Draft::new(planned.iter().map(station).collect(), &readings.daemon_sets, now).map(Some)
+    DrainPreview::new(planned.iter().map(station).collect(), &readings.daemon_sets, now).map(Some)
 }
 
 /// How a node would be drained.
@@ -92,12 +92,12 @@ impl Outlook {
     pub(crate) fn of(
         planned: &[String],
         asked: Option<&DrainSpec>,
-        draft: Option<&Draft>,
+        draft: Option<&DrainPreview>,
         readings: Readings,
         answers: &HashMap<String, EvictionOutcome>,
         now: Timestamp,
     ) -> Self {
-        let budgets = Budgets::unasked(&readings.budgets);
+        let budgets = Budgets::from_objects(&readings.budgets);
         let mut forecast = draft.map(|draft| draft.forecast(budgets, answers, now));
         let nodes = prospects(planned, &readings, now);
         let room = forecast.as_ref().and_then(|forecast| room(&nodes, forecast, &readings));
@@ -123,7 +123,7 @@ impl Outlook {
     pub(crate) fn is_blocked(&self) -> bool {
         let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
         self.nodes.iter().any(|node| node.refusal.is_some())
-            || pods.any(|expected| matches!(expected.fate, Fate::Blocked(_)))
+            || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
     }
 
     /// Whether something that is to start elsewhere fits nowhere, by the estimate.
@@ -175,12 +175,12 @@ fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
 
 /// Whether the pods of nodes that begin now fit on the others. Those that wait in line stay in use until others are given
 /// back, and so count as others.
-fn room(planned: &[Prospect], forecast: &Forecast, readings: &Readings) -> Option<Estimate> {
+fn room(planned: &[Prospect], forecast: &Forecast, readings: &Readings) -> Option<CapacityEstimate> {
     let (nodes, pods) = (readings.nodes.as_ref()?, readings.pods.as_ref()?);
     let begins = |name: &str| planned.iter().any(|node| node.node == name && node.line.is_none());
     let replaced = forecast.pods.iter().filter(|expected| expected.is_replaced() && begins(&expected.node));
-    let movers: Vec<Mover<'_>> = replaced
-        .map(|expected| Mover { pod: &expected.pod, volumes: readings.volumes.reach(&expected.pod) })
+    let movers: Vec<PodToPlace<'_>> = replaced
+        .map(|expected| PodToPlace { pod: &expected.pod, volumes: readings.volumes.reach(&expected.pod) })
         .collect();
     let mut used = pods.used.clone();
     for (name, there) in pods.planned.iter().filter(|(name, _)| !begins(name)) {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::{SkipReason, Warning};
-use nm_shared::drain::pod_state::Obstacle;
-use nm_shared::forecast::capacity::{Estimate, Misfits};
-use nm_shared::forecast::{Expected, Fate, Forecast, Guard};
+use nm_shared::drain::pod_state::Blocker;
+use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
+use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 
 use crate::args::duration;
 use crate::plan::max_unavailable::Limit;
@@ -30,7 +30,7 @@ pub(crate) fn lines(outlook: &Outlook) -> Vec<Line> {
 }
 
 fn pods(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
-    let mut pods: Vec<&Expected> = forecast.pods.iter().collect();
+    let mut pods: Vec<&PodForecast> = forecast.pods.iter().collect();
     pods.sort_by_key(|expected| rank(&expected.fate));
     let rows: Vec<Vec<(Style, String)>> = pods
         .into_iter()
@@ -48,40 +48,40 @@ fn pods(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
 }
 
 /// What needs more attention comes later, next to the summary.
-fn rank(fate: &Fate) -> u8 {
+fn rank(fate: &PodOutcome) -> u8 {
     match fate {
-        Fate::Stays(_) => 0,
-        Fate::Ends => 1,
-        Fate::Goes => 2,
-        Fate::Migrates => 3,
-        Fate::Later(_) => 4,
-        Fate::Deleted(_) => 5,
-        Fate::Blocked(_) => 6,
+        PodOutcome::Stays(_) => 0,
+        PodOutcome::Terminating => 1,
+        PodOutcome::Evicted => 2,
+        PodOutcome::Migrated => 3,
+        PodOutcome::WaitsForBudget(_) => 4,
+        PodOutcome::Deleted(_) => 5,
+        PodOutcome::Blocked(_) => 6,
     }
 }
 
 /// What the pod would do, in a word.
-pub(crate) fn word(fate: &Fate) -> (&'static str, Style) {
+pub(crate) fn word(fate: &PodOutcome) -> (&'static str, Style) {
     match fate {
-        Fate::Stays(_) => ("stay", Style::Dim),
-        Fate::Ends => ("end", Style::Plain),
-        Fate::Goes => ("go", Style::Good),
-        Fate::Migrates => ("migrate", Style::Good),
-        Fate::Later(_) => ("go later", Style::Busy),
-        Fate::Deleted(_) => ("be deleted", Style::Busy),
-        Fate::Blocked(_) => ("block", Style::Bad),
+        PodOutcome::Stays(_) => ("stay", Style::Dim),
+        PodOutcome::Terminating => ("end", Style::Plain),
+        PodOutcome::Evicted => ("go", Style::Good),
+        PodOutcome::Migrated => ("migrate", Style::Good),
+        PodOutcome::WaitsForBudget(_) => ("go later", Style::Busy),
+        PodOutcome::Deleted(_) => ("be deleted", Style::Busy),
+        PodOutcome::Blocked(_) => ("block", Style::Bad),
     }
 }
 
 /// Why, and what goes with it.
-pub(crate) fn detail(expected: &Expected, outlook: &Outlook) -> String {
+pub(crate) fn detail(expected: &PodForecast, outlook: &Outlook) -> String {
     let mut parts: Vec<String> = match &expected.fate {
-        Fate::Stays(reason) => vec![stays(*reason).to_owned()],
-        Fate::Ends => vec![String::from("it is ending already")],
-        Fate::Goes => Vec::new(),
-        Fate::Migrates => vec![String::from("KubeVirt moves its virtual machine")],
-        Fate::Later(budget) => vec![format!("budget {budget} lets others go first")],
-        Fate::Deleted(obstacle) | Fate::Blocked(obstacle) => {
+        PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
+        PodOutcome::Terminating => vec![String::from("it is ending already")],
+        PodOutcome::Evicted => Vec::new(),
+        PodOutcome::Migrated => vec![String::from("KubeVirt moves its virtual machine")],
+        PodOutcome::WaitsForBudget(budget) => vec![format!("budget {budget} lets others go first")],
+        PodOutcome::Deleted(obstacle) | PodOutcome::Blocked(obstacle) => {
             vec![obstacle.message.trim_end_matches('.').to_owned()]
         }
     };
@@ -95,17 +95,21 @@ pub(crate) fn detail(expected: &Expected, outlook: &Outlook) -> String {
 }
 
 /// When it is deleted that is not let go before, and past what.
-fn deleted(expected: &Expected) -> Option<String> {
+fn deleted(expected: &PodForecast) -> Option<String> {
     let after = Duration::from_secs(expected.deleted_after?.try_into().ok()?);
     let past = match &expected.fate {
-        Fate::Deleted(Obstacle {
+        PodOutcome::Deleted(Blocker {
             reason: BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets,
             ..
         })
-        | Fate::Later(_) => "its budget",
+        | PodOutcome::WaitsForBudget(_) => "its budget",
         _ => "what refuses it",
     };
-    let at_most = if matches!(expected.fate, Fate::Later(_)) { "at the latest deleted" } else { "deleted" };
+    let at_most = if matches!(expected.fate, PodOutcome::WaitsForBudget(_)) {
+        "at the latest deleted"
+    } else {
+        "deleted"
+    };
     Some(format!("{at_most} after {}, past {past}", duration::show(after)))
 }
 
@@ -191,16 +195,17 @@ fn prospect(prospect: &Prospect) -> Option<Line> {
 
 /// The budgets that let not all of their pods go now, those that take longest last.
 fn guards(forecast: &Forecast) -> Vec<Line> {
-    let mut guards: Vec<&Guard> = forecast.budgets.iter().filter(|guard| guard.now < guard.pods).collect();
+    let mut guards: Vec<&BudgetForecast> =
+        forecast.budgets.iter().filter(|guard| guard.now < guard.pods).collect();
     guards.sort_by_key(|guard| guard.rounds.unwrap_or(usize::MAX));
-    let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, Fate::Deleted(_)));
+    let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, PodOutcome::Deleted(_)));
     guards.into_iter().map(|guard| budget(guard, deletes)).collect()
 }
 
 /// What a budget lets go; what it never does is no obstacle where pods are deleted past it.
-fn budget(guard: &Guard, deletes: bool) -> Line {
+fn budget(guard: &BudgetForecast, deletes: bool) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let Guard { budget, pods, now, at_most, rounds, short_of } = guard;
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = guard;
     let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
     match rounds {
         None if *short_of > 0 => line
@@ -215,17 +220,17 @@ fn budget(guard: &Guard, deletes: bool) -> Line {
 }
 
 fn losses(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
-    let told = |warned: &dyn Fn(&Expected) -> bool, what: &str| {
-        let pods: Vec<&Expected> = forecast.pods.iter().filter(|pod| pod.leaves && warned(pod)).collect();
+    let told = |warned: &dyn Fn(&PodForecast) -> bool, what: &str| {
+        let pods: Vec<&PodForecast> = forecast.pods.iter().filter(|pod| pod.leaves && warned(pod)).collect();
         let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
         (!pods.is_empty())
             .then(|| Line::new(format!("{what} of {}: {}", counted(pods.len(), "pod"), few(&names))))
     };
-    let warns = |wanted: Warning| move |expected: &Expected| expected.warnings.contains(&wanted);
-    let is_unmanaged = |expected: &Expected| {
+    let warns = |wanted: Warning| move |expected: &PodForecast| expected.warnings.contains(&wanted);
+    let is_unmanaged = |expected: &PodForecast| {
         warns(Warning::Unmanaged)(expected) || warns(Warning::OrphanedFromDaemonSet)(expected)
     };
-    let has_local = |expected: &Expected| outlook.local_volumes.contains_key(pod::uid(&expected.pod));
+    let has_local = |expected: &PodForecast| outlook.local_volumes.contains_key(pod::uid(&expected.pod));
     [
         told(&warns(Warning::LocalStorage), "data lost: emptyDir volumes"),
         told(&has_local, "data left behind: local volumes"),
@@ -236,8 +241,8 @@ fn losses(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
     .collect()
 }
 
-fn room(estimate: &Estimate) -> Vec<Line> {
-    let Estimate { fit, nodes, misfits, left_out } = estimate;
+fn room(estimate: &CapacityEstimate) -> Vec<Line> {
+    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
     let lost: usize = misfits.iter().map(|misfits| misfits.pods.len()).sum();
     if fit + lost == 0 {
         return Vec::new();
@@ -247,7 +252,7 @@ fn room(estimate: &Estimate) -> Vec<Line> {
         counted(fit + lost, "pod"),
         counted(*nodes, "other node")
     ))];
-    for Misfits { pods, reasons } in misfits {
+    for UnplacedPods { pods, reasons } in misfits {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
         let reasons = if reasons.is_empty() { String::from("there is none") } else { reasons.join(", ") };

@@ -84,9 +84,9 @@ impl Generations {
 
 /// Whom the API server was told to believe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ConfiguredTrust {
     /// Nobody is to be told: there is no webhook configuration.
-    Nobody,
+    NotConfigured,
     /// These authorities, in PEM.
     Bundle {
         /// What the configuration says.
@@ -98,53 +98,55 @@ pub enum Told {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum RenewalStep {
     /// There is nothing that could be served: make it.
     Begin,
     /// Make what will be served next, and keep it beside what is.
     Prepare,
     /// Tell the API server to believe these authorities, in PEM.
-    Tell(String),
+    UpdateBundle(String),
     /// From now on serve what was prepared.
     Promote,
     /// Nothing, before this time.
-    Rest(Timestamp),
+    Wait(Timestamp),
 }
 
 /// When the API server may be told of a path that the replicas have known since then, while `current` is served. Nobody is
 /// asked anywhere before the first authority is told.
-pub fn path_due(told: &Told, known: Timestamp, current: &Validity) -> Timestamp {
+pub fn path_due(told: &ConfiguredTrust, known: Timestamp, current: &Validity) -> Timestamp {
     match told {
-        Told::Nobody => Timestamp::MIN,
-        Told::Bundle { pem, .. } if pem.is_empty() => Timestamp::MIN,
-        Told::Bundle { .. } => {
+        ConfiguredTrust::NotConfigured => Timestamp::MIN,
+        ConfiguredTrust::Bundle { pem, .. } if pem.is_empty() => Timestamp::MIN,
+        ConfiguredTrust::Bundle { .. } => {
             known.saturating_add(LONGEST_ROLLOUT.min(current.life() / 20)).unwrap_or(Timestamp::MAX)
         }
     }
 }
 
 /// Which step is next.
-pub fn step(kept: &Generations, told: &Told, now: Timestamp) -> Step {
+pub fn next_step(kept: &Generations, told: &ConfiguredTrust, now: Timestamp) -> RenewalStep {
     let Some(current) = kept.current.as_ref().filter(|current| current.validity.until > now) else {
-        return Step::Begin;
+        return RenewalStep::Begin;
     };
     let bundle = kept.bundle(now);
     let since = match told {
-        Told::Bundle { pem, .. } if *pem != bundle => return Step::Tell(bundle),
-        Told::Bundle { since, .. } => *since,
+        ConfiguredTrust::Bundle { pem, .. } if *pem != bundle => return RenewalStep::UpdateBundle(bundle),
+        ConfiguredTrust::Bundle { since, .. } => *since,
         // Nobody has to hear of anything.
-        Told::Nobody => Timestamp::MIN,
+        ConfiguredTrust::NotConfigured => Timestamp::MIN,
     };
     let Some(next) = kept.next.as_ref().filter(|next| next.validity.until > now) else {
         let renewal = current.validity.renewal();
         if renewal <= now {
-            return Step::Prepare;
+            return RenewalStep::Prepare;
         }
         let previous = kept.previous.as_ref().map(|previous| previous.validity.until);
-        return Step::Rest(previous.filter(|until| *until > now).map_or(renewal, |until| until.min(renewal)));
+        return RenewalStep::Wait(
+            previous.filter(|until| *until > now).map_or(renewal, |until| until.min(renewal)),
+        );
     };
     let heard = since.saturating_add(next.validity.margin()).unwrap_or(now);
-    if heard <= now { Step::Promote } else { Step::Rest(heard) }
+    if heard <= now { RenewalStep::Promote } else { RenewalStep::Wait(heard) }
 }
 
 #[cfg(test)]
@@ -163,8 +165,8 @@ mod tests {
         Authority { pem: pem.to_owned(), validity }
     }
 
-    fn told(pem: &str, since: i64) -> Told {
-        Told::Bundle { pem: pem.to_owned(), since: at(since) }
+    fn told(pem: &str, since: i64) -> ConfiguredTrust {
+        ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) }
     }
 
     #[test]
@@ -178,28 +180,34 @@ mod tests {
         let both = kept(&none, &a, &b);
         let after = kept(&a, &b, &none);
         for (what, kept, told, now, expected) in [
-            ("nothing is there", &Generations::default(), told("", 0), 0, Step::Begin),
-            ("all is over", &alone, told("A", 0), LIFE, Step::Begin),
-            ("nobody knows it", &alone, told("", 0), 1, Step::Tell("A".to_owned())),
-            ("it is not due", &alone, told("A", 0), 569, Step::Rest(at(570))),
-            ("it is due halfway", &alone, told("A", 0), 570, Step::Prepare),
-            ("the next is not known", &both, told("A", 0), 601, Step::Tell("AB".to_owned())),
-            ("it may not be heard of yet", &both, told("AB", 602), 602, Step::Rest(at(632))),
-            ("it is heard of", &both, told("AB", 602), 632, Step::Promote),
-            ("nobody has to hear", &both, Told::Nobody, 601, Step::Promote),
-            ("the previous may still be served", &after, told("AB", 602), 640, Step::Rest(at(1170))),
-            ("it is due again", &after, told("AB", 602), 1170, Step::Prepare),
-            ("the previous has run out", &after, told("AB", 602), LIFE, Step::Tell("B".to_owned())),
-            ("someone took it away", &after, told("", 700), 701, Step::Tell("AB".to_owned())),
+            ("nothing is there", &Generations::default(), told("", 0), 0, RenewalStep::Begin),
+            ("all is over", &alone, told("A", 0), LIFE, RenewalStep::Begin),
+            ("nobody knows it", &alone, told("", 0), 1, RenewalStep::UpdateBundle("A".to_owned())),
+            ("it is not due", &alone, told("A", 0), 569, RenewalStep::Wait(at(570))),
+            ("it is due halfway", &alone, told("A", 0), 570, RenewalStep::Prepare),
+            ("the next is not known", &both, told("A", 0), 601, RenewalStep::UpdateBundle("AB".to_owned())),
+            ("it may not be heard of yet", &both, told("AB", 602), 602, RenewalStep::Wait(at(632))),
+            ("it is heard of", &both, told("AB", 602), 632, RenewalStep::Promote),
+            ("nobody has to hear", &both, ConfiguredTrust::NotConfigured, 601, RenewalStep::Promote),
+            ("the previous may still be served", &after, told("AB", 602), 640, RenewalStep::Wait(at(1170))),
+            ("it is due again", &after, told("AB", 602), 1170, RenewalStep::Prepare),
+            (
+                "the previous has run out",
+                &after,
+                told("AB", 602),
+                LIFE,
+                RenewalStep::UpdateBundle("B".to_owned()),
+            ),
+            ("someone took it away", &after, told("", 700), 701, RenewalStep::UpdateBundle("AB".to_owned())),
             (
                 "a next that ran out counts for nothing",
                 &kept(&none, &Some(authority("C", 1000)), &b),
                 told("C", 0),
                 1850,
-                Step::Prepare,
+                RenewalStep::Prepare,
             ),
         ] {
-            assert_eq!(step(kept, &told, at(now)), expected, "{what}");
+            assert_eq!(next_step(kept, &told, at(now)), expected, "{what}");
         }
     }
 
@@ -210,7 +218,11 @@ mod tests {
             current: Some(authority("B", 1190)),
             next: None,
         };
-        assert_eq!(step(&kept, &told("AB", 0), at(1195)), Step::Rest(at(LIFE)), "before the renewal");
+        assert_eq!(
+            next_step(&kept, &told("AB", 0), at(1195)),
+            RenewalStep::Wait(at(LIFE)),
+            "before the renewal"
+        );
     }
 
     #[test]
@@ -218,7 +230,7 @@ mod tests {
         let validity = authority("A", 0).validity;
         let long = Validity::beginning(at(0), SignedDuration::from_hours(24));
         for (told, current, expected) in [
-            (Told::Nobody, &validity, Timestamp::MIN),
+            (ConfiguredTrust::NotConfigured, &validity, Timestamp::MIN),
             (told("", 0), &validity, Timestamp::MIN),
             (told("A", 0), &validity, at(7 + 63)),
             (told("A", 0), &long, at(7 + 600)),
@@ -240,18 +252,18 @@ mod tests {
             };
             let mut now = at(0);
             while now < at(4 * life) {
-                match step(&kept, &Told::Bundle { pem: pem.clone(), since }, now) {
-                    Step::Begin => kept.current = fresh(now),
-                    Step::Prepare => kept.next = fresh(now),
-                    Step::Tell(bundle) => (pem, since) = (bundle, now),
-                    Step::Promote => {
+                match next_step(&kept, &ConfiguredTrust::Bundle { pem: pem.clone(), since }, now) {
+                    RenewalStep::Begin => kept.current = fresh(now),
+                    RenewalStep::Prepare => kept.next = fresh(now),
+                    RenewalStep::UpdateBundle(bundle) => (pem, since) = (bundle, now),
+                    RenewalStep::Promote => {
                         let old = kept.current.take().unwrap();
                         let age = now.duration_since(old.validity.from);
                         assert!(age * 3 <= old.validity.life() * 2, "{life}: {age:?}");
                         kept = Generations { previous: Some(old), current: kept.next.take(), next: None };
                         replaced += 1;
                     }
-                    Step::Rest(until) => {
+                    RenewalStep::Wait(until) => {
                         let current = kept.current.as_ref().unwrap();
                         assert!(pem.contains(&current.pem) && current.validity.until > now);
                         if let Some(previous) = kept.previous.as_ref().filter(|old| old.validity.until > now)

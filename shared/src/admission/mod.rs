@@ -13,16 +13,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
 use crate::cluster::pod;
-use crate::drain::plan::{DaemonSets, DrainPlan, Judged, Warning};
+use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
 use crate::gate::overrides_quorum;
-use crate::gate::quorum::{self, Guard};
+use crate::gate::quorum::{self, EtcdGuard};
 
 /// How many pods a warning names before it says "and N more".
 const NAMED: usize = 3;
 
 /// The cluster as it is at the moment of a request.
 #[derive(Debug, Clone, Default)]
-pub struct Live {
+pub struct LiveState {
     /// All nodes.
     pub nodes: Vec<Node>,
     /// The nodes in maintenance or about to be, one entry a maintenance.
@@ -32,32 +32,32 @@ pub struct Live {
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: DaemonSets,
     /// What guards etcd; none where the cluster is not OpenShift.
-    pub guard: Option<Guard>,
+    pub guard: Option<EtcdGuard>,
 }
 
 /// What is to be answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Review {
+pub struct AdmissionDecision {
     /// Why the request is refused; none if it is allowed.
     pub refusal: Option<String>,
     /// What the user should know; kubectl prints these.
     pub warnings: Vec<String>,
 }
 
-impl Review {
+impl AdmissionDecision {
     fn refused(refusal: String) -> Self {
         Self { refusal: Some(refusal), warnings: Vec::new() }
     }
 }
 
 /// The answer to a creation.
-pub fn create(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Review {
+pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> AdmissionDecision {
     let name = &maintenance.spec.node_name;
     let Some(node) = live.nodes.iter().find(|node| node::name(node) == name) else {
-        return Review::refused(format!("invalid nodeName, no node with name {name} found"));
+        return AdmissionDecision::refused(format!("invalid nodeName, no node with name {name} found"));
     };
     if live.in_maintenance.contains(name) {
-        return Review::refused(format!(
+        return AdmissionDecision::refused(format!(
             "invalid nodeName, a NodeMaintenance for node {name} already exists"
         ));
     }
@@ -66,24 +66,29 @@ pub fn create(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Rev
     let mut warnings = Vec::new();
     match violation {
         Some(violation) if overrides_quorum(maintenance) => warnings.push(violation),
-        Some(violation) => return Review::refused(violation),
+        Some(violation) => return AdmissionDecision::refused(violation),
         None => {}
     }
     warnings.extend(losses(maintenance, live, now));
-    Review { refusal: None, warnings }
+    AdmissionDecision { refusal: None, warnings }
 }
 
 /// The answer to a change.
-pub fn update(before: &NodeMaintenance, after: &NodeMaintenance, live: &Live, now: Timestamp) -> Review {
+pub fn update(
+    before: &NodeMaintenance,
+    after: &NodeMaintenance,
+    live: &LiveState,
+    now: Timestamp,
+) -> AdmissionDecision {
     if before.spec.node_name != after.spec.node_name {
-        return Review::refused("updating spec.NodeName isn't allowed".to_owned());
+        return AdmissionDecision::refused("updating spec.NodeName isn't allowed".to_owned());
     }
     let changed = before.spec.drain != after.spec.drain;
-    Review { refusal: None, warnings: if changed { losses(after, live, now) } else { Vec::new() } }
+    AdmissionDecision { refusal: None, warnings: if changed { losses(after, live, now) } else { Vec::new() } }
 }
 
 /// What the drain would lose, and that it would do nothing.
-fn losses(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Vec<String> {
+fn losses(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> Vec<String> {
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
     let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
     let plan = match DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now) {
@@ -93,7 +98,7 @@ fn losses(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Vec<Str
             return warnings;
         }
     };
-    let unmanaged: Vec<&Judged> =
+    let unmanaged: Vec<&PlannedPod> =
         plan.pending().filter(|judged| judged.warnings.contains(&Warning::Unmanaged)).collect();
     if spec.force && !unmanaged.is_empty() {
         warnings.push(format!("{}: {}", Warning::Unmanaged.as_str(), names(&unmanaged)));
@@ -108,7 +113,7 @@ fn losses(maintenance: &NodeMaintenance, live: &Live, now: Timestamp) -> Vec<Str
 }
 
 /// Whether there would be something to move, were it not for the selector.
-fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &Live, now: Timestamp) -> bool {
+fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &LiveState, now: Timestamp) -> bool {
     if spec.pod_selector.is_none() || plan.pending().next().is_some() {
         return false;
     }
@@ -117,7 +122,7 @@ fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &Live, now: Timesta
     plan.is_ok_and(|plan| plan.pending().next().is_some())
 }
 
-fn names(judged: &[&Judged]) -> String {
+fn names(judged: &[&PlannedPod]) -> String {
     let named: Vec<String> =
         judged.iter().take(NAMED).map(|judged| pod::reference(&judged.pod).to_string()).collect();
     let more = judged.len().saturating_sub(NAMED);
@@ -143,34 +148,34 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
     }
 
-    fn live(pods: &[&str]) -> Live {
+    fn live(pods: &[&str]) -> LiveState {
         let pod = |name: &&str| {
             Arc::new(
                 serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name, "uid": name}}))
                     .unwrap(),
             )
         };
-        Live {
+        LiveState {
             nodes: vec![node("n1", &json!({})), node("n2", &json!({}))],
             pods: pods.iter().map(pod).collect(),
-            ..Live::default()
+            ..LiveState::default()
         }
     }
 
-    fn refusal(live: &Live) -> Option<String> {
+    fn refusal(live: &LiveState) -> Option<String> {
         create(&maintenance(&Value::Null, &json!({})), live, Timestamp::UNIX_EPOCH).refusal
     }
 
     // Cases 7 and 8.
     #[test]
     fn a_node_must_exist_and_have_no_other_maintenance() {
-        assert_eq!(refusal(&Live::default()).unwrap(), "invalid nodeName, no node with name n1 found");
-        let taken = Live { in_maintenance: vec!["n1".to_owned()], ..live(&[]) };
+        assert_eq!(refusal(&LiveState::default()).unwrap(), "invalid nodeName, no node with name n1 found");
+        let taken = LiveState { in_maintenance: vec!["n1".to_owned()], ..live(&[]) };
         assert_eq!(
             refusal(&taken).unwrap(),
             "invalid nodeName, a NodeMaintenance for node n1 already exists"
         );
-        let other = Live { in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
+        let other = LiveState { in_maintenance: vec!["n2".to_owned()], ..live(&[]) };
         assert_eq!(refusal(&other), None);
     }
 
@@ -192,7 +197,7 @@ mod tests {
     fn the_node_of_a_maintenance_stays_the_same() {
         let before = maintenance(&Value::Null, &json!({}));
         let mut after = before.clone();
-        assert_eq!(update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH), Review::default());
+        assert_eq!(update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH), AdmissionDecision::default());
         after.spec.node_name = "n2".to_owned();
         let review = update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH);
         assert_eq!(review.refusal.as_deref(), Some("updating spec.NodeName isn't allowed"));
@@ -201,7 +206,7 @@ mod tests {
     #[test]
     fn a_quorum_is_kept_unless_the_annotation_says_otherwise() {
         let label = json!({"node-role.kubernetes.io/control-plane": ""});
-        let live = Live { nodes: vec![node("n1", &label), node("n2", &label)], ..live(&[]) };
+        let live = LiveState { nodes: vec![node("n1", &label), node("n2", &label)], ..live(&[]) };
         let refused = refusal(&live).unwrap();
         assert!(refused.starts_with(
             "can not put master/control-plane node into maintenance at this moment, disrupting node n1 will violate etcd \
@@ -209,7 +214,7 @@ mod tests {
         ));
         let insisting = maintenance(&Value::Null, &json!({OVERRIDE_QUORUM_ANNOTATION: "true"}));
         let review = create(&insisting, &live, Timestamp::UNIX_EPOCH);
-        assert_eq!(review, Review { refusal: None, warnings: vec![refused] });
+        assert_eq!(review, AdmissionDecision { refusal: None, warnings: vec![refused] });
     }
 
     #[test]

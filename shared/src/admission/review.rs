@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::admission::Review;
+use crate::admission::AdmissionDecision;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::GROUP;
 
@@ -17,18 +17,18 @@ const API_VERSION: &str = "admission.k8s.io/v1";
 
 /// What the API server asks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct ReviewRequest {
     /// Returned with the answer.
     pub uid: String,
     /// Whether nothing will be stored, whatever the answer.
     pub dry_run: bool,
     /// What somebody wants to do.
-    pub asked: Asked,
+    pub asked: RequestedChange,
 }
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
+pub enum RequestedChange {
     /// To create this.
     Create(Box<NodeMaintenance>),
     /// To change one into the other.
@@ -39,7 +39,7 @@ pub enum Asked {
 
 /// Why a body is no question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum InvalidReview {
     /// It cannot be answered in the form of a review.
     #[error("not an AdmissionReview of {API_VERSION}: {0}")]
     NoReview(String),
@@ -55,9 +55,9 @@ pub enum Unreadable {
 
 /// What is to be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReviewAnswer {
     /// What was decided.
-    Reviewed(Review),
+    Reviewed(AdmissionDecision),
     /// Nothing could be decided, for want of knowledge.
     Unknown(String),
     /// The question made no sense.
@@ -98,8 +98,8 @@ struct Resource {
 ///
 /// # Errors
 /// When it is no question about a maintenance.
-pub fn read(body: &[u8]) -> Result<Question, Unreadable> {
-    let no_review = |why: String| Unreadable::NoReview(why);
+pub fn read(body: &[u8]) -> Result<ReviewRequest, InvalidReview> {
+    let no_review = |why: String| InvalidReview::NoReview(why);
     let posted: Posted = serde_json::from_slice(body).map_err(|error| no_review(error.to_string()))?;
     if posted.api_version != API_VERSION || posted.kind != "AdmissionReview" {
         return Err(no_review(format!("it says {:?} of {:?}", posted.kind, posted.api_version)));
@@ -108,7 +108,7 @@ pub fn read(body: &[u8]) -> Result<Question, Unreadable> {
     if request.uid.is_empty() {
         return Err(no_review("request.uid is empty".to_owned()));
     }
-    let no_maintenance = |reason: String| Unreadable::NoMaintenance { uid: request.uid.clone(), reason };
+    let no_maintenance = |reason: String| InvalidReview::NoMaintenance { uid: request.uid.clone(), reason };
     let Resource { group, resource } = &request.resource;
     let plural = NodeMaintenance::plural(&());
     if group != GROUP || *resource != plural {
@@ -116,16 +116,16 @@ pub fn read(body: &[u8]) -> Result<Question, Unreadable> {
         return Err(no_maintenance(format!("{ours}, not {resource:?} of {group:?}")));
     }
     let asked = match request.operation.as_str() {
-        _ if request.sub_resource.as_deref().is_some_and(|part| !part.is_empty()) => Asked::Other,
-        "CREATE" => Asked::Create(parse("object", &request.object).map_err(no_maintenance)?),
-        "UPDATE" => Asked::Update(Box::new((
+        _ if request.sub_resource.as_deref().is_some_and(|part| !part.is_empty()) => RequestedChange::Other,
+        "CREATE" => RequestedChange::Create(parse("object", &request.object).map_err(no_maintenance)?),
+        "UPDATE" => RequestedChange::Update(Box::new((
             *parse("oldObject", &request.old_object).map_err(no_maintenance)?,
             *parse("object", &request.object).map_err(no_maintenance)?,
         ))),
-        "DELETE" => Asked::Other,
+        "DELETE" => RequestedChange::Other,
         other => return Err(no_maintenance(format!("there is no operation {other:?} to review"))),
     };
-    Ok(Question { uid: request.uid, dry_run: request.dry_run.unwrap_or_default(), asked })
+    Ok(ReviewRequest { uid: request.uid, dry_run: request.dry_run.unwrap_or_default(), asked })
 }
 
 fn parse<K: DeserializeOwned>(field: &str, object: &Value) -> Result<Box<K>, String> {
@@ -133,7 +133,7 @@ fn parse<K: DeserializeOwned>(field: &str, object: &Value) -> Result<Box<K>, Str
 }
 
 /// The review that answers the question with this uid.
-pub fn answer(uid: &str, answer: &Answer) -> Value {
+pub fn answer(uid: &str, answer: &ReviewAnswer) -> Value {
     let denied = |code: u16, reason: &str, message: &str| {
         json!({
             "uid": uid, "allowed": false,
@@ -141,12 +141,16 @@ pub fn answer(uid: &str, answer: &Answer) -> Value {
         })
     };
     let mut response = match answer {
-        Answer::Reviewed(Review { refusal: Some(refusal), .. }) => denied(403, "Forbidden", refusal),
-        Answer::Reviewed(Review { refusal: None, .. }) => json!({"uid": uid, "allowed": true}),
-        Answer::Unknown(what) => denied(503, "ServiceUnavailable", &format!("{what}; try again")),
-        Answer::Nonsense(what) => denied(400, "BadRequest", what),
+        ReviewAnswer::Reviewed(AdmissionDecision { refusal: Some(refusal), .. }) => {
+            denied(403, "Forbidden", refusal)
+        }
+        ReviewAnswer::Reviewed(AdmissionDecision { refusal: None, .. }) => {
+            json!({"uid": uid, "allowed": true})
+        }
+        ReviewAnswer::Unknown(what) => denied(503, "ServiceUnavailable", &format!("{what}; try again")),
+        ReviewAnswer::Nonsense(what) => denied(400, "BadRequest", what),
     };
-    if let Answer::Reviewed(review) = answer
+    if let ReviewAnswer::Reviewed(review) = answer
         && !review.warnings.is_empty()
     {
         response["warnings"] = review.warnings.iter().map(|warning| plain(warning)).collect();
@@ -176,7 +180,7 @@ mod tests {
             "metadata": {"name": "m"}, "spec": {"nodeName": node}})
     }
 
-    fn read_value(value: &Value) -> Result<Question, Unreadable> {
+    fn read_value(value: &Value) -> Result<ReviewRequest, InvalidReview> {
         read(value.to_string().as_bytes())
     }
 
@@ -184,14 +188,16 @@ mod tests {
     fn what_is_asked_is_understood() {
         let (one, two) = (maintenance("n1"), maintenance("n2"));
         let created = read_value(&posted("CREATE", &one, &Value::Null)).unwrap();
-        let Asked::Create(new) = &created.asked else { panic!("{created:?}") };
+        let RequestedChange::Create(new) = &created.asked else { panic!("{created:?}") };
         assert_eq!((created.uid.as_str(), created.dry_run, new.spec.node_name.as_str()), ("u", false, "n1"));
-        let Asked::Update(both) = read_value(&posted("UPDATE", &two, &one)).unwrap().asked else { panic!() };
+        let RequestedChange::Update(both) = read_value(&posted("UPDATE", &two, &one)).unwrap().asked else {
+            panic!()
+        };
         assert_eq!((both.0.spec.node_name.as_str(), both.1.spec.node_name.as_str()), ("n1", "n2"));
-        assert_eq!(read_value(&posted("DELETE", &Value::Null, &one)).unwrap().asked, Asked::Other);
+        assert_eq!(read_value(&posted("DELETE", &Value::Null, &one)).unwrap().asked, RequestedChange::Other);
         let mut status = posted("UPDATE", &two, &one);
         status["request"]["subResource"] = json!("status");
-        assert_eq!(read_value(&status).unwrap().asked, Asked::Other);
+        assert_eq!(read_value(&status).unwrap().asked, RequestedChange::Other);
         let mut dry = posted("CREATE", &one, &Value::Null);
         dry["request"]["dryRun"] = json!(true);
         assert!(read_value(&dry).unwrap().dry_run);
@@ -220,9 +226,9 @@ mod tests {
             changed("/request/operation", json!({})),
             changed("/request/resource", json!(null)),
         ] {
-            assert!(matches!(read(body.as_bytes()), Err(Unreadable::NoReview(_))), "{body:.60}");
+            assert!(matches!(read(body.as_bytes()), Err(InvalidReview::NoReview(_))), "{body:.60}");
         }
-        assert!(matches!(read(b"\xff\xfe"), Err(Unreadable::NoReview(_))));
+        assert!(matches!(read(b"\xff\xfe"), Err(InvalidReview::NoReview(_))));
     }
 
     #[test]
@@ -237,7 +243,9 @@ mod tests {
             with("UPDATE", maintenance("n1")),
             with("CONNECT", maintenance("n1")),
         ] {
-            let Err(Unreadable::NoMaintenance { uid, .. }) = read_value(&review) else { panic!("{review}") };
+            let Err(InvalidReview::NoMaintenance { uid, .. }) = read_value(&review) else {
+                panic!("{review}")
+            };
             assert_eq!(uid, "u");
         }
     }
@@ -246,7 +254,10 @@ mod tests {
     fn answers_are_in_the_servers_form_and_cannot_steer_a_terminal() {
         let review = |refusal: Option<&str>, warnings: &[&str]| {
             let warnings = warnings.iter().map(|&warning| warning.to_owned()).collect();
-            answer("u", &Answer::Reviewed(Review { refusal: refusal.map(str::to_owned), warnings }))
+            answer(
+                "u",
+                &ReviewAnswer::Reviewed(AdmissionDecision { refusal: refusal.map(str::to_owned), warnings }),
+            )
         };
         let allowed = json!({"apiVersion": API_VERSION, "kind": "AdmissionReview",
             "response": {"uid": "u", "allowed": true}});
@@ -255,11 +266,12 @@ mod tests {
         let refused = &review(Some("no node \u{1b}[31m"), &[])["response"];
         assert_eq!((&refused["allowed"], &refused["status"]["code"]), (&json!(false), &json!(403)));
         assert_eq!(refused["status"]["message"], "no node \\u{1b}[31m");
-        let unknown = &answer("u", &Answer::Unknown("cannot read nodes".to_owned()))["response"]["status"];
+        let unknown =
+            &answer("u", &ReviewAnswer::Unknown("cannot read nodes".to_owned()))["response"]["status"];
         assert_eq!(
             (&unknown["code"], &unknown["message"]),
             (&json!(503), &json!("cannot read nodes; try again"))
         );
-        assert_eq!(answer("u", &Answer::Nonsense("x".to_owned()))["response"]["status"]["code"], 400);
+        assert_eq!(answer("u", &ReviewAnswer::Nonsense("x".to_owned()))["response"]["status"]["code"], 400);
     }
 }

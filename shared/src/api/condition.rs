@@ -85,7 +85,7 @@ impl ConditionReason {
 
 /// A condition as it should be now.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub struct ConditionUpdate {
     /// What it is about.
     pub type_: ConditionType,
     /// Whether it holds.
@@ -97,7 +97,12 @@ pub struct Finding {
 }
 
 /// Writes a finding into `conditions`. The transition time changes only with the status.
-pub fn record(conditions: &mut Vec<Condition>, finding: Finding, generation: Option<i64>, now: Timestamp) {
+pub fn record(
+    conditions: &mut Vec<Condition>,
+    finding: ConditionUpdate,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let status = if finding.holds { "True" } else { "False" };
     let existing = conditions.iter_mut().find(|condition| condition.type_ == finding.type_.as_str());
     let since = existing
@@ -124,7 +129,7 @@ pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition
 }
 
 /// Whether a condition is there and True.
-pub fn holds(conditions: &[Condition], type_: ConditionType) -> bool {
+pub fn is_true(conditions: &[Condition], type_: ConditionType) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
@@ -141,9 +146,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn drained(holds: bool, message: &str) -> Finding {
+    fn drained(holds: bool, message: &str) -> ConditionUpdate {
         let reason = if holds { ConditionReason::Drained } else { ConditionReason::Evicting };
-        Finding { type_: ConditionType::Drained, holds, reason, message: message.to_owned() }
+        ConditionUpdate { type_: ConditionType::Drained, holds, reason, message: message.to_owned() }
     }
 
     #[test]
@@ -156,7 +161,9 @@ mod tests {
         assert_eq!((conditions[0].message.as_str(), conditions[0].observed_generation), ("2 left", Some(2)));
         record(&mut conditions, drained(true, ""), Some(2), at(300));
         assert_eq!(conditions[0].last_transition_time, Time(at(300)));
-        assert!(holds(&conditions, ConditionType::Drained) && !holds(&conditions, ConditionType::Cordoned));
+        assert!(
+            is_true(&conditions, ConditionType::Drained) && !is_true(&conditions, ConditionType::Cordoned)
+        );
     }
 
     #[test]

@@ -9,11 +9,11 @@ pub const NAME: &str = "nm-reconciler";
 
 /// Who leads, as the lease says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tenure {
+pub enum LeaderLeaseState {
     /// Nobody: the lease was given back, or there is none.
-    Vacant,
+    Released,
     /// Nobody any more: whoever did has not renewed in time.
-    Lapsed,
+    Expired,
     /// Somebody.
     Held {
         /// By its own name.
@@ -39,32 +39,32 @@ pub struct Leader {
 /// Who leads at this time by one of these leases, as far as they are leases of this program.
 pub fn leader(leases: &[Lease], now: Timestamp) -> Option<Leader> {
     let ours = leases.iter().filter(|lease| lease.metadata.name.as_deref() == Some(NAME));
-    ours.into_iter().find_map(|lease| match tenure(Some(lease), now) {
-        Tenure::Held { by, until, .. } => {
+    ours.into_iter().find_map(|lease| match state(Some(lease), now) {
+        LeaderLeaseState::Held { by, until, .. } => {
             let namespace = lease.metadata.namespace.clone().unwrap_or_default();
             Some(Leader { namespace, holder: by, until })
         }
-        Tenure::Vacant | Tenure::Lapsed => None,
+        LeaderLeaseState::Released | LeaderLeaseState::Expired => None,
     })
 }
 
 /// What the lease says at this time.
-pub fn tenure(lease: Option<&Lease>, now: Timestamp) -> Tenure {
-    let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return Tenure::Vacant };
-    let Some(by) = spec.holder_identity.clone() else { return Tenure::Vacant };
+pub fn state(lease: Option<&Lease>, now: Timestamp) -> LeaderLeaseState {
+    let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return LeaderLeaseState::Released };
+    let Some(by) = spec.holder_identity.clone() else { return LeaderLeaseState::Released };
     let (Some(renewed), Some(seconds)) = (&spec.renew_time, spec.lease_duration_seconds) else {
-        return Tenure::Lapsed;
+        return LeaderLeaseState::Expired;
     };
     let until = renewed.0.saturating_add(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MAX);
     if by.is_empty() || until <= now {
-        return Tenure::Lapsed;
+        return LeaderLeaseState::Expired;
     }
-    Tenure::Held { by, renewed: renewed.0, until }
+    LeaderLeaseState::Held { by, renewed: renewed.0, until }
 }
 
 /// The merge patch that makes the lease vacant. It carries the resourceVersion: if someone was faster, the API server
 /// answers 409, and nobody's tenure is ended by what was known of another's.
-pub fn vacate(lease: &Lease) -> Value {
+pub fn release_patch(lease: &Lease) -> Value {
     json!({
         "metadata": {"resourceVersion": lease.metadata.resource_version},
         "spec": {"holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null},
@@ -83,23 +83,23 @@ mod tests {
     #[test]
     fn a_lease_is_held_until_its_duration_is_over() {
         let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
-        let held = |by: &str| Tenure::Held { by: by.to_owned(), renewed: at(0), until: at(15) };
+        let held = |by: &str| LeaderLeaseState::Held { by: by.to_owned(), renewed: at(0), until: at(15) };
         let renewed = at(0).to_string();
         let of = |holder: Value| json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15});
         for (spec, after, expected) in [
             (of(json!("a")), 0, held("a")),
             (of(json!("a")), 14, held("a")),
-            (of(json!("a")), 15, Tenure::Lapsed),
+            (of(json!("a")), 15, LeaderLeaseState::Expired),
             // client-go gives leases back like this.
-            (of(json!("")), 0, Tenure::Lapsed),
-            (of(Value::Null), 0, Tenure::Vacant),
-            (json!({"leaseTransitions": 3}), 0, Tenure::Vacant),
-            (json!({"holderIdentity": "a"}), 0, Tenure::Lapsed),
-            (Value::Null, 0, Tenure::Vacant),
+            (of(json!("")), 0, LeaderLeaseState::Expired),
+            (of(Value::Null), 0, LeaderLeaseState::Released),
+            (json!({"leaseTransitions": 3}), 0, LeaderLeaseState::Released),
+            (json!({"holderIdentity": "a"}), 0, LeaderLeaseState::Expired),
+            (Value::Null, 0, LeaderLeaseState::Released),
         ] {
-            assert_eq!(tenure(Some(&lease(&spec)), at(after)), expected, "{spec} after {after} s");
+            assert_eq!(state(Some(&lease(&spec)), at(after)), expected, "{spec} after {after} s");
         }
-        assert_eq!(tenure(None, at(0)), Tenure::Vacant);
+        assert_eq!(state(None, at(0)), LeaderLeaseState::Released);
     }
 
     #[test]
@@ -121,6 +121,6 @@ mod tests {
 
     #[test]
     fn a_lease_is_vacated_only_as_it_was_seen() {
-        assert_eq!(vacate(&lease(&json!({})))["metadata"]["resourceVersion"], "7");
+        assert_eq!(release_patch(&lease(&json!({})))["metadata"]["resourceVersion"], "7");
     }
 }

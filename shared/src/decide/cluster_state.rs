@@ -13,15 +13,15 @@ use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::PodReference;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
-use crate::drain::cordon_backoff::Recordons;
+use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::plan::DaemonSets;
 use crate::drain::steady_time::SteadyTime;
-use crate::drain::virtual_machine::Machines;
+use crate::drain::virtual_machine::Evacuations;
 use crate::gate::Gate;
 
 /// The surroundings of one maintenance.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct ClusterState {
     /// The group of the maintenance, by which its node is marked.
     pub group: Group,
     /// The node; none if there is no node of that name.
@@ -35,19 +35,19 @@ pub struct Observed {
     /// The pods on the node; none until they have been listed once.
     pub pods: Option<Vec<Arc<Pod>>>,
     /// The API server's sentence, if it refuses to list them.
-    pub forbidden: Option<String>,
+    pub pods_forbidden: Option<String>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: Arc<DaemonSets>,
     /// The disruption budgets of the pods' namespaces, and what is left of them.
     pub budgets: Budgets,
     /// The virtual machines that KubeVirt is to take away.
-    pub machines: Machines,
+    pub evacuations: Evacuations,
     /// When all this was seen, by the clock that `attempts` and `budgets` count by.
     pub steady_now: SteadyTime,
     /// The evictions so far, by the pod's uid.
     pub attempts: HashMap<String, Attempt>,
     /// The pods, by uid, whose owner has brought them back too often to be moved again.
-    pub returned: HashSet<String>,
+    pub respawned: HashSet<String>,
     /// Whether the node is to tell by its conditions where the maintenance stands.
     pub node_conditions: bool,
     /// The API server's sentence, if it refuses to have these conditions written.
@@ -55,20 +55,20 @@ pub struct Observed {
     /// The pod that the reconciler itself runs in, if it does.
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.
-    pub rivals: Vec<Arc<NodeMaintenance>>,
+    pub competing: Vec<Arc<NodeMaintenance>>,
     /// The uids of all other maintenances of the same node, those being deleted included.
-    pub others: HashSet<String>,
+    pub other_uids: HashSet<String>,
     /// How often this process has put the cordon back that someone else removed.
-    pub recordons: Recordons,
+    pub recordons: RecordonBackoff,
     /// The maintenances that began with this one, if the first eviction should wait for them.
-    pub gathering: Gathering,
+    pub batch: StartBatch,
     /// When this process last wrote the status.
     pub status_written: Option<Timestamp>,
 }
 
 /// Maintenances that begin together are all cordoned before the first pod is moved, so that no pod moves twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Gathering {
+pub struct StartBatch {
     /// For how long this maintenance has been known.
     pub age: Duration,
     /// For how long no further maintenance has begun.
@@ -77,21 +77,21 @@ pub struct Gathering {
     pub uncordoned: bool,
 }
 
-impl Gathering {
+impl StartBatch {
     /// Nobody is waited for longer than this.
-    pub const LONGEST: Duration = Duration::from_secs(2);
+    pub const MAX_DELAY: Duration = Duration::from_secs(2);
     /// Maintenances that begin within this of each other begin together: a little more than `kubectl apply` takes
     /// from one object of a file to the next.
-    pub const TOGETHER: Duration = Duration::from_millis(100);
+    pub const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
     /// How long to hold evictions back before looking again; none when they may go.
-    pub fn hold(&self) -> Option<Duration> {
-        let patience = Self::LONGEST.checked_sub(self.age).filter(|left| !left.is_zero())?;
-        let quiet = Self::TOGETHER.saturating_sub(self.quiet_for);
+    pub fn eviction_delay(&self) -> Option<Duration> {
+        let patience = Self::MAX_DELAY.checked_sub(self.age).filter(|left| !left.is_zero())?;
+        let quiet = Self::QUIET_PERIOD.saturating_sub(self.quiet_for);
         match (self.uncordoned, quiet.is_zero()) {
             (false, true) => None,
             (false, false) => Some(quiet.min(patience)),
-            (true, _) => Some(Self::TOGETHER.min(patience)),
+            (true, _) => Some(Self::QUIET_PERIOD.min(patience)),
         }
     }
 }
@@ -102,8 +102,8 @@ mod tests {
 
     fn check(age: u64, quiet: u64, uncordoned: bool, expected: Option<u64>) {
         let ms = Duration::from_millis;
-        let gathering = Gathering { age: ms(age), quiet_for: ms(quiet), uncordoned };
-        assert_eq!(gathering.hold(), expected.map(ms), "{gathering:?}");
+        let batch = StartBatch { age: ms(age), quiet_for: ms(quiet), uncordoned };
+        assert_eq!(batch.eviction_delay(), expected.map(ms), "{batch:?}");
     }
 
     #[test]

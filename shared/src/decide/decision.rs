@@ -21,13 +21,13 @@ pub struct Decision {
     /// Whether the node is the maintenance's to work on.
     pub at_work: bool,
     /// First: a merge patch that puts our finalizer and the owner reference on the object.
-    pub adopt: Option<Value>,
+    pub add_finalizer: Option<Value>,
     /// What makes the node's lease ours, or keeps it so, before the node is touched.
     pub lease: Option<LeaseWrite>,
     /// A patch for the node.
     pub node: Option<NodePatch>,
     /// How often the cordon was put back, if that patch puts back what someone else removed.
-    pub recordons: Option<u32>,
+    pub recordon_count: Option<u32>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
     /// The conditions by which the node is to tell where the maintenance stands, if it is to. Nothing waits for them.
@@ -35,28 +35,28 @@ pub struct Decision {
     /// Pods to evict.
     pub evictions: Vec<Eviction>,
     /// Pods that are not asked to go, because a budget would refuse.
-    pub held: Vec<(Arc<Pod>, BudgetKey)>,
+    pub blocked_by_budget: Vec<(Arc<Pod>, BudgetKey)>,
     /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are. None where
     /// that is not the maintenance's to say: another has the node, or its pods are not known.
-    pub wanted: Option<HashSet<String>>,
+    pub evictable: Option<HashSet<String>>,
     /// Whether nobody has the node any more: all that is under way for it stops before anything else is done.
-    pub leave: bool,
+    pub node_released: bool,
     /// Our lease, to be deleted once the node is given back.
-    pub drop_lease: Option<Arc<Lease>>,
+    pub release_lease: Option<Arc<Lease>>,
     /// Whether KubeVirt may still be taking virtual machines away that may now stay.
-    pub call_off: bool,
+    pub cancel_evacuation: bool,
     /// After all else: a merge patch that takes our finalizer off the object.
-    pub release: Option<Value>,
+    pub remove_finalizer: Option<Value>,
     /// What to tell people, once it is true.
-    pub events: Vec<Announcement>,
+    pub events: Vec<PendingEvent>,
     /// When to look again if nothing happens before.
-    pub look_again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 impl Decision {
     /// Looks again after `wait`, or sooner if that was decided already.
-    pub fn look_again_in(&mut self, wait: Duration) {
-        self.look_again = Some(self.look_again.map_or(wait, |sooner| sooner.min(wait)));
+    pub fn requeue_in(&mut self, wait: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |sooner| sooner.min(wait)));
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Eviction {
     /// The pod; its uid is the precondition.
     pub pod: Arc<Pod>,
     /// By which request.
-    pub request: Request,
+    pub request: RemovalRequest,
     /// Seconds that it may take; none means its own grace.
     pub grace_period_seconds: Option<i64>,
     /// The budgets that guard it, as they were when this was decided.
@@ -77,7 +77,7 @@ pub struct Eviction {
 
 /// The request that removes a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub enum RemovalRequest {
     /// An eviction, which budgets and webhooks may refuse.
     Evict,
     /// A deletion with the pod's grace, which passes them.
@@ -86,9 +86,9 @@ pub enum Request {
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announcement {
+pub struct PendingEvent {
     /// What it is about.
-    pub subject: Subject,
+    pub subject: EventSubject,
     /// What happened.
     pub reason: EventReason,
     /// The same for a person.
@@ -96,24 +96,24 @@ pub struct Announcement {
 }
 
 /// So many bytes of a note the API server takes; an event with a longer one is refused.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
-impl Announcement {
+impl PendingEvent {
     /// The note as far as an event can hold it; one that is cut ends in an ellipsis.
     pub fn event_note(&self) -> String {
         const ELLIPSIS: &str = "…";
-        if self.note.len() <= LONGEST_NOTE {
+        if self.note.len() <= MAX_NOTE_BYTES {
             return self.note.clone();
         }
         let fits = |end: &usize| self.note.is_char_boundary(*end);
-        let end = (0..=LONGEST_NOTE - ELLIPSIS.len()).rev().find(fits).unwrap_or_default();
+        let end = (0..=MAX_NOTE_BYTES - ELLIPSIS.len()).rev().find(fits).unwrap_or_default();
         format!("{}{ELLIPSIS}", self.note[..end].trim_end())
     }
 }
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum EventSubject {
     /// The maintenance.
     Maintenance,
     /// Its node.
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn a_note_is_cut_to_what_an_event_holds_and_between_two_characters() {
         let told = |note: &str| {
-            let (subject, reason) = (Subject::Maintenance, EventReason::FailedMaintenance);
-            Announcement { subject, reason, note: note.to_owned() }.event_note()
+            let (subject, reason) = (EventSubject::Maintenance, EventReason::FailedMaintenance);
+            PendingEvent { subject, reason, note: note.to_owned() }.event_note()
         };
         let fits = "x".repeat(1024);
         assert_eq!(told(&fits), fits);

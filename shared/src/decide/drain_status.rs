@@ -2,18 +2,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::condition::{self, ConditionReason, ConditionType, Finding};
+use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::api::status::{NodeMaintenanceStatus, Phase, PodCounts};
-use crate::decide::drain_survey::Survey;
-use crate::drain::node_patch::Past;
+use crate::decide::drain_survey::DrainSurvey;
+use crate::drain::node_patch::CordonedBy;
 use crate::gate::ownership;
 
 /// The status of a drain whose pods stand as the survey found them. The node's cordon `is_contested` if something keeps
 /// removing it.
 pub fn of_drain(
     maintenance: &NodeMaintenance,
-    survey: &Survey<'_>,
+    survey: &DrainSurvey<'_>,
     is_contested: bool,
     deadline: Option<Timestamp>,
     now: Timestamp,
@@ -47,11 +47,11 @@ pub fn of_drain(
     let message =
         if status.last_error.is_empty() { moved } else { format!("{moved}; {}", status.last_error) };
     let mut note = |type_, holds, reason, message| {
-        record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
+        record(&mut status, maintenance, ConditionUpdate { type_, holds, reason, message }, now);
     };
     note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
     note(ConditionType::Drained, pending == 0, reason, message);
-    match survey.missing_right() {
+    match survey.missing_access() {
         Some(right) => note(ConditionType::Degraded, true, ConditionReason::MissingRights, right.to_owned()),
         None if is_contested => {
             note(ConditionType::Degraded, true, ConditionReason::CordonContested, contested(maintenance));
@@ -63,7 +63,7 @@ pub fn of_drain(
 
 /// The status of a maintenance that is given up for as long as `reason` holds. One that is `at_work` has its node
 /// cordoned by now, though its status may not tell yet.
-pub fn given_up(
+pub fn failed(
     maintenance: &NodeMaintenance,
     at_work: bool,
     reason: ConditionReason,
@@ -71,7 +71,7 @@ pub fn given_up(
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
     let mut status = maintenance.status.clone().unwrap_or_default();
-    let is_cordoned = at_work || condition::holds(&status.conditions, ConditionType::Cordoned);
+    let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
     status.phase = Some(Phase::Failed);
     status.last_error.clone_from(&error);
     if !keeps_node(reason) {
@@ -82,11 +82,11 @@ pub fn given_up(
         status.pod_counts = PodCounts::default();
     }
     let mut note = |type_, holds, reason, message| {
-        record(&mut status, maintenance, Finding { type_, holds, reason, message }, now);
+        record(&mut status, maintenance, ConditionUpdate { type_, holds, reason, message }, now);
     };
     if keeps_node(reason) && is_cordoned {
         note(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
-    } else if !(keeps_node(reason) && ownership::past(maintenance) == Past::Medik8s) {
+    } else if !(keeps_node(reason) && ownership::cordoned_by(maintenance) == CordonedBy::Medik8s) {
         note(ConditionType::Cordoned, false, reason, error.clone());
     }
     note(ConditionType::Drained, false, reason, error.clone());
@@ -105,10 +105,10 @@ pub fn waiting(
     status.phase = Some(Phase::Pending);
     status.last_error.clone_from(&error);
     let mut note = |type_, message| {
-        record(&mut status, maintenance, Finding { type_, holds: false, reason, message }, now);
+        record(&mut status, maintenance, ConditionUpdate { type_, holds: false, reason, message }, now);
     };
     // Without this condition it is still known that the medik8s operator began, and may have cordoned.
-    if ownership::past(maintenance) != Past::Medik8s {
+    if ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
         note(ConditionType::Cordoned, error.clone());
     }
     note(ConditionType::Drained, error);
@@ -126,7 +126,7 @@ pub fn lease_lost(
     let mut status = maintenance.status.clone().unwrap_or_default();
     status.error_on_lease_count = attempts;
     status.last_error.clone_from(&error);
-    let degraded = Finding {
+    let degraded = ConditionUpdate {
         type_: ConditionType::Degraded,
         holds: true,
         reason: ConditionReason::LeaseLost,
@@ -166,7 +166,7 @@ fn contested(maintenance: &NodeMaintenance) -> String {
 fn record(
     status: &mut NodeMaintenanceStatus,
     maintenance: &NodeMaintenance,
-    finding: Finding,
+    finding: ConditionUpdate,
     now: Timestamp,
 ) {
     condition::record(&mut status.conditions, finding, maintenance.metadata.generation, now);

@@ -9,51 +9,51 @@ use crate::api::status::{
     PodCounts, PodReference,
 };
 use crate::cluster::pod;
-use crate::decide::cluster_state::Observed;
-use crate::decide::eviction_queue::Queue;
-use crate::drain::plan::{DrainPlan, Judged, Verdict};
-use crate::drain::pod_state::{self, Known, Obstacle, PodState};
+use crate::decide::cluster_state::ClusterState;
+use crate::decide::eviction_queue::EvictionQueue;
+use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
+use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine;
 
 /// How many blocked pods a sentence names before it says "and N more".
 const NAMED_IN_A_SENTENCE: usize = 3;
 
 /// How often evictions were refused is a reason to write a status only so long after the last write.
-const ATTEMPTS_PACE: SignedDuration = SignedDuration::from_secs(60);
+const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
 /// The pods of a node by where they stand, sorted by namespace and name.
 #[derive(Debug, Clone)]
-pub struct Survey<'a> {
-    pods: Vec<(&'a Judged, PodState)>,
+pub struct DrainSurvey<'a> {
+    pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
     /// What is refused and keeps no pod here.
     forbidden: Option<String>,
 }
 
-impl<'a> Survey<'a> {
+impl<'a> DrainSurvey<'a> {
     /// Looks at every pod of the plan.
     pub fn new(
         plan: &'a DrainPlan,
-        observed: &Observed,
-        queue: &Queue,
+        observed: &ClusterState,
+        queue: &EvictionQueue,
         node_ready: bool,
         now: Timestamp,
     ) -> Self {
         let pods = plan.pods.iter().map(|judged| {
             let uid = pod::uid(&judged.pod);
-            let known = Known {
+            let known = PodContext {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                held: queue.held.get(uid).map(|held| held.message.as_str()),
+                held: queue.blocked_by_budget.get(uid).map(|held| held.message.as_str()),
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
-                evacuation: observed.machines.evacuation(&judged.pod),
+                evacuation: observed.evacuations.evacuation(&judged.pod),
                 node_ready,
             };
             (judged, pod_state::state(judged, &known, now))
         });
-        let pods: Vec<(&Judged, PodState)> = pods.collect();
+        let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(judged, _)| migrating_pod(judged, observed)).collect();
         Self { pods, migrating, forbidden: observed.node_conditions_forbidden.clone() }
@@ -68,7 +68,7 @@ impl<'a> Survey<'a> {
     }
 
     /// The pods that something refuses to let go.
-    pub fn blocked(&self) -> impl Iterator<Item = (&'a Judged, &Obstacle)> {
+    pub fn blocked(&self) -> impl Iterator<Item = (&'a PlannedPod, &Blocker)> {
         self.pods.iter().filter_map(|(judged, state)| match state {
             PodState::Blocked(obstacle) => Some((*judged, obstacle)),
             _ => None,
@@ -76,7 +76,7 @@ impl<'a> Survey<'a> {
     }
 
     /// What is said of a right that is missing: the first by which a pod is kept here, before those by which none is.
-    pub fn missing_right(&self) -> Option<&str> {
+    pub fn missing_access(&self) -> Option<&str> {
         let forbidden = self.blocked().find(|(_, obstacle)| obstacle.reason == BlockReason::Forbidden);
         forbidden.map(|(_, obstacle)| obstacle.message.as_str()).or(self.forbidden.as_deref())
     }
@@ -153,10 +153,10 @@ impl<'a> Survey<'a> {
     }
 }
 
-fn migrating_pod(judged: &Judged, observed: &Observed) -> MigratingPod {
+fn migrating_pod(judged: &PlannedPod, observed: &ClusterState) -> MigratingPod {
     let PodReference { namespace, name } = pod::reference(&judged.pod);
     let machine = virtual_machine::run_by(&judged.pod).unwrap_or_default().to_owned();
-    let evacuation = observed.machines.evacuation(&judged.pod).cloned().unwrap_or_default();
+    let evacuation = observed.evacuations.evacuation(&judged.pod).cloned().unwrap_or_default();
     let since = evacuation.since.map(whole_seconds);
     MigratingPod { namespace, name, machine, source: evacuation.source, target: evacuation.target, since }
 }
@@ -205,7 +205,7 @@ pub fn attempts_due(
     }
     // A clock that was set back holds nothing up.
     let written = before.last_update.as_ref().map(|at| at.0).filter(|at| *at <= now && same == *before);
-    written.and_then(|at| at.checked_add(ATTEMPTS_PACE).ok())
+    written.and_then(|at| at.checked_add(ATTEMPTS_WRITE_INTERVAL).ok())
 }
 
 #[cfg(test)]

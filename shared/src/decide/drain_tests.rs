@@ -4,7 +4,7 @@ use super::*;
 use crate::api::names::FINALIZER;
 use crate::api::status::{BlockReason, BlockedPod};
 use crate::cluster::pod;
-use crate::decide::cluster_state::Gathering;
+use crate::decide::cluster_state::StartBatch;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -63,22 +63,22 @@ fn pod_named(name: &str, metadata: &Value) -> Arc<Pod> {
 }
 
 /// A node with pods `a` and `b`, long after all that began together was cordoned.
-fn observed() -> Observed {
+fn observed() -> ClusterState {
     let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
-    Observed {
+    ClusterState {
         node: Some(Arc::new(serde_json::from_value(node).unwrap())),
         pods: Some(vec![pod_named("b", &json!({})), pod_named("a", &json!({}))]),
-        gathering: Gathering { age: Gathering::LONGEST, ..Gathering::default() },
-        ..Observed::default()
+        batch: StartBatch { age: StartBatch::MAX_DELAY, ..StartBatch::default() },
+        ..ClusterState::default()
     }
 }
 
 /// The same once the node is cordoned.
-fn cordoned() -> Observed {
+fn cordoned() -> ClusterState {
     let mut node = serde_json::to_value(observed().node.unwrap().as_ref()).unwrap();
     let decision = decide(&maintenance(&json!({})), &observed(), now());
     json_patch_merge(&mut node, &decision.node.unwrap().0);
-    Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() }
+    ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed() }
 }
 
 /// The object as the decision's status leaves it.
@@ -104,7 +104,9 @@ fn condition<'a>(status: &'a NodeMaintenanceStatus, type_: &str) -> (&'a str, &'
 fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
     let new = maintenance(&json!({"metadata": {"finalizers": [], "ownerReferences": []}}));
     let decision = decide(&new, &observed(), now());
-    assert!(decision.adopt.is_some() && decision.node.is_some() && decision.release.is_none());
+    assert!(
+        decision.add_finalizer.is_some() && decision.node.is_some() && decision.remove_finalizer.is_none()
+    );
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Running), 0));
     assert_eq!((status.total_pods, status.eviction_pods), (2, 2));
@@ -119,12 +121,12 @@ fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
 
 #[test]
 fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
-    let unlisted = decide(&maintenance(&json!({})), &Observed { pods: None, ..observed() }, now());
+    let unlisted = decide(&maintenance(&json!({})), &ClusterState { pods: None, ..observed() }, now());
     assert!(unlisted.node.is_some() && unlisted.status.is_none() && unlisted.evictions.is_empty());
-    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
-    let early = decide(&maintenance(&json!({})), &Observed { gathering, ..observed() }, now());
+    let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
+    let early = decide(&maintenance(&json!({})), &ClusterState { batch, ..observed() }, now());
     assert!(early.evictions.is_empty() && early.status.is_some());
-    assert_eq!(early.look_again, gathering.hold());
+    assert_eq!(early.requeue_after, batch.eviction_delay());
 }
 
 #[test]
@@ -134,18 +136,18 @@ fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
         "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
     });
     let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-    let gathering = Gathering { uncordoned: true, ..Gathering::default() };
+    let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
     let mut pod = Pod::clone(&pod_named("a", &json!({})));
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     pod.status = serde_json::from_value(ready).unwrap();
-    let guarded = Observed {
-        gathering,
-        budgets: Budgets::unasked([&budget]),
+    let guarded = ClusterState {
+        batch,
+        budgets: Budgets::from_objects([&budget]),
         pods: Some(vec![Arc::new(pod)]),
         ..observed()
     };
     let early = decide(&maintenance(&json!({})), &guarded, now());
-    let held: Vec<_> = early.held.iter().map(|(held, _)| pod::uid(held)).collect();
+    let held: Vec<_> = early.blocked_by_budget.iter().map(|(held, _)| pod::uid(held)).collect();
     let told = early.status.unwrap().blocked_pods;
     assert_eq!(held, told.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
     assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
@@ -154,14 +156,15 @@ fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
 #[test]
 fn a_drained_node_succeeds_once() {
     let running = maintenance(&json!({"status": {"phase": "Running", "totalpods": 2, "evictionPods": 2}}));
-    let decision = decide(&running, &Observed { pods: Some(vec![]), ..observed() }, now());
+    let decision = decide(&running, &ClusterState { pods: Some(vec![]), ..observed() }, now());
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.drain_progress), (Some(Phase::Succeeded), 100));
     assert!(status.pending_pods.is_empty() && status.last_error.is_empty() && status.last_update.is_some());
     assert_eq!((status.total_pods, status.eviction_pods, status.pod_counts.gone), (2, 2, 2));
     assert_eq!(condition(status, "Drained"), ("True", "Drained"));
     assert_eq!(reasons(&decision), [EventReason::SucceedMaintenance]);
-    let again = decide(&after(&running, &decision), &Observed { pods: Some(vec![]), ..cordoned() }, now());
+    let again =
+        decide(&after(&running, &decision), &ClusterState { pods: Some(vec![]), ..cordoned() }, now());
     assert!(again.status.is_none() && again.events.is_empty());
 }
 
@@ -184,7 +187,7 @@ fn a_pod_that_arrives_after_success_is_moved_and_the_phase_stays() {
 
 #[test]
 fn a_missing_node_fails_with_begin_and_failed_events() {
-    let decision = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
+    let decision = decide(&maintenance(&json!({})), &ClusterState { node: None, ..observed() }, now());
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.last_error.as_str()), (Some(Phase::Failed), "nodes \"n1\" not found"));
     assert_eq!(reasons(&decision), [EventReason::BeginMaintenance, EventReason::FailedMaintenance]);
@@ -193,18 +196,18 @@ fn a_missing_node_fails_with_begin_and_failed_events() {
 
 #[test]
 fn nobody_is_wanted_off_a_node_that_is_gone_and_a_duplicate_wants_nothing_of_its_node() {
-    let gone = decide(&maintenance(&json!({})), &Observed { node: None, ..observed() }, now());
-    assert_eq!(gone.wanted, Some(HashSet::new()));
+    let gone = decide(&maintenance(&json!({})), &ClusterState { node: None, ..observed() }, now());
+    assert_eq!(gone.evictable, Some(HashSet::new()));
     let older = maintenance(&json!({"metadata": {"name": "a", "uid": "older", "generation": 7}}));
-    let rivals = vec![Arc::new(older)];
-    let duplicate = decide(&maintenance(&json!({})), &Observed { rivals, ..observed() }, now());
-    assert_eq!((duplicate.wanted, duplicate.at_work), (None, false));
+    let competing = vec![Arc::new(older)];
+    let duplicate = decide(&maintenance(&json!({})), &ClusterState { competing, ..observed() }, now());
+    assert_eq!((duplicate.evictable, duplicate.at_work), (None, false));
 }
 
 #[test]
 fn a_node_that_appears_later_is_put_into_maintenance_and_counted_then() {
     let new = maintenance(&json!({}));
-    let failed = after(&new, &decide(&new, &Observed { node: None, ..observed() }, now()));
+    let failed = after(&new, &decide(&new, &ClusterState { node: None, ..observed() }, now()));
     let status = decide(&failed, &observed(), now()).status.unwrap();
     assert_eq!((status.phase, status.total_pods, status.last_error.as_str()), (Some(Phase::Running), 2, ""));
 }
@@ -214,13 +217,13 @@ fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
     let older =
         maintenance(&json!({"metadata": {"name": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}}));
     let second = maintenance(&json!({"metadata": {"creationTimestamp": "2026-01-01T00:30:00Z"}}));
-    let rivals = vec![Arc::new(older)];
-    let decision = decide(&second, &Observed { rivals: rivals.clone(), ..observed() }, now());
+    let competing = vec![Arc::new(older)];
+    let decision = decide(&second, &ClusterState { competing: competing.clone(), ..observed() }, now());
     assert_eq!(decision.status.as_ref().unwrap().phase, Some(Phase::Failed));
     assert!(decision.node.is_none() && decision.evictions.is_empty());
     let gone = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"}}));
-    let decision = decide(&gone, &Observed { rivals, ..observed() }, now());
-    assert!(decision.node.is_none() && decision.release.is_some(), "the other keeps the cordon");
+    let decision = decide(&gone, &ClusterState { competing, ..observed() }, now());
+    assert!(decision.node.is_none() && decision.remove_finalizer.is_some(), "the other keeps the cordon");
 }
 
 #[test]
@@ -230,11 +233,11 @@ fn virtual_machines_that_were_asked_to_leave_are_called_back_unless_another_main
             "status": {"podCounts": {"migrating": migrating}}});
         maintenance(&ending)
     };
-    let alone = || Observed { pods: None, ..observed() };
-    assert!(decide(&gone(1), &alone(), now()).call_off);
-    assert!(!decide(&gone(0), &alone(), now()).call_off);
-    let rivals = vec![Arc::new(maintenance(&json!({"metadata": {"name": "other", "uid": "other"}})))];
-    assert!(!decide(&gone(1), &Observed { rivals, ..alone() }, now()).call_off);
+    let alone = || ClusterState { pods: None, ..observed() };
+    assert!(decide(&gone(1), &alone(), now()).cancel_evacuation);
+    assert!(!decide(&gone(0), &alone(), now()).cancel_evacuation);
+    let competing = vec![Arc::new(maintenance(&json!({"metadata": {"name": "other", "uid": "other"}})))];
+    assert!(!decide(&gone(1), &ClusterState { competing, ..alone() }, now()).cancel_evacuation);
 }
 
 #[test]
@@ -244,20 +247,20 @@ fn deletion_gives_the_node_back_then_lets_the_object_go() {
     let patch = decide(&new, &seen, now()).node.unwrap().0;
     let mut node = json!(seen.node.as_deref().unwrap());
     json_patch_merge(&mut node, &patch);
-    let seen = Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..seen };
+    let seen = ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..seen };
     let gone = maintenance(&json!({"metadata": {
         "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b", FINALIZER],
     }}));
     let decision = decide(&gone, &seen, now());
     assert_eq!(decision.node.as_ref().unwrap().0["spec"]["unschedulable"], Value::Null);
-    assert_eq!(decision.release.as_ref().unwrap()["metadata"]["finalizers"], json!(["a/b"]));
+    assert_eq!(decision.remove_finalizer.as_ref().unwrap()["metadata"]["finalizers"], json!(["a/b"]));
     assert_eq!(reasons(&decision), [EventReason::UncordonNode, EventReason::RemovedMaintenance]);
     assert!(decision.evictions.is_empty() && decision.status.is_none());
     let foreign = maintenance(&json!({"metadata": {
         "deletionTimestamp": "2026-01-01T00:59:00Z", "finalizers": ["a/b"],
     }}));
     let decision = decide(&foreign, &seen, now());
-    assert!(decision.node.is_none() && decision.release.is_none() && decision.events.is_empty());
+    assert!(decision.node.is_none() && decision.remove_finalizer.is_none() && decision.events.is_empty());
 }
 
 #[test]
@@ -268,7 +271,7 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
         SteadyTime::MIN,
     );
     let attempts = [("a".to_owned(), attempt)].into();
-    let decision = decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now());
+    let decision = decide(&maintenance(&json!({})), &ClusterState { attempts, ..observed() }, now());
     let status = decision.status.as_ref().unwrap();
     let blocked = &status.blocked_pods[0];
     assert_eq!(
@@ -278,7 +281,7 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
     assert_eq!(status.last_error, "ns/a: guard needs 1 healthy pods and has 1 currently");
     assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
     assert_eq!(asked(&decision), ["b"]);
-    assert!(decision.look_again.unwrap() <= Duration::from_secs(1));
+    assert!(decision.requeue_after.unwrap() <= Duration::from_secs(1));
 }
 
 #[test]
@@ -294,10 +297,10 @@ fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
         let after = |milliseconds| {
             let steady_now = SteadyTime::MIN.after(Duration::from_millis(milliseconds));
             let attempts = [("a".to_owned(), attempt.clone())].into();
-            decide(&new, &Observed { steady_now, attempts, ..observed() }, set)
+            decide(&new, &ClusterState { steady_now, attempts, ..observed() }, set)
         };
         let early = after(400);
-        assert_eq!((asked(&early), early.look_again), (vec!["b"], Some(Duration::from_millis(600))));
+        assert_eq!((asked(&early), early.requeue_after), (vec!["b"], Some(Duration::from_millis(600))));
         let due = after(1_000);
         assert_eq!(asked(&due), ["a", "b"]);
         let told = &due.status.as_ref().unwrap().blocked_pods[0];
@@ -313,7 +316,7 @@ fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
 fn terminating_pods_and_those_already_asked_are_left_in_peace() {
     let attempt = Attempt { in_flight: true, ..Attempt::default() };
     let ending = pod_named("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
-    let seen = Observed {
+    let seen = ClusterState {
         pods: Some(vec![pod_named("a", &json!({})), ending]),
         attempts: [("a".to_owned(), attempt)].into(),
         ..observed()
@@ -329,7 +332,7 @@ fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
     let new = maintenance(&json!({"spec": {"drain": {"timeoutSeconds": 60}}}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let before = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(59)).unwrap());
-    assert_eq!(before.look_again, Some(Duration::from_secs(1)));
+    assert_eq!(before.requeue_after, Some(Duration::from_secs(1)));
     let late = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
     let status = late.status.as_ref().unwrap();
     assert_eq!(status.phase, Some(Phase::Failed));
@@ -358,15 +361,15 @@ fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
-    let one_gone = Observed {
+    let one_gone = ClusterState {
         pods: Some(vec![pod_named("a", &json!({}))]),
         status_written: Some(written),
         ..cordoned()
     };
     let early = decide(&begun, &one_gone, now());
     assert!(early.status.is_none());
-    assert_eq!(early.look_again, Some(Duration::from_millis(400)));
-    let done = Observed { pods: Some(vec![]), ..one_gone };
+    assert_eq!(early.requeue_after, Some(Duration::from_millis(400)));
+    let done = ClusterState { pods: Some(vec![]), ..one_gone };
     let held = decide(&begun, &done, now());
     assert!(held.status.is_none() && held.events.is_empty(), "also when the phase changes");
     let later = now().checked_add(SignedDuration::from_millis(400)).unwrap();
@@ -382,18 +385,18 @@ fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
             let refusal = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message };
             attempt.end(refusal, SteadyTime::MIN);
         }
-        Observed { attempts: [("a".to_owned(), attempt)].into(), ..cordoned() }
+        ClusterState { attempts: [("a".to_owned(), attempt)].into(), ..cordoned() }
     };
     let new = maintenance(&json!({}));
     let first = decide(&new, &seen(1, "no"), now());
     let begun = after(&new, &first);
-    let then = |seconds, seen: &Observed| {
+    let then = |seconds, seen: &ClusterState| {
         decide(&begun, seen, now().checked_add(SignedDuration::from_secs(seconds)).unwrap())
     };
     let told = |decision: &Decision| decision.status.as_ref().map(|status| status.blocked_pods[0].attempts);
     assert_eq!(told(&first), Some(1));
     let early = then(57, &seen(5, "no"));
-    assert_eq!((told(&early), early.look_again), (None, Some(Duration::from_secs(3))));
+    assert_eq!((told(&early), early.requeue_after), (None, Some(Duration::from_secs(3))));
     assert_eq!(told(&then(60, &seen(5, "no"))), Some(5));
     assert_eq!(told(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
     assert_eq!(told(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
@@ -411,7 +414,7 @@ fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
 #[test]
 fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
     let new = maintenance(&json!({}));
-    let decision = decide(&new, &Observed { returned: ["a".to_owned()].into(), ..observed() }, now());
+    let decision = decide(&new, &ClusterState { respawned: ["a".to_owned()].into(), ..observed() }, now());
     assert_eq!(asked(&decision), ["b"]);
     let blocked = &decision.status.as_ref().unwrap().blocked_pods;
     assert_eq!((blocked.len(), blocked[0].reason), (1, BlockReason::ComesBack));
@@ -422,12 +425,12 @@ fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
 fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_never_again() {
     let insists =
         json!({"metadata": {"annotations": {crate::api::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});
-    let at_risk = |observed: Observed| Observed {
+    let at_risk = |observed: ClusterState| ClusterState {
         gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), line: None },
         ..observed
     };
     let maintenance = maintenance(&insists);
-    let said = |maintenance: &NodeMaintenance, observed: Observed| {
+    let said = |maintenance: &NodeMaintenance, observed: ClusterState| {
         let decision = decide(maintenance, &at_risk(observed), now());
         let notes = decision.events.iter().filter(|event| event.reason == EventReason::QuorumOverridden);
         (notes.map(|event| event.note.clone()).collect::<Vec<_>>(), decision)
@@ -435,7 +438,7 @@ fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_ne
     let once = ["By annotation: etcd is at risk"];
     let (notes, decision) = said(&maintenance, observed());
     assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
-    let unseen = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    let unseen = ClusterState { pods_forbidden: Some("cannot list pods".to_owned()), ..observed() };
     assert_eq!(said(&maintenance, unseen).0, once, "it begins, though it gets no further");
     // The node was patched, and then somebody was faster with the status.
     let (notes, decision) = said(&maintenance, cordoned());

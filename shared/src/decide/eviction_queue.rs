@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::api::maintenance::{DrainOrder, DrainSpec};
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod;
-use crate::decide::cluster_state::Observed;
-use crate::decide::decision::{Eviction, Request};
+use crate::decide::cluster_state::ClusterState;
+use crate::decide::decision::{Eviction, RemovalRequest};
 use crate::drain::attempt::Attempt;
-use crate::drain::budget_forecast::{Allowance, Budgets, Opinion};
+use crate::drain::budget_forecast::{Allowance, BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::plan::{DrainPlan, Judged, Verdict};
+use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::virtual_machine;
 
@@ -28,11 +28,11 @@ const SCOUT_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is to be done about the pods that are still to go.
 #[derive(Debug, Clone, Default)]
-pub struct Queue {
+pub struct EvictionQueue {
     /// The pods to be asked now.
     pub evictions: Vec<Eviction>,
     /// The pods that a budget would refuse, by uid.
-    pub held: HashMap<String, Held>,
+    pub blocked_by_budget: HashMap<String, BudgetBlock>,
     /// The pods, by uid, that have been refused for `deleteAfterSeconds`.
     pub overdue: HashSet<String>,
     /// When the next of the others is due, if nothing happens before.
@@ -41,19 +41,19 @@ pub struct Queue {
 
 /// What a pod is held back for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct BudgetBlock {
     /// The budget.
     pub budget: BudgetKey,
     /// Its numbers.
     pub message: String,
 }
 
-impl Queue {
+impl EvictionQueue {
     /// Goes through the plan once.
-    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &Observed, now: SteadyTime) -> Self {
+    pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &ClusterState, now: SteadyTime) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
-        let turn = Turn::new(plan, spec, observed);
+        let turn = EvictionOrder::new(plan, spec, observed);
         for judged in plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict) {
             let pod = &judged.pod;
             if pod::deadline(pod).is_some() || !turn.has_come(pod) {
@@ -69,7 +69,7 @@ impl Queue {
                 continue;
             }
             if is_overdue && !attempt.was_deletion_refused() {
-                queue.ask(judged, Request::Delete, None, spec, observed);
+                queue.ask(judged, RemovalRequest::Delete, None, spec, observed);
                 continue;
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
@@ -81,21 +81,21 @@ impl Queue {
             }
             let mut spends = None;
             let due = match budgets.charge(pod) {
-                Opinion::Free => at,
-                Opinion::Allowed(allowance) => {
+                BudgetPrediction::Free => at,
+                BudgetPrediction::Allowed(allowance) => {
                     spends = Some(allowance);
                     at
                 }
                 // What is overdue is asked once more before it is deleted, whatever its budget seems to allow.
-                Opinion::Exhausted { .. } if is_overdue || asks_kubevirt(pod, &attempt) => at,
-                Opinion::Exhausted { budget, message } => {
+                BudgetPrediction::Exhausted { .. } if is_overdue || asks_kubevirt(pod, &attempt) => at,
+                BudgetPrediction::Exhausted { budget, message } => {
                     let due = scout(&attempt, &budget, &mut budgets, now);
-                    queue.held.insert(pod::uid(pod).to_owned(), Held { budget, message });
+                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), BudgetBlock { budget, message });
                     due
                 }
             };
             match due {
-                Some(at) if at <= now => queue.ask(judged, Request::Evict, spends, spec, observed),
+                Some(at) if at <= now => queue.ask(judged, RemovalRequest::Evict, spends, spec, observed),
                 later => queue.next = earliest(queue.next, later),
             }
         }
@@ -104,11 +104,11 @@ impl Queue {
 
     fn ask(
         &mut self,
-        judged: &Judged,
-        request: Request,
+        judged: &PlannedPod,
+        request: RemovalRequest,
         spends: Option<Allowance>,
         spec: &DrainSpec,
-        observed: &Observed,
+        observed: &ClusterState,
     ) {
         self.evictions.push(Eviction {
             pod: judged.pod.clone(),
@@ -121,16 +121,16 @@ impl Queue {
 }
 
 /// Whose turn it is.
-struct Turn<'a> {
-    observed: &'a Observed,
+struct EvictionOrder<'a> {
+    observed: &'a ClusterState,
     /// The lowest priority that is still there, where the order matters.
     lowest: Option<i32>,
     /// Whether the reconciler's own pod is all that is left.
     own_alone: bool,
 }
 
-impl<'a> Turn<'a> {
-    fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a Observed) -> Self {
+impl<'a> EvictionOrder<'a> {
+    fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a ClusterState) -> Self {
         let others = || plan.pending().filter(|judged| !is_own(&judged.pod, observed));
         let lowest = match spec.order {
             DrainOrder::None => None,
@@ -147,12 +147,12 @@ impl<'a> Turn<'a> {
     }
 }
 
-fn is_own(pod: &Pod, observed: &Observed) -> bool {
+fn is_own(pod: &Pod, observed: &ClusterState) -> bool {
     observed.own_pod.as_ref() == Some(&pod::reference(pod))
 }
 
 /// When a pod is due that no budget stands in the way of.
-fn due(pod: &Pod, attempt: &Attempt, observed: &Observed) -> Option<SteadyTime> {
+fn due(pod: &Pod, attempt: &Attempt, observed: &ClusterState) -> Option<SteadyTime> {
     let due = attempt.next_try()?;
     match &attempt.last {
         _ if attempt.was_deletion_refused() => Some(due),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::status::PodReference;
 use crate::cluster::disruption_budget::Budget;
-use crate::drain::budget_forecast::{Budgets, Left};
+use crate::drain::budget_forecast::{Budgets, RemainingBudget};
 use crate::drain::plan::DaemonSets;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -29,12 +29,16 @@ fn pod(name: &str, priority: i32) -> Arc<Pod> {
 }
 
 fn budgets(allowed: i32) -> Budgets {
-    Budgets::unasked([&guard(allowed)])
+    Budgets::from_objects([&guard(allowed)])
 }
 
 /// The same, asked so long ago.
 fn asked_budgets(allowed: i32, milliseconds_ago: u64) -> Budgets {
-    Budgets::from_iter([Left::of(Arc::new(Budget::from(&guard(allowed))), Some(ago(milliseconds_ago)), [])])
+    Budgets::from_iter([RemainingBudget::of(
+        Arc::new(Budget::from(&guard(allowed))),
+        Some(ago(milliseconds_ago)),
+        [],
+    )])
 }
 
 fn guard(allowed: i32) -> PodDisruptionBudget {
@@ -51,14 +55,14 @@ fn refused(milliseconds_ago: u64) -> Attempt {
     attempt
 }
 
-fn queue(pods: &[Arc<Pod>], spec: &Value, observed: &Observed) -> Queue {
+fn queue(pods: &[Arc<Pod>], spec: &Value, observed: &ClusterState) -> EvictionQueue {
     let spec: DrainSpec = serde_json::from_value(spec.clone()).unwrap();
     let plan =
         DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), Timestamp::UNIX_EPOCH).unwrap();
-    Queue::new(&plan, &spec, observed, now())
+    EvictionQueue::new(&plan, &spec, observed, now())
 }
 
-fn asked(queue: &Queue) -> Vec<&str> {
+fn asked(queue: &EvictionQueue) -> Vec<&str> {
     queue.evictions.iter().map(|eviction| pod::uid(&eviction.pod)).collect()
 }
 
@@ -69,7 +73,7 @@ fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
     let mut migrating = Attempt::default();
     migrating.end(EvictionOutcome::Migrating(String::new()), ago(300));
     let attempts = || HashMap::from([("a".to_owned(), migrating.clone())]);
-    let observed = || Observed { attempts: attempts(), ..Observed::default() };
+    let observed = || ClusterState { attempts: attempts(), ..ClusterState::default() };
     assert!(asked(&queue(&[pod("a", 0)], &json!({}), &observed())).is_empty());
     assert_eq!(asked(&queue(&[Arc::new(finished)], &json!({}), &observed())), ["a"]);
 }
@@ -84,9 +88,9 @@ fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
     let mut attempt = Attempt::default();
     attempt.end(EvictionOutcome::MultipleBudgets(String::new()), ago(300));
     let asked = |names: &[&str]| {
-        let budgets = Budgets::unasked(&names.iter().map(budget).collect::<Vec<_>>());
+        let budgets = Budgets::from_objects(&names.iter().map(budget).collect::<Vec<_>>());
         let attempts = HashMap::from([("a".to_owned(), attempt.clone())]);
-        let observed = Observed { budgets, attempts, ..Observed::default() };
+        let observed = ClusterState { budgets, attempts, ..ClusterState::default() };
         asked(&queue(&[pod("a", 0)], &json!({}), &observed)).len()
     };
     assert_eq!([asked(&["x", "y"]), asked(&["x"]), asked(&[])], [0, 1, 1]);
@@ -100,12 +104,12 @@ fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answ
     );
     launcher.metadata.annotations = Some([("kubevirt.io/domain".to_owned(), "vm".to_owned())].into());
     let pods = [Arc::new(launcher)];
-    let observed = Observed { budgets: asked_budgets(0, 1_000), ..Observed::default() };
+    let observed = ClusterState { budgets: asked_budgets(0, 1_000), ..ClusterState::default() };
     let first = queue(&pods, &json!({}), &observed);
-    assert_eq!((asked(&first), first.held.len()), (vec!["vm"], 0));
+    assert_eq!((asked(&first), first.blocked_by_budget.len()), (vec!["vm"], 0));
     let attempts = HashMap::from([("vm".to_owned(), refused(1_000))]);
-    let again = queue(&pods, &json!({}), &Observed { attempts, ..observed });
-    assert_eq!((asked(&again), again.held.len()), (vec![], 1));
+    let again = queue(&pods, &json!({}), &ClusterState { attempts, ..observed });
+    assert_eq!((asked(&again), again.blocked_by_budget.len()), (vec![], 1));
 }
 
 fn answered(outcome: EvictionOutcome, milliseconds_ago: u64) -> Attempt {
@@ -122,10 +126,10 @@ fn a_pod_that_waits_for_another_than_its_budget_leaves_what_that_allows_to_the_n
     };
     let asked = |attempt: Attempt| {
         let attempts = HashMap::from([("a".to_owned(), attempt)]);
-        let observed = Observed { budgets: budgets(1), attempts, ..Observed::default() };
+        let observed = ClusterState { budgets: budgets(1), attempts, ..ClusterState::default() };
         let queue = queue(&[pod("a", 0), pod("b", 0), pod("c", 0)], &json!({}), &observed);
         assert!(queue.next.is_some());
-        (asked(&queue).join(","), queue.held.len())
+        (asked(&queue).join(","), queue.blocked_by_budget.len())
     };
     assert_eq!(
         asked(webhook(500)),
@@ -145,7 +149,7 @@ fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
     let spec = json!({"deleteAfterSeconds": 60});
     let requests = |attempt: Attempt| {
         let attempts = HashMap::from([("a".to_owned(), attempt)]);
-        let queue = queue(&[pod("a", 0)], &spec, &Observed { attempts, ..Observed::default() });
+        let queue = queue(&[pod("a", 0)], &spec, &ClusterState { attempts, ..ClusterState::default() });
         queue.evictions.iter().map(|eviction| eviction.request).collect::<Vec<_>>()
     };
     let minutes = 120_000;
@@ -153,50 +157,50 @@ fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
     for outcome in
         [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden(String::new())]
     {
-        assert_eq!(requests(answered(outcome, minutes)), [Request::Evict]);
+        assert_eq!(requests(answered(outcome, minutes)), [RemovalRequest::Evict]);
     }
     let mut still_refused = refused(minutes);
     for seconds_ago in [80, 40, 0] {
         still_refused.end(EvictionOutcome::NotMigratable(String::new()), ago(1_000 * seconds_ago));
     }
-    assert_eq!(requests(still_refused), [Request::Delete]);
+    assert_eq!(requests(still_refused), [RemovalRequest::Delete]);
     let mut anew = answered(EvictionOutcome::Unknown(String::new()), minutes);
     anew.end(EvictionOutcome::RefusedByBudget(String::new()), ago(1_000));
-    assert_eq!(requests(anew), [Request::Evict], "it is refused for a second");
-    assert_eq!(requests(refused(minutes)), [Request::Evict], "nobody asked for two minutes");
+    assert_eq!(requests(anew), [RemovalRequest::Evict], "it is refused for a second");
+    assert_eq!(requests(refused(minutes)), [RemovalRequest::Evict], "nobody asked for two minutes");
 }
 
 #[test]
 fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
-    let first = queue(&pods, &json!({}), &Observed { budgets: budgets(0), ..Observed::default() });
+    let first = queue(&pods, &json!({}), &ClusterState { budgets: budgets(0), ..ClusterState::default() });
     assert_eq!(asked(&first), ["a"]);
     assert_eq!(
-        first.held["c"].message,
+        first.blocked_by_budget["c"].message,
         "The disruption budget guard needs 3 healthy pods and has 3 currently"
     );
-    let observed = Observed {
+    let observed = ClusterState {
         budgets: asked_budgets(0, 4_000),
         attempts: [("a".to_owned(), refused(4_000))].into(),
-        ..Observed::default()
+        ..ClusterState::default()
     };
     let then = queue(&pods, &json!({}), &observed);
     assert!(asked(&then).is_empty());
     assert_eq!(then.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));
-    let late = Observed { budgets: asked_budgets(0, 10_000), ..observed };
+    let late = ClusterState { budgets: asked_budgets(0, 10_000), ..observed };
     assert_eq!(asked(&queue(&pods, &json!({}), &late)), ["a"]);
 }
 
 #[test]
 fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
-    let observed = Observed {
+    let observed = ClusterState {
         budgets: asked_budgets(2, 300),
         attempts: [("a".to_owned(), refused(300))].into(),
-        ..Observed::default()
+        ..ClusterState::default()
     };
     assert_eq!(asked(&queue(&pods, &json!({}), &observed)), ["a", "b"]);
-    let fresh = Observed { attempts: [("a".to_owned(), refused(50))].into(), ..observed };
+    let fresh = ClusterState { attempts: [("a".to_owned(), refused(50))].into(), ..observed };
     let fresh = queue(&pods, &json!({}), &fresh);
     assert_eq!(asked(&fresh), ["b"]);
     assert_eq!(fresh.next.map(|at| at.since(now())), Some(Duration::from_millis(150)));
@@ -206,18 +210,18 @@ fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
 fn a_class_of_lower_priority_is_gone_before_the_next_begins() {
     let order = json!({"order": "PriorityAscending"});
     let pods = [pod("a", 100), pod("b", 0), pod("c", 0)];
-    assert_eq!(asked(&queue(&pods, &order, &Observed::default())), ["b", "c"]);
-    assert_eq!(asked(&queue(&pods, &json!({}), &Observed::default())), ["a", "b", "c"]);
+    assert_eq!(asked(&queue(&pods, &order, &ClusterState::default())), ["b", "c"]);
+    assert_eq!(asked(&queue(&pods, &json!({}), &ClusterState::default())), ["a", "b", "c"]);
     let attempts = [("b".to_owned(), refused(100)), ("c".to_owned(), refused(100))].into();
-    let stuck = Observed { attempts, ..Observed::default() };
+    let stuck = ClusterState { attempts, ..ClusterState::default() };
     assert!(asked(&queue(&pods, &order, &stuck)).is_empty(), "while one of a lower class is still there");
-    assert_eq!(asked(&queue(&pods[..1], &order, &Observed::default())), ["a"]);
+    assert_eq!(asked(&queue(&pods[..1], &order, &ClusterState::default())), ["a"]);
 }
 
 #[test]
 fn the_reconcilers_own_pod_goes_last() {
     let own_pod = Some(PodReference { namespace: "ns".to_owned(), name: "a".to_owned() });
-    let observed = Observed { own_pod, ..Observed::default() };
+    let observed = ClusterState { own_pod, ..ClusterState::default() };
     let pods = [pod("a", 0), pod("b", 0)];
     for order in [json!({}), json!({"order": "PriorityAscending"})] {
         assert_eq!(asked(&queue(&pods, &order, &observed)), ["b"], "{order}");
@@ -229,15 +233,15 @@ fn the_reconcilers_own_pod_goes_last() {
 fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
     let spec = json!({"deleteAfterSeconds": 60, "gracePeriodSeconds": 7});
     let attempts = |milliseconds| [("a".to_owned(), refused(milliseconds))].into();
-    let early = Observed { budgets: budgets(0), attempts: attempts(59_000), ..Observed::default() };
+    let early = ClusterState { budgets: budgets(0), attempts: attempts(59_000), ..ClusterState::default() };
     let early = queue(&[pod("a", 0)], &spec, &early);
-    assert_eq!(early.evictions[0].request, Request::Evict);
+    assert_eq!(early.evictions[0].request, RemovalRequest::Evict);
     assert_eq!(early.next.map(|at| at.since(now())), Some(Duration::from_secs(1)));
-    let late = Observed { budgets: budgets(0), attempts: attempts(60_000), ..Observed::default() };
+    let late = ClusterState { budgets: budgets(0), attempts: attempts(60_000), ..ClusterState::default() };
     let late = queue(&[pod("a", 0)], &spec, &late);
     assert_eq!(
         (late.evictions[0].request, late.evictions[0].grace_period_seconds),
-        (Request::Delete, Some(7))
+        (RemovalRequest::Delete, Some(7))
     );
 }
 
@@ -245,10 +249,13 @@ fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
 fn a_pod_that_is_only_held_is_deleted_in_time_too() {
     let mut held = Attempt::default();
     held.hold(ago(60_000));
-    let observed =
-        Observed { budgets: budgets(0), attempts: [("a".to_owned(), held)].into(), ..Observed::default() };
+    let observed = ClusterState {
+        budgets: budgets(0),
+        attempts: [("a".to_owned(), held)].into(),
+        ..ClusterState::default()
+    };
     let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);
-    assert_eq!(queue.evictions[0].request, Request::Delete);
+    assert_eq!(queue.evictions[0].request, RemovalRequest::Delete);
 }
 
 #[test]
@@ -260,17 +267,17 @@ fn a_deletion_that_is_refused_backs_off_as_an_eviction_does_and_comes_after_the_
     attempt.end_deletion(denied(), ago(3_000));
     let queue = |attempt: &Attempt| {
         let attempts = [("a".to_owned(), attempt.clone())].into();
-        let observed = Observed { budgets: asked_budgets(0, 1_000), attempts, ..Observed::default() };
+        let observed = ClusterState { budgets: asked_budgets(0, 1_000), attempts, ..ClusterState::default() };
         let queue = queue(&[pod("a", 0)], &spec, &observed);
-        let requests: Vec<Request> = queue.evictions.iter().map(|eviction| eviction.request).collect();
+        let requests: Vec<RemovalRequest> = queue.evictions.iter().map(|eviction| eviction.request).collect();
         assert!(queue.overdue.contains("a"));
         (requests, queue.next.map(|at| at.since(now())))
     };
     assert_eq!(queue(&attempt), (vec![], Some(Duration::from_secs(1))));
     attempt.deletion = Some((ago(4_000), denied()));
-    assert_eq!(queue(&attempt).0, [Request::Evict], "its budget may let it go by now");
+    assert_eq!(queue(&attempt).0, [RemovalRequest::Evict], "its budget may let it go by now");
     attempt.end(EvictionOutcome::RefusedByBudget(String::new()), now());
-    assert_eq!(queue(&attempt).0, [Request::Delete]);
+    assert_eq!(queue(&attempt).0, [RemovalRequest::Delete]);
 }
 
 #[test]
@@ -278,7 +285,7 @@ fn a_migrating_machine_is_never_deleted_and_asked_slowly() {
     let mut migrating = Attempt::default();
     migrating.end(EvictionOutcome::RefusedByBudget(String::new()), ago(90_000));
     migrating.end(EvictionOutcome::Migrating(String::new()), ago(4_000));
-    let observed = Observed { attempts: [("a".to_owned(), migrating)].into(), ..Observed::default() };
+    let observed = ClusterState { attempts: [("a".to_owned(), migrating)].into(), ..ClusterState::default() };
     let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);
     assert!(queue.evictions.is_empty());
     assert_eq!(queue.next.map(|at| at.since(now())), Some(Duration::from_secs(6)));

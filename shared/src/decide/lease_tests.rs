@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::*;
 
 /// The surroundings in which someone else has the lease.
-fn taken() -> Observed {
+fn taken() -> ClusterState {
     let spec = json!({"holderIdentity": "nhc", "leaseDurationSeconds": 600, "renewTime": MicroTime(now())});
     let lease = serde_json::from_value(json!({"metadata": {"name": "node-n1"}, "spec": spec})).unwrap();
-    Observed { lease: Some(Arc::new(lease)), ..observed() }
+    ClusterState { lease: Some(Arc::new(lease)), ..observed() }
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn a_node_whose_lease_another_has_is_not_touched() {
     assert!(status.last_error.starts_with("failed to obtain a lease that is not owned by us"));
     assert_eq!(condition(status, "Cordoned"), ("False", "LeaseHeld"));
     assert_eq!(reasons(&decision), [EventReason::BeginMaintenance]);
-    assert_eq!(decision.look_again, Some(Duration::from_secs(600)));
+    assert_eq!(decision.requeue_after, Some(Duration::from_secs(600)));
     let pending = after(&maintenance(&json!({})), &decision);
     let freed = decide(&pending, &observed(), now());
     let status = freed.status.as_ref().unwrap();
@@ -32,10 +32,10 @@ fn a_node_whose_lease_another_has_is_not_touched() {
 fn a_lost_lease_stops_the_evictions_and_a_lease_lost_for_good_gives_the_node_back() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
-    let lost = Observed { lease: taken().lease, ..cordoned() };
+    let lost = ClusterState { lease: taken().lease, ..cordoned() };
     let decision = decide(&begun, &lost, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
-    assert_eq!(decision.wanted, Some(HashSet::new()), "what is queued is taken back");
+    assert_eq!(decision.evictable, Some(HashSet::new()), "what is queued is taken back");
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Running), 1));
     assert_eq!(condition(status, "Degraded"), ("True", "LeaseLost"));
@@ -57,8 +57,13 @@ fn a_lost_lease_stops_the_evictions_and_a_lease_lost_for_good_gives_the_node_bac
 #[test]
 fn the_lease_goes_with_the_maintenance_unless_it_is_not_ours() {
     let over = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
-    assert!(decide(&over, &Observed { lease: taken().lease, ..cordoned() }, now()).drop_lease.is_none());
+    assert!(
+        decide(&over, &ClusterState { lease: taken().lease, ..cordoned() }, now()).release_lease.is_none()
+    );
     let lease = json!({"metadata": {"name": "node-n1"}, "spec": {"holderIdentity": "node-maintenance"}});
     let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
-    assert_eq!(decide(&over, &Observed { lease: lease.clone(), ..cordoned() }, now()).drop_lease, lease);
+    assert_eq!(
+        decide(&over, &ClusterState { lease: lease.clone(), ..cordoned() }, now()).release_lease,
+        lease
+    );
 }

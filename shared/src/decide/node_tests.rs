@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::group::Group;
 use crate::api::names::{DRAIN_TAINT, UNDO_ANNOTATION};
-use crate::drain::cordon_backoff::Recordons;
+use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::node_patch::is_cordoned;
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ fn ending(maintenance: &NodeMaintenance) -> NodeMaintenance {
 }
 
 /// The same surroundings with the node changed.
-fn with_node(observed: Observed, change: impl FnOnce(&mut Value)) -> Observed {
+fn with_node(observed: ClusterState, change: impl FnOnce(&mut Value)) -> ClusterState {
     let mut node = serde_json::to_value(observed.node.as_deref().unwrap()).unwrap();
     change(&mut node);
-    Observed { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed }
+    ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed }
 }
 
 /// The surroundings once the decision's patch is applied to the node.
-fn patched(observed: Observed, decision: &Decision) -> Observed {
+fn patched(observed: ClusterState, decision: &Decision) -> ClusterState {
     let patch = decision.node.clone().unwrap().0;
     with_node(observed, |node| json_patch_merge(node, &patch))
 }
@@ -36,7 +36,7 @@ fn remove_taint(node: &mut Value) {
     node["spec"]["taints"].as_array_mut().unwrap().retain(|taint| taint["key"] != DRAIN_TAINT);
 }
 
-fn is_given_back(observed: &Observed) -> bool {
+fn is_given_back(observed: &ClusterState) -> bool {
     let node = observed.node.as_deref().unwrap();
     let spec = node.spec.clone().unwrap_or_default();
     let labels = node.metadata.labels.clone().unwrap_or_default();
@@ -59,7 +59,7 @@ fn a_record_is_believed_before_the_status_tells_of_it_even_if_the_drain_taint_is
 #[test]
 fn a_maintenance_that_a_record_names_has_begun_and_waits_in_no_queue() {
     let full = crate::gate::Gate { line: Some("place 1 in line".to_owned()), ..Default::default() };
-    let queued = Observed { gate: full, ..with_node(cordoned(), remove_taint) };
+    let queued = ClusterState { gate: full, ..with_node(cordoned(), remove_taint) };
     assert!(decide(&maintenance(&json!({})), &queued, now()).at_work);
 }
 
@@ -103,7 +103,7 @@ fn a_record_that_is_removed_before_the_status_tells_of_it_leaves_marks_that_are_
         "renewTime": "2026-01-01T00:59:00.000000Z"}});
     let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
     let stripped =
-        Observed { lease, ..with_node(cordoned(), |node| node["metadata"]["annotations"] = json!({})) };
+        ClusterState { lease, ..with_node(cordoned(), |node| node["metadata"]["annotations"] = json!({})) };
     let new = maintenance(&json!({}));
     let again = decide(&new, &stripped, now());
     assert_eq!(reasons(&again), [EventReason::BeginMaintenance], "nobody uncordoned it");
@@ -115,9 +115,10 @@ fn a_record_that_is_removed_before_the_status_tells_of_it_leaves_marks_that_are_
 #[test]
 fn an_heir_is_named_in_the_record_before_the_finalizer_goes() {
     let heir = Arc::new(maintenance(&json!({"metadata": {"name": "z", "uid": "z-uid"}})));
-    let beside = Observed { rivals: vec![heir], others: HashSet::from(["z-uid".to_owned()]), ..cordoned() };
+    let beside =
+        ClusterState { competing: vec![heir], other_uids: HashSet::from(["z-uid".to_owned()]), ..cordoned() };
     let end = decide(&ending(&begun()), &beside, now());
-    assert!(end.release.is_some() && end.drop_lease.is_none());
+    assert!(end.remove_finalizer.is_some() && end.release_lease.is_none());
     let left = patched(beside, &end);
     let node = left.node.as_deref().unwrap();
     assert!(node.metadata.annotations.as_ref().unwrap()[UNDO_ANNOTATION].contains("z-uid"));
@@ -128,31 +129,31 @@ fn an_heir_is_named_in_the_record_before_the_finalizer_goes() {
 fn a_node_uncordoned_by_someone_is_cordoned_again_and_that_is_said() {
     let again = decide(&begun(), &observed(), now());
     assert!(again.node.is_some());
-    assert_eq!((reasons(&again), again.recordons), (vec![EventReason::RecordonNode; 2], Some(1)));
+    assert_eq!((reasons(&again), again.recordon_count), (vec![EventReason::RecordonNode; 2], Some(1)));
     let standing = decide(&begun(), &cordoned(), now());
-    assert!(reasons(&standing).is_empty() && standing.recordons.is_none());
+    assert!(reasons(&standing).is_empty() && standing.recordon_count.is_none());
 }
 
 #[test]
 fn a_contested_cordon_is_put_back_at_growing_intervals_and_no_pod_is_evicted_in_between() {
-    let fought = |count, seconds, uncordoned: Observed| {
-        let recordons = Recordons { count, since_last: Duration::from_secs(seconds) };
-        decide(&begun(), &Observed { recordons, ..uncordoned }, now())
+    let fought = |count, seconds, uncordoned: ClusterState| {
+        let recordons = RecordonBackoff { count, since_last: Duration::from_secs(seconds) };
+        decide(&begun(), &ClusterState { recordons, ..uncordoned }, now())
     };
     let early = fought(3, 1, observed());
     assert!(early.node.is_none() && early.events.is_empty() && early.evictions.is_empty());
-    assert_eq!(early.wanted, Some(HashSet::new()), "also those that are queued");
-    assert_eq!(early.look_again, Some(Duration::from_secs(3)));
+    assert_eq!(early.evictable, Some(HashSet::new()), "also those that are queued");
+    assert_eq!(early.requeue_after, Some(Duration::from_secs(3)));
     let status = early.status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "CordonContested"));
     assert_eq!(condition(&status, "Cordoned"), ("True", "Cordoned"));
     let due = fought(3, 4, observed());
     assert!(due.node.is_some());
-    assert_eq!(due.recordons, Some(4));
+    assert_eq!(due.recordon_count, Some(4));
     assert_eq!(asked(&due), ["a", "b"]);
     let standing = fought(3, 10, cordoned());
     assert_eq!(asked(&standing), ["a", "b"]);
     assert_eq!(condition(&standing.status.unwrap(), "Degraded"), ("True", "CordonContested"));
     assert!(fought(3, 300, cordoned()).status.is_none(), "the cordon has stood");
-    assert_eq!(fought(1, 0, observed()).look_again, Some(Duration::from_secs(1)), "a person, once more");
+    assert_eq!(fought(1, 0, observed()).requeue_after, Some(Duration::from_secs(1)), "a person, once more");
 }

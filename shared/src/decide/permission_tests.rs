@@ -9,14 +9,14 @@ fn a_missing_right_degrades_and_is_named() {
         .end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), SteadyTime::MIN);
     let attempts = [("a".to_owned(), attempt)].into();
     let status =
-        decide(&maintenance(&json!({})), &Observed { attempts, ..observed() }, now()).status.unwrap();
+        decide(&maintenance(&json!({})), &ClusterState { attempts, ..observed() }, now()).status.unwrap();
     assert_eq!(condition(&status, "Degraded"), ("True", "MissingRights"));
 }
 
 #[test]
 fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
     let forbidden = Some("cannot patch nodes/status".to_owned());
-    let observed = Observed { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
+    let observed = ClusterState { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
     let decision = decide(&maintenance(&json!({})), &observed, now());
     let status = decision.status.as_ref().unwrap();
     assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
@@ -25,7 +25,7 @@ fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
 
 #[test]
 fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
-    let forbidden = Observed { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
+    let forbidden = ClusterState { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
     let status = decision.status.unwrap();
@@ -37,12 +37,12 @@ fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
 
 #[test]
 fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
-    let forbidden = Observed { forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    let forbidden = ClusterState { pods_forbidden: Some("cannot list pods".to_owned()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     let status = decision.status.as_ref().unwrap();
     assert!(decision.node.is_some() && decision.evictions.is_empty());
     assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
     assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
-    let unpatched = lacking(&maintenance(&json!({})), "cannot patch nodes".to_owned(), now());
+    let unpatched = missing_access(&maintenance(&json!({})), "cannot patch nodes".to_owned(), now());
     assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingRights"));
 }

@@ -44,7 +44,7 @@ impl Allowance {
 
 /// What the budgets say of one more eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Opinion {
+pub enum BudgetPrediction {
     /// None stands in its way.
     Free,
     /// One lets it go, and has one disruption less for the next.
@@ -60,7 +60,7 @@ pub enum Opinion {
 
 /// A budget, and what is left of it.
 #[derive(Debug, Clone)]
-pub struct Left {
+pub struct RemainingBudget {
     budget: Arc<Budget>,
     /// Disruptions that it allows and that nobody has asked for yet.
     allowed: i32,
@@ -70,7 +70,7 @@ pub struct Left {
     asked: Option<SteadyTime>,
 }
 
-impl Left {
+impl RemainingBudget {
     /// What `charges`, each with the version that it was decided on, leave of a budget that was last asked at `asked`.
     pub fn of<'a>(
         budget: Arc<Budget>,
@@ -90,12 +90,12 @@ impl Left {
 #[derive(Debug, Clone, Default)]
 pub struct Budgets {
     /// By namespace: a pod has nothing to do with those of others.
-    near: HashMap<String, Vec<Left>>,
+    near: HashMap<String, Vec<RemainingBudget>>,
 }
 
-impl FromIterator<Left> for Budgets {
-    fn from_iter<T: IntoIterator<Item = Left>>(budgets: T) -> Self {
-        let mut near: HashMap<String, Vec<Left>> = HashMap::new();
+impl FromIterator<RemainingBudget> for Budgets {
+    fn from_iter<T: IntoIterator<Item = RemainingBudget>>(budgets: T) -> Self {
+        let mut near: HashMap<String, Vec<RemainingBudget>> = HashMap::new();
         for left in budgets {
             let namespace = &left.budget.seen().key.namespace;
             match near.get_mut(namespace) {
@@ -111,8 +111,8 @@ impl FromIterator<Left> for Budgets {
 
 impl Budgets {
     /// The budgets as they are seen, of which nobody has asked anything.
-    pub fn unasked<'a>(budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
-        budgets.into_iter().map(|budget| Left::of(Arc::new(budget.into()), None, [])).collect()
+    pub fn from_objects<'a>(budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
+        budgets.into_iter().map(|budget| RemainingBudget::of(Arc::new(budget.into()), None, [])).collect()
     }
 
     /// The budgets that guard `pod`.
@@ -122,7 +122,7 @@ impl Budgets {
 
     /// What the budgets that guard `pod` would say, sorted by name.
     pub fn sentences(&self, pod: &Pod) -> Vec<String> {
-        let mut sentences: Vec<String> = self.of(pod).map(Left::refusal).collect();
+        let mut sentences: Vec<String> = self.of(pod).map(RemainingBudget::refusal).collect();
         sentences.sort();
         sentences
     }
@@ -148,27 +148,27 @@ impl Budgets {
     /// What the budgets say of `pod`; where they let it go, that is one disruption less for the next.
     ///
     /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.
-    pub fn charge(&mut self, pod: &Pod) -> Opinion {
+    pub fn charge(&mut self, pod: &Pod) -> BudgetPrediction {
         let near = self.near.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));
-        let (Some(left), None) = (guards.next(), guards.next()) else { return Opinion::Free };
+        let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
         if left.budget.lets_pass(pod) {
-            return Opinion::Free;
+            return BudgetPrediction::Free;
         }
         let seen = left.budget.seen();
         if left.allowed <= 0 {
-            return Opinion::Exhausted { budget: seen.key.clone(), message: left.refusal() };
+            return BudgetPrediction::Exhausted { budget: seen.key.clone(), message: left.refusal() };
         }
         left.allowed -= 1;
-        Opinion::Allowed(Allowance { guard: seen.clone(), allowed: left.budget.allowed() })
+        BudgetPrediction::Allowed(Allowance { guard: seen.clone(), allowed: left.budget.allowed() })
     }
 
-    fn of(&self, pod: &Pod) -> impl Iterator<Item = &Left> {
+    fn of(&self, pod: &Pod) -> impl Iterator<Item = &RemainingBudget> {
         let near = self.near.get(pod::names(pod).namespace).into_iter().flatten();
         near.filter(|left| left.budget.guards(pod))
     }
 
-    fn find(&self, budget: &BudgetKey) -> Option<&Left> {
+    fn find(&self, budget: &BudgetKey) -> Option<&RemainingBudget> {
         self.near.get(&budget.namespace)?.iter().find(|left| left.budget.seen().key.name == budget.name)
     }
 }
@@ -207,12 +207,12 @@ mod tests {
     }
 
     fn carts(allowed: i32) -> Budgets {
-        Budgets::unasked(&[object("cart", &cart(), allowed)])
+        Budgets::from_objects(&[object("cart", &cart(), allowed)])
     }
 
     fn carts_after(allowed: i32, version: &str, charge: Charge) -> Budgets {
         let budget = Arc::new(Budget::from(&object("cart", &cart(), allowed)));
-        Budgets::from_iter([Left::of(budget, None, [(version, charge)])])
+        Budgets::from_iter([RemainingBudget::of(budget, None, [(version, charge)])])
     }
 
     fn cart() -> Value {
@@ -233,13 +233,13 @@ mod tests {
     }
 
     fn is_free(budgets: &mut Budgets, pod: &Pod) -> bool {
-        !matches!(budgets.charge(pod), Opinion::Exhausted { .. })
+        !matches!(budgets.charge(pod), BudgetPrediction::Exhausted { .. })
     }
 
     #[test]
     fn a_budget_guards_by_selector_within_its_namespace() {
         let all = [object("cart", &cart(), 1), object("all", &json!({}), 1), object("none", &Value::Null, 0)];
-        let budgets = Budgets::unasked(&all);
+        let budgets = Budgets::from_objects(&all);
         let guards = |pod: &Pod| -> Vec<String> {
             budgets.guarding(pod).into_iter().map(|guard| guard.key.name).collect()
         };
@@ -254,7 +254,9 @@ mod tests {
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let Opinion::Exhausted { budget, message } = budgets.charge(&pod("shop", "cart")) else { panic!() };
+        let BudgetPrediction::Exhausted { budget, message } = budgets.charge(&pod("shop", "cart")) else {
+            panic!()
+        };
         assert_eq!(budget.to_string(), "shop/cart");
         assert_eq!(message, "The disruption budget cart needs 2 healthy pods and has 3 currently");
     }
@@ -262,7 +264,7 @@ mod tests {
     #[test]
     fn what_was_free_when_it_was_decided_may_be_spent_when_it_is_asked() {
         let mut budgets = carts(2);
-        let Opinion::Allowed(allowance) = budgets.charge(&pod("shop", "cart")) else { panic!() };
+        let BudgetPrediction::Allowed(allowance) = budgets.charge(&pod("shop", "cart")) else { panic!() };
         let check = |charges: &[(&str, Charge)], spent: bool| {
             assert_eq!(allowance.is_spent(charges.iter().copied()), spent, "{charges:?}");
         };
@@ -294,7 +296,9 @@ mod tests {
         let check = |version: &str, expected: &str| {
             let refused = Charge::Refused("the server knows better");
             let mut budgets = carts_after(0, version, refused);
-            let Opinion::Exhausted { message, .. } = budgets.charge(&pod("shop", "cart")) else { panic!() };
+            let BudgetPrediction::Exhausted { message, .. } = budgets.charge(&pod("shop", "cart")) else {
+                panic!()
+            };
             assert_eq!(message, expected);
         };
         check("7", "the server knows better");
@@ -318,8 +322,8 @@ mod tests {
     }
 
     fn refuses_because(budget: &PodDisruptionBudget, reason: &str) {
-        let opinion = Budgets::unasked([budget]).charge(&pod("shop", "cart"));
-        let Opinion::Exhausted { message, .. } = opinion else { panic!("{opinion:?}") };
+        let opinion = Budgets::from_objects([budget]).charge(&pod("shop", "cart"));
+        let BudgetPrediction::Exhausted { message, .. } = opinion else { panic!("{opinion:?}") };
         assert_eq!(message, format!("The disruption budget cart {reason}"));
     }
 

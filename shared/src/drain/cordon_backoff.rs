@@ -20,14 +20,14 @@ const CONTESTED: u32 = 3;
 
 /// How often the cordon of one maintenance was put back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recordons {
+pub struct RecordonBackoff {
     /// How often, since the cordon last stood for five minutes.
     pub count: u32,
     /// How long ago the last time was.
     pub since_last: Duration,
 }
 
-impl Recordons {
+impl RecordonBackoff {
     /// How long to wait before the cordon is put back again; none if it may be now.
     pub fn wait(&self) -> Option<Duration> {
         let doublings = self.count.checked_sub(1)?.min(6);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn check(count: u32, since_last: u64, wait: Option<u64>, contested: bool, next: u32) {
-        let recordons = Recordons { count, since_last: Duration::from_secs(since_last) };
+        let recordons = RecordonBackoff { count, since_last: Duration::from_secs(since_last) };
         assert_eq!(recordons.wait(), wait.map(Duration::from_secs), "{recordons:?}");
         assert_eq!((recordons.is_contested(), recordons.next_count()), (contested, next), "{recordons:?}");
     }

@@ -39,11 +39,11 @@ pub fn wanted(
     status: &NodeMaintenanceStatus,
     ends: bool,
 ) -> Vec<WantedCondition> {
-    if ends || !condition::holds(&status.conditions, ConditionType::Cordoned) {
+    if ends || !condition::is_true(&status.conditions, ConditionType::Cordoned) {
         return Vec::new();
     }
     let name = maintenance.metadata.name.as_deref().unwrap_or_default();
-    let drained = condition::holds(&status.conditions, ConditionType::Drained);
+    let drained = condition::is_true(&status.conditions, ConditionType::Drained);
     let draining = !drained && status.phase != Some(Phase::Failed);
     let why = maintenance.spec.short_reason();
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };

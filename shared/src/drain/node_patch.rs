@@ -22,7 +22,7 @@ pub struct NodePatch(pub Value);
 /// What the cordon changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Undo {
+struct UndoRecord {
     /// The uid of the maintenance that the record belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance: Option<String>,
@@ -49,7 +49,7 @@ pub struct Requester<'a> {
     /// Its group.
     pub group: Group,
     /// What its status says it has done to the node.
-    pub past: Past,
+    pub cordoned_by: CordonedBy,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
 }
@@ -57,22 +57,22 @@ pub struct Requester<'a> {
 /// What the status of a maintenance says it has done to its node. A record that names the maintenance says more: a status
 /// is written after the node, and may never have been.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Past {
+pub enum CordonedBy {
     /// Nothing: marks without a record were put there by others, for reasons of their own, and stay.
-    Fresh,
+    Nobody,
     /// We cordoned it. If the record is missing, someone removed it, and the marks are ours.
-    Ours,
+    NmReconciler,
     /// The medik8s operator cordoned it, or its predecessor, which leave no record: the marks go.
     Medik8s,
 }
 
 /// Whether the node has every mark of a maintenance of this group, and the record of what it was before.
 pub fn is_cordoned(node: &Node, group: Group) -> bool {
-    bears_every_mark(node, group) && has_record(node)
+    has_all_marks(node, group) && has_record(node)
 }
 
 /// Whether the node has every mark of a maintenance of this group, with or without a record.
-pub fn bears_every_mark(node: &Node, group: Group) -> bool {
+pub fn has_all_marks(node: &Node, group: Group) -> bool {
     unschedulable(node)
         && (!group.has_exclude_label() || label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE))
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
@@ -85,13 +85,13 @@ pub fn has_record(node: &Node) -> bool {
 
 /// Whether the record on the node is that of the maintenance with this uid: then the maintenance has begun, whatever its
 /// status says. A record that names no maintenance is from before records did, and belongs to whoever has the node.
-pub fn is_on_record(node: &Node, uid: &str) -> bool {
+pub fn record_belongs_to(node: &Node, uid: &str) -> bool {
     let record = recorded(&node.metadata).filter(|undo| !undo.restored);
     record.is_some_and(|undo| undo.maintenance.is_none_or(|owner| owner == uid))
 }
 
 /// Whether the record on the node names the maintenance with this uid.
-pub fn is_named(node: &Node, uid: &str) -> bool {
+pub fn record_names(node: &Node, uid: &str) -> bool {
     let record = recorded(&node.metadata).filter(|undo| !undo.restored);
     record.is_some_and(|undo| undo.maintenance.as_deref() == Some(uid))
 }
@@ -110,7 +110,7 @@ pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
 /// very beginning. Who inherits a node from a maintenance of another group adds its own marks.
 pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
-    if is_cordoned(node, group) && is_named(node, requester.uid) {
+    if is_cordoned(node, group) && record_names(node, requester.uid) {
         return None;
     }
     let current = taints(node);
@@ -123,10 +123,11 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         None => {
             let made_unschedulable = !unschedulable(node);
             let added_taints = missing.iter().map(id).collect();
-            Undo { made_unschedulable, added_taints, ..Undo::default() }.with_marks(node, &missing, group)
+            UndoRecord { made_unschedulable, added_taints, ..UndoRecord::default() }
+                .with_marks(node, &missing, group)
         }
     };
-    let undo = Undo { maintenance: Some(requester.uid.to_owned()), heir: None, ..undo };
+    let undo = UndoRecord { maintenance: Some(requester.uid.to_owned()), heir: None, ..undo };
     let taints: Vec<&Taint> = current.iter().chain(&missing).collect();
     let mut metadata = json!({
         "resourceVersion": node.metadata.resource_version,
@@ -146,7 +147,9 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
         Some(undo) => undo,
         None if recorded(&node.metadata).is_some_and(|undo| undo.restored) => return None,
         // Somebody may have cordoned the node since it was given back: only our own marks tell that it was not.
-        None if requester.past != Past::Fresh && bears_mark(node, group) => everything(node, group),
+        None if requester.cordoned_by != CordonedBy::Nobody && has_own_mark(node, group) => {
+            everything(node, group)
+        }
         None => return None,
     };
     let was_there = |mark: &Taint| !undo.added_taints.contains(&id(mark));
@@ -164,7 +167,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let record = looks_ours.then(|| {
         let owner = undo.maintenance.clone().filter(|uid| requester.others.contains(uid));
         let maintenance = Some(owner.unwrap_or_else(|| requester.uid.to_owned()));
-        json!(Undo { maintenance, restored: true, ..Undo::default() }).to_string()
+        json!(UndoRecord { maintenance, restored: true, ..UndoRecord::default() }).to_string()
     });
     let mut spec = Map::new();
     if undo.made_unschedulable {
@@ -192,7 +195,7 @@ pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodeP
     if [&undo.maintenance, &undo.heir].into_iter().any(|uid| uid.as_deref() == Some(heir)) {
         return None;
     }
-    let undo = Undo { heir: Some(heir.to_owned()), ..undo };
+    let undo = UndoRecord { heir: Some(heir.to_owned()), ..undo };
     Some(NodePatch(json!({"metadata": {
         "resourceVersion": node.metadata.resource_version,
         "annotations": {UNDO_ANNOTATION: json!(undo).to_string()},
@@ -200,7 +203,7 @@ pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodeP
 }
 
 /// What removes the record of a maintenance that is over; none if it is gone already. Should it stay, it is a leftover.
-pub fn forget(node: &Node, uid: &str) -> Option<NodePatch> {
+pub fn remove_record(node: &Node, uid: &str) -> Option<NodePatch> {
     recorded(&node.metadata).filter(|undo| undo.restored && undo.maintenance.as_deref() == Some(uid))?;
     Some(NodePatch(json!({"metadata": {
         "resourceVersion": node.metadata.resource_version,
@@ -208,7 +211,7 @@ pub fn forget(node: &Node, uid: &str) -> Option<NodePatch> {
     }})))
 }
 
-impl Undo {
+impl UndoRecord {
     /// Notes the marks that only this group has, as far as no maintenance of it has put them there before.
     fn with_marks(mut self, node: &Node, missing: &[Taint], group: Group) -> Self {
         let added = missing.iter().filter(|taint| taint.key == group.drain_taint()).map(id);
@@ -233,36 +236,36 @@ impl Undo {
 }
 
 /// The record of a maintenance of which nothing is known but that it put every mark there.
-fn everything(node: &Node, group: Group) -> Undo {
+fn everything(node: &Node, group: Group) -> UndoRecord {
     let before = label(node, EXCLUDE_LABEL).filter(|value| *value != EXCLUDE_VALUE).map(str::to_owned);
     let labels = group.has_exclude_label().then(|| (EXCLUDE_LABEL.to_owned(), before));
-    Undo {
+    UndoRecord {
         made_unschedulable: true,
         added_taints: marks(group).iter().map(id).collect(),
         labels_before: labels.into_iter().collect(),
-        ..Undo::default()
+        ..UndoRecord::default()
     }
 }
 
 /// A record that cannot be read counts as one that undoes everything: the node must not stay cordoned for ever.
-fn recorded(metadata: &ObjectMeta) -> Option<Undo> {
+fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
-    Some(serde_json::from_str(text).unwrap_or_else(|_| Undo {
+    Some(serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
         made_unschedulable: true,
         added_taints: Group::ALL.iter().flat_map(|group| marks(*group)).map(|taint| id(&taint)).collect(),
         labels_before: BTreeMap::from([(EXCLUDE_LABEL.to_owned(), None)]),
-        ..Undo::default()
+        ..UndoRecord::default()
     }))
 }
 
 /// The record, unless it is a leftover: then its maintenance is gone, as when the medik8s operator ended it, which knows
 /// no records, and so are the marks that the record tells of.
-fn standing_record(node: &Node, requester: &Requester) -> Option<Undo> {
+fn standing_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
     let undo = recorded(&node.metadata).filter(|undo| !undo.restored)?;
     let exists = |uid: &String| uid == requester.uid || requester.others.contains(uid);
     let stands = undo.maintenance.as_ref().is_none_or(exists)
         || undo.heir.as_ref().is_some_and(exists)
-        || requester.past == Past::Ours
+        || requester.cordoned_by == CordonedBy::NmReconciler
         || undo.is_visible_on(node);
     stands.then_some(undo)
 }
@@ -270,13 +273,13 @@ fn standing_record(node: &Node, requester: &Requester) -> Option<Undo> {
 /// Whether the marks of a node that is in maintenance, without a record, can only be ours, or those of the medik8s
 /// operator.
 fn must_be_ours(node: &Node, requester: &Requester) -> bool {
-    match requester.past {
-        Past::Fresh => false,
-        Past::Ours => {
+    match requester.cordoned_by {
+        CordonedBy::Nobody => false,
+        CordonedBy::NmReconciler => {
             let is_tainted = taints(node).iter().any(|taint| taint.key == UNSCHEDULABLE_TAINT);
-            unschedulable(node) || is_tainted || bears_mark(node, requester.group)
+            unschedulable(node) || is_tainted || has_own_mark(node, requester.group)
         }
-        Past::Medik8s => bears_mark(node, requester.group),
+        CordonedBy::Medik8s => has_own_mark(node, requester.group),
     }
 }
 
@@ -290,12 +293,12 @@ fn mark(key: &str) -> Taint {
 
 /// Whether the medik8s operator has begun to change the node and has not given it back: it puts its label on before the
 /// taints and takes it off last, after the node is schedulable again.
-fn bears_mark(node: &Node, group: Group) -> bool {
+fn has_own_mark(node: &Node, group: Group) -> bool {
     let labelled = || group.has_exclude_label() && label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE);
-    bears_drain_taint(node, group) || labelled()
+    has_drain_taint(node, group) || labelled()
 }
 
-fn bears_drain_taint(node: &Node, group: Group) -> bool {
+fn has_drain_taint(node: &Node, group: Group) -> bool {
     taints(node).iter().any(|taint| taint.key == group.drain_taint())
 }
 

@@ -25,28 +25,28 @@ impl Maintenance {
         Self { others: HashSet::from([other.to_owned()]), ..Self::alone(uid) }
     }
 
-    fn requester(&self, past: Past) -> Requester<'_> {
-        Requester { uid: self.uid, group: self.group, past, others: &self.others }
+    fn requester(&self, cordoned_by: CordonedBy) -> Requester<'_> {
+        Requester { uid: self.uid, group: self.group, cordoned_by, others: &self.others }
     }
 
-    fn cordon(&self, node: &Value, past: Past) -> Value {
+    fn cordon(&self, node: &Value, past: CordonedBy) -> Value {
         apply(node, super::cordon(&parse(node), &self.requester(past)))
     }
 
-    fn uncordon(&self, node: &Value, past: Past) -> Value {
+    fn uncordon(&self, node: &Value, past: CordonedBy) -> Value {
         apply(node, super::uncordon(&parse(node), &self.requester(past)))
     }
 
-    fn forget(&self, node: &Value) -> Value {
-        apply(node, forget(&parse(node), self.uid))
+    fn remove_record(&self, node: &Value) -> Value {
+        apply(node, remove_record(&parse(node), self.uid))
     }
 }
 
-fn cordon(node: &Node, past: Past) -> Option<NodePatch> {
+fn cordon(node: &Node, past: CordonedBy) -> Option<NodePatch> {
     super::cordon(node, &Maintenance::alone("m").requester(past))
 }
 
-fn uncordon(node: &Node, past: Past) -> Option<NodePatch> {
+fn uncordon(node: &Node, past: CordonedBy) -> Option<NodePatch> {
     super::uncordon(node, &Maintenance::alone("m").requester(past))
 }
 
@@ -85,7 +85,7 @@ fn parse(node: &Value) -> Node {
 fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
     for (spec, was) in [(json!({}), true), (json!({"unschedulable": true}), false)] {
         let node = json!({"metadata": {"name": "n1"}, "spec": spec});
-        let there = parse(&apply(&node, cordon(&parse(&node), Past::Fresh)));
+        let there = parse(&apply(&node, cordon(&parse(&node), CordonedBy::Nobody)));
         assert_eq!(was_schedulable(&parse(&node).metadata), None);
         assert_eq!(was_schedulable(&there.metadata), Some(was));
     }
@@ -95,9 +95,9 @@ fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
 
 fn there_and_back(node: &Value, group: Group) -> Value {
     let maintenance = Maintenance::of(group);
-    let there = maintenance.cordon(node, Past::Fresh);
+    let there = maintenance.cordon(node, CordonedBy::Nobody);
     assert!(is_cordoned(&parse(&there), group), "{there}");
-    maintenance.forget(&maintenance.uncordon(&there, Past::Fresh))
+    maintenance.remove_record(&maintenance.uncordon(&there, CordonedBy::Nobody))
 }
 
 /// A node without the empty maps and lists that a merge patch leaves behind and the API server drops.
@@ -118,14 +118,14 @@ fn tidy(mut node: Value) -> Value {
 #[test]
 fn a_cordoned_node_has_all_marks_and_needs_no_second_patch() {
     let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {}});
-    let patch = cordon(&parse(&node), Past::Fresh).unwrap();
+    let patch = cordon(&parse(&node), CordonedBy::Nobody).unwrap();
     assert_eq!(patch.0["metadata"]["resourceVersion"], "7");
     let cordoned = apply(&node, Some(patch));
     assert_eq!(cordoned["spec"]["unschedulable"], true);
     assert_eq!(cordoned["spec"]["taints"][0], json!({"key": DRAIN_TAINT, "effect": "NoSchedule"}));
     assert_eq!(cordoned["spec"]["taints"][1], json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}));
     assert_eq!(cordoned["metadata"]["labels"][EXCLUDE_LABEL], "true");
-    assert_eq!(cordon(&parse(&cordoned), Past::Fresh), None);
+    assert_eq!(cordon(&parse(&cordoned), CordonedBy::Nobody), None);
 }
 
 #[test]
@@ -139,21 +139,21 @@ fn a_node_cordoned_before_stays_cordoned_after() {
 #[test]
 fn the_first_record_outlives_a_second_cordon() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    let mut there = apply(&node, cordon(&parse(&node), CordonedBy::Nobody));
     there["spec"]["unschedulable"] = json!(false);
-    let again = apply(&there, cordon(&parse(&there), Past::Fresh));
-    let back = apply(&again, uncordon(&parse(&again), Past::Fresh));
+    let again = apply(&there, cordon(&parse(&there), CordonedBy::Nobody));
+    let back = apply(&again, uncordon(&parse(&again), CordonedBy::Nobody));
     assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned before us");
 }
 
 #[test]
 fn changes_that_others_make_meanwhile_survive() {
     let node = json!({"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {}});
-    let mut there = apply(&node, cordon(&parse(&node), Past::Fresh));
+    let mut there = apply(&node, cordon(&parse(&node), CordonedBy::Nobody));
     there["metadata"]["labels"]["b"] = json!("2");
     let late = json!({"key": "late", "effect": "NoExecute"});
     there["spec"]["taints"].as_array_mut().unwrap().push(late.clone());
-    let back = apply(&there, uncordon(&parse(&there), Past::Fresh));
+    let back = apply(&there, uncordon(&parse(&there), CordonedBy::Nobody));
     assert_eq!(back["metadata"]["labels"], json!({"a": "1", "b": "2"}));
     assert_eq!(back["spec"], json!({"taints": [late]}));
 }
@@ -166,10 +166,10 @@ fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
         "spec": {"unschedulable": true, "taints": taints},
     });
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-    let direct = apply(&node, uncordon(&parse(&node), Past::Medik8s));
+    let direct = apply(&node, uncordon(&parse(&node), CordonedBy::Medik8s));
     assert_eq!(tidy(direct), bare);
-    let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
-    assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Fresh))), bare);
+    let adopted = apply(&node, cordon(&parse(&node), CordonedBy::Medik8s));
+    assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), CordonedBy::Nobody))), bare);
 }
 
 #[test]
@@ -179,12 +179,16 @@ fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_i
     let taint = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
     for spec in [json!({}), json!({"unschedulable": true, "taints": [taint]})] {
         let node = json!({"metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": spec});
-        assert_eq!(tidy(apply(&node, uncordon(&parse(&node), Past::Medik8s))), bare);
-        let adopted = apply(&node, cordon(&parse(&node), Past::Medik8s));
-        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), Past::Ours))), bare);
-        assert_eq!(uncordon(&parse(&node), Past::Fresh), None, "another's, for all that a fresh one knows");
+        assert_eq!(tidy(apply(&node, uncordon(&parse(&node), CordonedBy::Medik8s))), bare);
+        let adopted = apply(&node, cordon(&parse(&node), CordonedBy::Medik8s));
+        assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), CordonedBy::NmReconciler))), bare);
+        assert_eq!(
+            uncordon(&parse(&node), CordonedBy::Nobody),
+            None,
+            "another's, for all that a fresh one knows"
+        );
         // The operator's predecessors have no label.
-        assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, Past::Medik8s), node);
+        assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, CordonedBy::Medik8s), node);
     }
 }
 
@@ -192,21 +196,21 @@ fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_i
 fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     let maintenance = Maintenance::alone("m");
-    let there = maintenance.cordon(&node, Past::Medik8s);
-    assert_eq!(tidy(maintenance.forget(&maintenance.uncordon(&there, Past::Medik8s))), node);
+    let there = maintenance.cordon(&node, CordonedBy::Medik8s);
+    assert_eq!(tidy(maintenance.remove_record(&maintenance.uncordon(&there, CordonedBy::Medik8s))), node);
 }
 
 #[test]
 fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
     let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
-    let mut ended = Maintenance::alone("gone").cordon(&schedulable, Past::Fresh);
+    let mut ended = Maintenance::alone("gone").cordon(&schedulable, CordonedBy::Nobody);
     // The operator takes off its label, too. Then somebody cordons the node.
     ended["metadata"]["labels"] = json!({});
     ended["spec"] = json!({"unschedulable": true});
-    for past in [Past::Fresh, Past::Medik8s] {
+    for past in [CordonedBy::Nobody, CordonedBy::Medik8s] {
         assert_eq!(uncordon(&parse(&ended), past), None);
         let there = apply(&ended, cordon(&parse(&ended), past));
-        let back = apply(&there, uncordon(&parse(&there), Past::Ours));
+        let back = apply(&there, uncordon(&parse(&there), CordonedBy::NmReconciler));
         assert_eq!(back["spec"]["unschedulable"], true, "it was cordoned when this maintenance began");
     }
 }
@@ -214,57 +218,61 @@ fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
 #[test]
 fn a_record_of_a_maintenance_that_is_gone_counts_while_a_mark_of_it_is_on_the_node() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-    let orphan = Maintenance::alone("gone").cordon(&bare, Past::Fresh);
+    let orphan = Maintenance::alone("gone").cordon(&bare, CordonedBy::Nobody);
     for removed in ["labels", "taints"] {
         let mut node = orphan.clone();
         node["metadata"].as_object_mut().unwrap().remove(removed);
         node["spec"].as_object_mut().unwrap().remove(removed);
-        let there = Maintenance::alone("next").cordon(&node, Past::Fresh);
-        assert_eq!(tidy(Maintenance::alone("next").uncordon(&there, Past::Ours)), bare, "without {removed}");
+        let there = Maintenance::alone("next").cordon(&node, CordonedBy::Nobody);
+        assert_eq!(
+            tidy(Maintenance::alone("next").uncordon(&there, CordonedBy::NmReconciler)),
+            bare,
+            "without {removed}"
+        );
     }
 }
 
 #[test]
 fn a_record_of_a_maintenance_that_exists_is_always_believed() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-    let mut node = Maintenance::alone("first").cordon(&bare, Past::Fresh);
+    let mut node = Maintenance::alone("first").cordon(&bare, CordonedBy::Nobody);
     node["metadata"]["labels"] = json!({});
     node["spec"]["taints"] = json!([]);
     let second = Maintenance::beside("second", "first");
-    let there = second.cordon(&node, Past::Fresh);
-    assert!(is_named(&parse(&there), "second"));
-    assert_eq!(tidy(second.uncordon(&there, Past::Ours)), bare);
+    let there = second.cordon(&node, CordonedBy::Nobody);
+    assert!(record_names(&parse(&there), "second"));
+    assert_eq!(tidy(second.uncordon(&there, CordonedBy::NmReconciler)), bare);
 }
 
 #[test]
 fn a_missing_record_undoes_everything_and_is_written_anew_as_such() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-    let there = Maintenance::alone("m").cordon(&bare, Past::Fresh);
+    let there = Maintenance::alone("m").cordon(&bare, CordonedBy::Nobody);
     let maintenance = Maintenance::alone("m");
     let mut stripped = there.clone();
     stripped["metadata"]["annotations"] = json!({});
-    assert_eq!(tidy(maintenance.uncordon(&stripped, Past::Ours)), bare, "at the end");
-    let again = maintenance.cordon(&stripped, Past::Ours);
-    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "cordoned again");
-    let again = maintenance.cordon(&bare, Past::Ours);
-    assert_eq!(tidy(maintenance.uncordon(&again, Past::Ours)), bare, "replaced as a whole");
+    assert_eq!(tidy(maintenance.uncordon(&stripped, CordonedBy::NmReconciler)), bare, "at the end");
+    let again = maintenance.cordon(&stripped, CordonedBy::NmReconciler);
+    assert_eq!(tidy(maintenance.uncordon(&again, CordonedBy::NmReconciler)), bare, "cordoned again");
+    let again = maintenance.cordon(&bare, CordonedBy::NmReconciler);
+    assert_eq!(tidy(maintenance.uncordon(&again, CordonedBy::NmReconciler)), bare, "replaced as a whole");
 }
 
 #[test]
 fn who_inherits_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let first = Maintenance::beside("first", "second");
-    let there = first.cordon(&bare, Past::Fresh);
-    let leave = |node: &Value| hand_over(&parse(node), &first.requester(Past::Ours), "second");
+    let there = first.cordon(&bare, CordonedBy::Nobody);
+    let leave = |node: &Value| hand_over(&parse(node), &first.requester(CordonedBy::NmReconciler), "second");
     let mut left = apply(&there, leave(&there));
     assert_eq!(leave(&left), None, "once");
     assert_eq!(left["spec"], there["spec"]);
     left["metadata"]["labels"] = json!({});
     left["spec"]["taints"] = json!([]);
     let second = Maintenance { group: Group::Kubevirt, ..Maintenance::alone("second") };
-    assert_eq!(tidy(second.uncordon(&left, Past::Fresh)), bare, "it ends before it begins");
-    let inherited = second.cordon(&left, Past::Fresh);
-    assert_eq!(tidy(second.uncordon(&inherited, Past::Ours)), bare);
+    assert_eq!(tidy(second.uncordon(&left, CordonedBy::Nobody)), bare, "it ends before it begins");
+    let inherited = second.cordon(&left, CordonedBy::Nobody);
+    assert_eq!(tidy(second.uncordon(&inherited, CordonedBy::NmReconciler)), bare);
 }
 
 #[test]
@@ -273,31 +281,36 @@ fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
         "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {"unschedulable": true},
     });
     let maintenance = Maintenance::alone("m");
-    let there = maintenance.cordon(&node, Past::Fresh);
-    let back = maintenance.uncordon(&there, Past::Ours);
-    assert_eq!(maintenance.uncordon(&back, Past::Ours), back, "the program was killed after the first");
-    assert_eq!(tidy(maintenance.forget(&back)), node);
+    let there = maintenance.cordon(&node, CordonedBy::Nobody);
+    let back = maintenance.uncordon(&there, CordonedBy::NmReconciler);
+    assert_eq!(
+        maintenance.uncordon(&back, CordonedBy::NmReconciler),
+        back,
+        "the program was killed after the first"
+    );
+    assert_eq!(tidy(maintenance.remove_record(&back)), node);
     // Somebody cordons the node after it was given back, and before its maintenance is gone.
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
-    let mut back = maintenance.uncordon(&maintenance.cordon(&bare, Past::Fresh), Past::Ours);
+    let mut back =
+        maintenance.uncordon(&maintenance.cordon(&bare, CordonedBy::Nobody), CordonedBy::NmReconciler);
     back["spec"]["unschedulable"] = json!(true);
-    assert_eq!(maintenance.uncordon(&back, Past::Ours), back, "that cordon is another's");
+    assert_eq!(maintenance.uncordon(&back, CordonedBy::NmReconciler), back, "that cordon is another's");
     // Killed before the record was removed: to the next maintenance it says nothing.
     let next = Maintenance::alone("next");
-    let back = maintenance.uncordon(&there, Past::Ours);
-    let there = next.cordon(&back, Past::Fresh);
-    assert_eq!(tidy(next.forget(&next.uncordon(&there, Past::Ours))), node);
+    let back = maintenance.uncordon(&there, CordonedBy::NmReconciler);
+    let there = next.cordon(&back, CordonedBy::Nobody);
+    assert_eq!(tidy(next.remove_record(&next.uncordon(&there, CordonedBy::NmReconciler))), node);
 }
 
 #[test]
 fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     for group in Group::ALL {
-        let there = parse(&Maintenance::of(group).cordon(&node, Past::Fresh));
+        let there = parse(&Maintenance::of(group).cordon(&node, CordonedBy::Nobody));
         let keys: Vec<&str> = taints(&there).iter().map(|taint| taint.key.as_str()).collect();
         assert_eq!(keys, [group.drain_taint(), UNSCHEDULABLE_TAINT]);
         assert_eq!(label(&there, EXCLUDE_LABEL).is_some(), group == Group::Medik8s);
-        assert!(is_cordoned(&there, group) && is_on_record(&there, "m"));
+        assert!(is_cordoned(&there, group) && record_belongs_to(&there, "m"));
     }
 }
 
@@ -306,12 +319,12 @@ fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() 
     for (first, second) in [(Group::Medik8s, Group::Kubevirt), (Group::Kubevirt, Group::Medik8s)] {
         for spec in [json!({}), json!({"unschedulable": true})] {
             let node = json!({"metadata": {"name": "n"}, "spec": spec});
-            let there = Maintenance::of(first).cordon(&node, Past::Fresh);
+            let there = Maintenance::of(first).cordon(&node, CordonedBy::Nobody);
             assert!(!is_cordoned(&parse(&there), second));
             let heir = Maintenance { group: second, ..Maintenance::beside("heir", "m") };
-            let inherited = heir.cordon(&there, Past::Fresh);
+            let inherited = heir.cordon(&there, CordonedBy::Nobody);
             assert!(is_cordoned(&parse(&inherited), second));
-            let back = heir.forget(&heir.uncordon(&inherited, Past::Ours));
+            let back = heir.remove_record(&heir.uncordon(&inherited, CordonedBy::NmReconciler));
             assert_eq!(tidy(back), node, "{first:?}, then {second:?}");
         }
     }
@@ -320,8 +333,8 @@ fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() 
 #[test]
 fn a_node_without_our_marks_is_left_alone() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
-    assert_eq!(uncordon(&parse(&node), Past::Fresh), None);
-    assert_eq!(uncordon(&parse(&node), Past::Medik8s), None);
+    assert_eq!(uncordon(&parse(&node), CordonedBy::Nobody), None);
+    assert_eq!(uncordon(&parse(&node), CordonedBy::Medik8s), None);
 }
 
 /// What a person may remove from a node during its maintenance.
@@ -386,12 +399,12 @@ proptest! {
             }
         }
         let maintenance = Maintenance::alone("m");
-        let mut there = maintenance.cordon(&node, Past::Fresh);
+        let mut there = maintenance.cordon(&node, CordonedBy::Nobody);
         remove_by_hand(&mut there, removed);
-        let mut past = if status_written { Past::Ours } else { Past::Fresh };
+        let mut past = if status_written { CordonedBy::NmReconciler } else { CordonedBy::Nobody };
         if record_removed {
             there["metadata"]["annotations"] = json!({});
-            past = Past::Ours;
+            past = CordonedBy::NmReconciler;
         }
         if cordoned_again {
             there = maintenance.cordon(&there, past);
@@ -402,6 +415,6 @@ proptest! {
         }
         let back = maintenance.uncordon(&there, past);
         prop_assert_eq!(maintenance.uncordon(&back, past), back.clone(), "once is enough");
-        prop_assert_eq!(tidy(maintenance.forget(&back)), node);
+        prop_assert_eq!(tidy(maintenance.remove_record(&back)), node);
     }
 }

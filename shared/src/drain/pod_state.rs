@@ -4,14 +4,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
 use crate::api::status::BlockReason;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, PodView, Termination};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::plan::{Judged, Verdict};
+use crate::drain::plan::{PlannedPod, Verdict};
 use crate::drain::respawns;
 use crate::drain::steady_time::SteadyTime;
-use crate::drain::virtual_machine::{Evacuation, Failure};
+use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 
 /// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
 const KUBELET_SLACK: SignedDuration = SignedDuration::from_secs(60);
@@ -30,12 +30,12 @@ pub enum PodState {
     /// KubeVirt is moving it.
     Migrating,
     /// Something refuses to let it go.
-    Blocked(Obstacle),
+    Blocked(Blocker),
 }
 
 /// What refuses to let a pod go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct Blocker {
     /// The kind.
     pub reason: BlockReason,
     /// By name, with numbers.
@@ -48,7 +48,7 @@ pub struct Obstacle {
 
 /// What is known about a pod beside itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct PodContext<'a> {
     /// The group of the maintenance.
     pub group: Group,
     /// Its evictions so far.
@@ -68,14 +68,15 @@ pub struct Known<'a> {
 }
 
 /// Where `judged` stands.
-pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
-    match judged.verdict {
-        Verdict::Skip(_) => return PodState::Skipped,
-        Verdict::Block(reason) => return PodState::Blocked(stays(judged, reason, known.group)),
-        Verdict::Evict | Verdict::Wait => {}
+pub fn state(judged: &PlannedPod, known: &PodContext<'_>, now: Timestamp) -> PodState {
+    if judged.verdict == Verdict::Block(BlockReason::ComesBack) {
+        let message = respawns::why(&judged.pod, known.group.drain_taint());
+        return PodState::Blocked(Blocker { message, ..retained(BlockReason::ComesBack) });
     }
-    if let Some(overdue) = pod::overdue(&judged.pod, now) {
-        return terminating(judged, overdue, known.node_ready);
+    let node = judged.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let unready_node = (!known.node_ready).then_some(node);
+    if let Some(state) = visible_state(&*judged.pod, judged.verdict, unready_node, now) {
+        return state;
     }
     if judged.verdict == Verdict::Wait {
         return PodState::Waiting;
@@ -83,9 +84,8 @@ pub fn state(judged: &Judged, known: &Known<'_>, now: Timestamp) -> PodState {
     let unasked = Attempt::default();
     let attempt = known.attempt.unwrap_or(&unasked);
     let since = attempt.refused_since.map(|at| at.on_wall(known.steady_now, now));
-    let blocked = |(reason, message)| {
-        PodState::Blocked(Obstacle { reason, message, since, refusals: attempt.refusals })
-    };
+    let blocked =
+        |(reason, message)| PodState::Blocked(Blocker { reason, message, since, refusals: attempt.refusals });
     if let Some(evacuation) = known.evacuation.filter(|_| is_kubevirts(attempt)) {
         return match &evacuation.failure {
             None => PodState::Migrating,
@@ -117,27 +117,43 @@ fn is_kubevirts(attempt: &Attempt) -> bool {
 }
 
 /// When the state of a pod changes without anything happening in the cluster.
-pub fn next_change(judged: &Judged, now: Timestamp) -> Option<Timestamp> {
+pub fn next_change(judged: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     let deadline = pod::deadline(&judged.pod)?;
     let stuck = deadline.saturating_add(KUBELET_SLACK).ok()?;
     [deadline, stuck].into_iter().find(|at| *at > now)
 }
 
-fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> PodState {
-    let pod = &judged.pod;
-    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
-    let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
+/// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
+/// if that is not Ready.
+pub fn visible_state(
+    pod: &dyn PodView,
+    verdict: Verdict,
+    unready_node: Option<&str>,
+    now: Timestamp,
+) -> Option<PodState> {
+    match verdict {
+        Verdict::Skip(_) => Some(PodState::Skipped),
+        Verdict::Block(reason) => Some(PodState::Blocked(retained(reason))),
+        Verdict::Evict | Verdict::Wait => {
+            pod.termination().map(|termination| terminating(&termination, unready_node, now))
+        }
+    }
+}
+
+fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodState {
+    let Termination { deadline, grace_seconds, finalizers } = *termination;
+    let overdue = now.duration_since(deadline);
+    let ended = grace_seconds == Some(0) || overdue.is_positive();
     let (reason, message) = if !finalizers.is_empty() && ended {
         let them = finalizers.join(", ");
         let message = format!("ended, but held by finalizers, which their owners must remove: {them}");
         (BlockReason::Finalizers, message)
-    } else if !node_ready {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    } else if let Some(node) = unready_node {
         let message = format!("terminating, but its node {node} is not Ready: nobody confirms that it ended");
         (BlockReason::NodeNotReady, message)
     } else if overdue > KUBELET_SLACK {
-        let (slack, grace) = (KUBELET_SLACK.as_secs(), pod.metadata.deletion_grace_period_seconds);
-        let grace = grace.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
+        let slack = KUBELET_SLACK.as_secs();
+        let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
         let message = format!(
             "terminating, but still there more than {slack} s after its grace period{grace}: the kubelet does not end it"
         );
@@ -145,23 +161,23 @@ fn terminating(judged: &Judged, overdue: SignedDuration, node_ready: bool) -> Po
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Obstacle { reason, message, since: pod::deadline(pod), refusals: 0 })
+    PodState::Blocked(Blocker { reason, message, since: Some(deadline), refusals: 0 })
 }
 
-fn stays(judged: &Judged, reason: BlockReason, group: Group) -> Obstacle {
+/// What blocks a pod that the drain spec retains.
+fn retained(reason: BlockReason) -> Blocker {
     let message = match reason {
-        BlockReason::ComesBack => respawns::why(&judged.pod, group.drain_taint()),
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }
         _ => "no controller would replace it and spec.drain.force is false".to_owned(),
     };
-    Obstacle { reason, message, since: None, refusals: 0 }
+    Blocker { reason, message, since: None, refusals: 0 }
 }
 
 /// What an answer to its eviction or deletion comes to.
 fn refused(
-    judged: &Judged,
+    judged: &PlannedPod,
     refusal: &EvictionOutcome,
     request: &str,
     budgets: &Budgets,
@@ -203,10 +219,10 @@ fn several_budgets(budgets: &[String], answer: &str) -> String {
     )
 }
 
-fn migration_failed(failure: &Failure, attempt: &Attempt) -> Obstacle {
-    let Failure { message, at } = failure.clone();
+fn migration_failed(failure: &MigrationFailure, attempt: &Attempt) -> Blocker {
+    let MigrationFailure { message, at } = failure.clone();
     let reason = BlockReason::MigrationFailed;
-    Obstacle { reason, message, since: at, refusals: attempt.refusals }
+    Blocker { reason, message, since: at, refusals: attempt.refusals }
 }
 
 #[cfg(test)]
@@ -220,9 +236,9 @@ mod tests {
         "2026-01-01T01:00:00Z".parse().unwrap()
     }
 
-    fn judged(metadata: &Value) -> Judged {
+    fn judged(metadata: &Value) -> PlannedPod {
         let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-        Judged { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
+        PlannedPod { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
     }
 
     fn answered(outcome: EvictionOutcome) -> Attempt {
@@ -231,8 +247,8 @@ mod tests {
         attempt
     }
 
-    fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> Known<'a> {
-        Known {
+    fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> PodContext<'a> {
+        PodContext {
             group: Group::Medik8s,
             attempt,
             steady_now: SteadyTime::MIN,
@@ -278,7 +294,7 @@ mod tests {
         attempt.end(EvictionOutcome::RefusedByBudget(String::new()), at);
         let budgets = Budgets::default();
         let report = |overdue| {
-            let known = Known { overdue, ..known(Some(&attempt), true, &budgets) };
+            let known = PodContext { overdue, ..known(Some(&attempt), true, &budgets) };
             word(&state(&judged(&json!({})), &known, now()))
         };
         assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
@@ -294,7 +310,7 @@ mod tests {
             serde_json::from_value(budget).unwrap()
         };
         let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
-            let budgets = Budgets::unasked(&budgets.iter().map(budget).collect::<Vec<_>>());
+            let budgets = Budgets::from_objects(&budgets.iter().map(budget).collect::<Vec<_>>());
             let attempt = answered(outcome);
             let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
             let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
@@ -322,12 +338,13 @@ mod tests {
     fn a_machine_that_kubevirt_moves_is_migrating_until_that_fails() {
         use EvictionOutcome as Outcome;
         let pod = judged(&json!({}));
-        let check = |attempt: Option<Attempt>, failure: Option<Failure>, expected: &str| {
+        let check = |attempt: Option<Attempt>, failure: Option<MigrationFailure>, expected: &str| {
             let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
-            let known = Known { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
+            let known =
+                PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
             assert_eq!(word(&state(&pod, &known, now())), expected);
         };
-        let failed = || Some(Failure { message: "its live migration failed".to_owned(), at: None });
+        let failed = || Some(MigrationFailure { message: "its live migration failed".to_owned(), at: None });
         let migrating = || Some(answered(Outcome::Migrating(String::new())));
         check(None, None, "Migrating");
         check(migrating(), None, "Migrating");

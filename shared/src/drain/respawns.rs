@@ -16,21 +16,21 @@ const PATIENCE: usize = 3;
 
 /// The pods seen on one node, by the uid of their owner.
 #[derive(Debug, Default)]
-pub struct Returns {
+pub struct RespawnCounter {
     looked: bool,
-    owners: HashMap<String, Seen>,
+    owners: HashMap<String, OwnerRespawns>,
 }
 
 /// What was seen of one owner.
 #[derive(Debug, Default)]
-struct Seen {
+struct OwnerRespawns {
     pods: HashSet<String>,
     returned: usize,
     /// The most that were there at once: several replicas come back several at a time.
     most: usize,
 }
 
-impl Returns {
+impl RespawnCounter {
     /// Looks at the pods on the node, and returns the uids of those that are not to be moved again.
     pub fn note(&mut self, pods: &[Arc<Pod>]) -> HashSet<String> {
         let mut present: HashMap<&str, Vec<&Pod>> = HashMap::new();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_third_return_of_an_owners_pod_is_the_last() {
-        let mut returns = Returns::default();
+        let mut returns = RespawnCounter::default();
         assert!(returns.note(&[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
             assert!(returns.note(&[pod(uid, "a")]).is_empty(), "{uid}");
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn replicas_come_back_together() {
-        let mut returns = Returns::default();
+        let mut returns = RespawnCounter::default();
         let round = |n: usize| -> Vec<Arc<Pod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
             assert!(returns.note(&round(n)).is_empty(), "{n}");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn pods_that_are_ending_or_have_no_owner_do_not_come_back() {
-        let mut returns = Returns::default();
+        let mut returns = RespawnCounter::default();
         returns.note(&[]);
         for n in 0..10 {
             let ending = json!({"metadata": {"uid": n.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z",

@@ -9,7 +9,7 @@ use crate::api::status::{BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, Ph
 
 /// What has come about with a change of the status.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Milestones<'a> {
+pub struct StatusTransitions<'a> {
     /// Pods that are blocked from now on, or for another reason than before.
     pub blocked: Vec<&'a BlockedPod>,
     /// Pods that are blocked no more.
@@ -21,11 +21,11 @@ pub struct Milestones<'a> {
 }
 
 /// Compares a status with the one that it replaces at `now`.
-pub fn milestones<'a>(
+pub fn transitions<'a>(
     before: &'a NodeMaintenanceStatus,
     after: &'a NodeMaintenanceStatus,
     now: Timestamp,
-) -> Milestones<'a> {
+) -> StatusTransitions<'a> {
     let (old, new) = (&before.blocked_pods, &after.blocked_pods);
     let blocked = new.iter().filter(|pod| find(old, pod).is_none_or(|old| old.reason != pod.reason));
     // A list that is full says nothing of the pods behind its end.
@@ -35,7 +35,7 @@ pub fn milestones<'a>(
     let done = |status: &NodeMaintenanceStatus| status.phase == Some(Phase::Succeeded);
     let cordoned = condition::find(&after.conditions, ConditionType::Cordoned);
     let cordoned = cordoned.filter(|_| done(after) && !done(before));
-    Milestones {
+    StatusTransitions {
         blocked: blocked.collect(),
         unblocked: unblocked.collect(),
         waits: after.phase == Some(Phase::Pending) && before.phase != Some(Phase::Pending),
@@ -54,7 +54,7 @@ fn find<'a>(pods: &'a [BlockedPod], pod: &BlockedPod) -> Option<&'a BlockedPod> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::condition::{ConditionReason, Finding};
+    use crate::api::condition::{ConditionReason, ConditionUpdate};
     use crate::api::status::BlockReason;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -86,7 +86,7 @@ mod tests {
         let check =
             |before: &[(&str, BlockReason)], after: &[(&str, BlockReason)], new: &[&str], gone: &[&str]| {
                 let (before, after) = (blocked(before), blocked(after));
-                let found = milestones(&before, &after, at(9));
+                let found = transitions(&before, &after, at(9));
                 assert_eq!((names(&found.blocked), names(&found.unblocked)), (names_of(new), names_of(gone)));
             };
         let (cart, till) = (("cart", DisruptionBudget), ("till", DisruptionBudget));
@@ -102,7 +102,7 @@ mod tests {
         let many: Vec<_> = many.iter().map(|name| (name.as_str(), BlockReason::DisruptionBudget)).collect();
         // The first is new, and the last, blocked or not, falls off the end.
         let (before, after) = (blocked(&many[1..]), blocked(&many[..MAX_BLOCKED_PODS]));
-        let found = milestones(&before, &after, at(9));
+        let found = transitions(&before, &after, at(9));
         assert_eq!((names(&found.blocked), names(&found.unblocked)), (vec!["pod-00".to_owned()], vec![]));
     }
 
@@ -110,7 +110,7 @@ mod tests {
     fn a_drain_is_measured_once_from_the_cordon_on() {
         let status = |phase| {
             let mut status = NodeMaintenanceStatus { phase: Some(phase), ..NodeMaintenanceStatus::default() };
-            let cordoned = Finding {
+            let cordoned = ConditionUpdate {
                 type_: ConditionType::Cordoned,
                 holds: true,
                 reason: ConditionReason::Cordoned,
@@ -119,12 +119,12 @@ mod tests {
             condition::record(&mut status.conditions, cordoned, None, at(10));
             status
         };
-        let took = |before, after| milestones(&status(before), &status(after), at(52)).drained_in;
+        let took = |before, after| transitions(&status(before), &status(after), at(52)).drained_in;
         assert_eq!(took(Phase::Running, Phase::Succeeded), Some(SignedDuration::from_secs(42)));
         assert_eq!(took(Phase::Failed, Phase::Succeeded), Some(SignedDuration::from_secs(42)));
         assert_eq!(took(Phase::Succeeded, Phase::Succeeded), None);
         assert_eq!(took(Phase::Running, Phase::Failed), None);
-        let waits = |before, after| milestones(&status(before), &status(after), at(52)).waits;
+        let waits = |before, after| transitions(&status(before), &status(after), at(52)).waits;
         assert!(waits(Phase::Failed, Phase::Pending) && !waits(Phase::Pending, Phase::Pending));
     }
 }

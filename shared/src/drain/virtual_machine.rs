@@ -130,12 +130,12 @@ pub struct Evacuation {
     /// Since when its memory is being copied.
     pub since: Option<Timestamp>,
     /// That the last attempt failed, if no other is under way.
-    pub failure: Option<Failure>,
+    pub failure: Option<MigrationFailure>,
 }
 
 /// A migration that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Failure {
+pub struct MigrationFailure {
     /// Where it was to go, and why it did not.
     pub message: String,
     /// When it failed.
@@ -144,13 +144,13 @@ pub struct Failure {
 
 /// The virtual machines that are to leave a node, each by its namespace and name.
 #[derive(Debug, Clone, Default)]
-pub struct Machines {
+pub struct Evacuations {
     /// Whether the cluster has KubeVirt, and the node pods that run machines.
     known: bool,
     leaving: HashMap<(String, String), Evacuation>,
 }
 
-impl Machines {
+impl Evacuations {
     /// Reads the instances on `node`. What failed before `began` is not what the maintenance waits for.
     pub fn leaving<I>(instances: impl IntoIterator<Item = I>, node: &str, began: Timestamp) -> Self
     where
@@ -171,7 +171,7 @@ impl Machines {
 
     /// Whether evictions that we asked for may have made KubeVirt take machines away: by the answers, or, after a
     /// restart, by the status that tells of them. An eviction that is not answered yet may do so any moment.
-    pub fn asked_to_leave(
+    pub fn may_be_evacuating(
         &self,
         attempts: &HashMap<String, Attempt>,
         status: Option<&NodeMaintenanceStatus>,
@@ -204,7 +204,7 @@ fn evacuation(last: &MigrationState, began: Timestamp) -> Evacuation {
         let reason = last.failure_reason.as_deref().map(|reason| format!(": {reason}"));
         let (target, reason) = (target.unwrap_or_default(), reason.unwrap_or_default());
         let message = format!("its live migration{target} failed{reason}; KubeVirt tries again");
-        Failure { message, at: time(&last.end_timestamp) }
+        MigrationFailure { message, at: time(&last.end_timestamp) }
     };
     match (last.completed || last.failed, last.failed) {
         (false, _) => Evacuation {
@@ -241,13 +241,13 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn machines(status: &Value) -> Machines {
+    fn machines(status: &Value) -> Evacuations {
         let instance = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"namespace": "ns", "name": "vm", "labels": {NODE_LABEL: "a"}}, "status": status,
         });
         let instance: VirtualMachineInstance = serde_json::from_value(instance).unwrap();
-        Machines::leaving([&instance], "a", began())
+        Evacuations::leaving([&instance], "a", began())
     }
 
     #[test]
@@ -283,22 +283,26 @@ mod tests {
     #[test]
     fn machines_were_asked_to_leave_if_an_answer_or_the_status_says_so_or_one_may_be_on_its_way() {
         let status = |status: Value| serde_json::from_value::<NodeMaintenanceStatus>(status).unwrap();
-        let check = |machines: Machines, attempt: Attempt, told: Value, expected: bool| {
+        let check = |machines: Evacuations, attempt: Attempt, told: Value, expected: bool| {
             let attempts = HashMap::from([("uid".to_owned(), attempt)]);
-            assert_eq!(machines.asked_to_leave(&attempts, Some(&status(told.clone()))), expected, "{told}");
+            assert_eq!(
+                machines.may_be_evacuating(&attempts, Some(&status(told.clone()))),
+                expected,
+                "{told}"
+            );
         };
         let known = || machines(&json!({"evacuationNodeName": "a"}));
         let on_its_way = || Attempt { in_flight: true, ..Attempt::default() };
         let mut migrating = Attempt::default();
         migrating.end(EvictionOutcome::Migrating(String::new()), crate::drain::steady_time::SteadyTime::MIN);
         check(known(), Attempt::default(), json!({}), false);
-        check(Machines::default(), on_its_way(), json!({}), false);
+        check(Evacuations::default(), on_its_way(), json!({}), false);
         check(known(), on_its_way(), json!({}), true);
-        check(Machines::default(), migrating, json!({}), true);
-        check(Machines::default(), Attempt::default(), json!({"podCounts": {"migrating": 1}}), true);
+        check(Evacuations::default(), migrating, json!({}), true);
+        check(Evacuations::default(), Attempt::default(), json!({"podCounts": {"migrating": 1}}), true);
         let failed = json!({"namespace": "ns", "name": "p", "reason": "MigrationFailed", "message": "",
             "since": "2026-01-01T01:00:00Z", "attempts": 0});
-        check(Machines::default(), Attempt::default(), json!({"blockedPods": [failed]}), true);
+        check(Evacuations::default(), Attempt::default(), json!({"blockedPods": [failed]}), true);
     }
 
     #[test]

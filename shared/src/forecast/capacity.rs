@@ -16,7 +16,7 @@ use crate::cluster::pod_requests::Resources;
 
 /// A pod that another is to stand in for somewhere else.
 #[derive(Debug, Clone)]
-pub struct Mover<'a> {
+pub struct PodToPlace<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The nodes that its volumes can be reached from.
@@ -25,20 +25,20 @@ pub struct Mover<'a> {
 
 /// Whether the pods fit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Estimate {
+pub struct CapacityEstimate {
     /// How many fit.
     pub fit: usize,
     /// How many nodes are left for them.
     pub nodes: usize,
     /// Those that do not.
-    pub misfits: Vec<Misfits>,
+    pub misfits: Vec<UnplacedPods>,
     /// What was not looked at, and how many pods ask for it.
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
 /// Pods that fit nowhere for the same reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfits {
+pub struct UnplacedPods {
     /// The pods.
     pub pods: Vec<PodReference>,
     /// How many nodes will not do for which reason.
@@ -46,14 +46,14 @@ pub struct Misfits {
 }
 
 /// A node and what it has left.
-struct Seat<'a> {
+struct NodeCapacity<'a> {
     node: &'a Node,
     free: Resources,
 }
 
 /// Pods that are alike in all that is looked at.
-struct Kind<'a> {
-    pods: Vec<&'a Mover<'a>>,
+struct PodGroup<'a> {
+    pods: Vec<&'a PodToPlace<'a>>,
     wanted: Resources,
     /// The seats that it may take, by number.
     seats: Vec<usize>,
@@ -63,24 +63,24 @@ struct Kind<'a> {
 
 /// Whether `movers` fit on `nodes`, of which `used` tells what runs on them already.
 pub fn estimate<'a>(
-    movers: &'a [Mover<'a>],
+    movers: &'a [PodToPlace<'a>],
     nodes: impl IntoIterator<Item = &'a Node>,
     used: &BTreeMap<String, Resources>,
-) -> Estimate {
+) -> CapacityEstimate {
     let seat = |node: &'a Node| {
         let mut free = Resources::of_node(node);
         if let Some(used) = used.get(node::name(node)) {
             free.take(used);
         }
-        Seat { node, free }
+        NodeCapacity { node, free }
     };
-    let mut seats: Vec<Seat<'_>> = nodes.into_iter().map(seat).collect();
-    let mut estimate = Estimate { nodes: seats.len(), ..Estimate::default() };
+    let mut seats: Vec<NodeCapacity<'_>> = nodes.into_iter().map(seat).collect();
+    let mut estimate = CapacityEstimate { nodes: seats.len(), ..CapacityEstimate::default() };
     for aspect in movers.iter().flat_map(|mover| node_fit::left_out(mover.pod)) {
         *estimate.left_out.entry(aspect).or_default() += 1;
     }
     let mut kinds = kinds(movers, &seats);
-    let size = |kind: &Kind<'_>| (kind.wanted.amount("cpu"), kind.wanted.amount("memory"));
+    let size = |kind: &PodGroup<'_>| (kind.wanted.amount("cpu"), kind.wanted.amount("memory"));
     kinds.sort_by(|a, b| a.seats.len().cmp(&b.seats.len()).then_with(|| size(b).cmp(&size(a))));
     let mut misfits: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
     for kind in kinds {
@@ -94,14 +94,14 @@ pub fn estimate<'a>(
         .into_iter()
         .map(|(reasons, mut pods)| {
             pods.sort();
-            Misfits { pods, reasons }
+            UnplacedPods { pods, reasons }
         })
         .collect();
     estimate
 }
 
-fn kinds<'a>(movers: &'a [Mover<'a>], seats: &[Seat<'_>]) -> Vec<Kind<'a>> {
-    let mut kinds: BTreeMap<String, Kind<'a>> = BTreeMap::new();
+fn kinds<'a>(movers: &'a [PodToPlace<'a>], seats: &[NodeCapacity<'_>]) -> Vec<PodGroup<'a>> {
+    let mut kinds: BTreeMap<String, PodGroup<'a>> = BTreeMap::new();
     for mover in movers {
         let wanted = Resources::of_pod(mover.pod);
         let kind = kinds.entry(likeness(mover, &wanted)).or_insert_with(|| {
@@ -112,7 +112,7 @@ fn kinds<'a>(movers: &'a [Mover<'a>], seats: &[Seat<'_>]) -> Vec<Kind<'a>> {
                     Err(why) => *unfit.entry(why).or_default() += 1,
                 }
             }
-            Kind { pods: Vec::new(), wanted, seats: fitting, unfit }
+            PodGroup { pods: Vec::new(), wanted, seats: fitting, unfit }
         });
         kind.pods.push(mover);
     }
@@ -120,7 +120,7 @@ fn kinds<'a>(movers: &'a [Mover<'a>], seats: &[Seat<'_>]) -> Vec<Kind<'a>> {
 }
 
 /// The same for pods that are alike in all that is looked at.
-fn likeness(mover: &Mover<'_>, wanted: &Resources) -> String {
+fn likeness(mover: &PodToPlace<'_>, wanted: &Resources) -> String {
     let spec = mover.pod.spec.as_ref();
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_ref());
@@ -130,7 +130,7 @@ fn likeness(mover: &Mover<'_>, wanted: &Resources) -> String {
 
 /// Puts pods on the first seat that has room for one, and returns those that are left. Room only shrinks, so a seat
 /// that was too full for one is too full for the next.
-fn place(kind: &Kind<'_>, seats: &mut [Seat<'_>]) -> Vec<PodReference> {
+fn place(kind: &PodGroup<'_>, seats: &mut [NodeCapacity<'_>]) -> Vec<PodReference> {
     let mut open = kind.seats.iter().copied().peekable();
     let mut left = Vec::new();
     for mover in &kind.pods {
@@ -143,7 +143,7 @@ fn place(kind: &Kind<'_>, seats: &mut [Seat<'_>]) -> Vec<PodReference> {
     left
 }
 
-fn reasons(kind: &Kind<'_>, seats: &[Seat<'_>]) -> BTreeMap<Unfit, usize> {
+fn reasons(kind: &PodGroup<'_>, seats: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
     let mut reasons = kind.unfit.clone();
     for at in &kind.seats {
         if let Some(resource) = seats[*at].free.short_of(&kind.wanted) {
@@ -176,14 +176,15 @@ mod tests {
         .unwrap()
     }
 
-    fn tried(pods: &[Pod], nodes: &[Node], used: &[(&str, &Pod)]) -> Estimate {
-        let movers: Vec<Mover<'_>> = pods.iter().map(|pod| Mover { pod, volumes: Vec::new() }).collect();
+    fn tried(pods: &[Pod], nodes: &[Node], used: &[(&str, &Pod)]) -> CapacityEstimate {
+        let movers: Vec<PodToPlace<'_>> =
+            pods.iter().map(|pod| PodToPlace { pod, volumes: Vec::new() }).collect();
         let used = used.iter().map(|(node, pod)| ((*node).to_owned(), Resources::of_pod(pod))).collect();
         estimate(&movers, nodes, &used)
     }
 
-    fn misfits(estimate: &Estimate) -> Vec<(Vec<String>, Vec<String>)> {
-        let shown = |misfits: &Misfits| {
+    fn misfits(estimate: &CapacityEstimate) -> Vec<(Vec<String>, Vec<String>)> {
+        let shown = |misfits: &UnplacedPods| {
             let pods = misfits.pods.iter().map(ToString::to_string).collect();
             let reasons = misfits.reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
             (pods, reasons)
@@ -200,7 +201,7 @@ mod tests {
         let full = tried(&pods, &nodes, &[("n1", &busy)]);
         assert_eq!((full.fit, full.nodes), (2, 2));
         assert_eq!(misfits(&full), [(vec!["shop/c".to_owned()], vec!["2 short of cpu".to_owned()])]);
-        assert_eq!(tried(&[], &nodes, &[]), Estimate { nodes: 2, ..Estimate::default() });
+        assert_eq!(tried(&[], &nodes, &[]), CapacityEstimate { nodes: 2, ..CapacityEstimate::default() });
     }
 
     #[test]

@@ -30,19 +30,19 @@ fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBu
     serde_json::from_value(budget).unwrap()
 }
 
-fn station(node: &str, pods: Vec<Arc<Pod>>) -> Station {
-    Station { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
+fn station(node: &str, pods: Vec<Arc<Pod>>) -> PlannedNode {
+    PlannedNode { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
 }
 
 fn forecast(
-    stations: Vec<Station>,
+    stations: Vec<PlannedNode>,
     budgets: &[PodDisruptionBudget],
     answers: &[(&str, EvictionOutcome)],
 ) -> Forecast {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let draft = Draft::new(stations, &DaemonSets::default(), now).unwrap();
+    let draft = DrainPreview::new(stations, &DaemonSets::default(), now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
-    draft.forecast(Budgets::unasked(budgets), &answers, now)
+    draft.forecast(Budgets::from_objects(budgets), &answers, now)
 }
 
 fn carts(names: &[&str]) -> Vec<Arc<Pod>> {
@@ -50,14 +50,14 @@ fn carts(names: &[&str]) -> Vec<Arc<Pod>> {
 }
 
 fn words(forecast: &Forecast) -> Vec<&'static str> {
-    let word = |expected: &Expected| match &expected.fate {
-        Fate::Stays(_) => "stays",
-        Fate::Ends => "ends",
-        Fate::Goes => "goes",
-        Fate::Migrates => "migrates",
-        Fate::Later(_) => "later",
-        Fate::Deleted(_) => "deleted",
-        Fate::Blocked(obstacle) => obstacle.reason.as_str(),
+    let word = |expected: &PodForecast| match &expected.fate {
+        PodOutcome::Stays(_) => "stays",
+        PodOutcome::Terminating => "ends",
+        PodOutcome::Evicted => "goes",
+        PodOutcome::Migrated => "migrates",
+        PodOutcome::WaitsForBudget(_) => "later",
+        PodOutcome::Deleted(_) => "deleted",
+        PodOutcome::Blocked(obstacle) => obstacle.reason.as_str(),
     };
     forecast.pods.iter().map(word).collect()
 }
@@ -71,7 +71,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
-            [Guard { budget: key, pods: 7, now, at_most, rounds, short_of: 0 }],
+            [BudgetForecast { budget: key, pods: 7, now, at_most, rounds, short_of: 0 }],
             "{allowed} of {expected}"
         );
     };
@@ -86,7 +86,7 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
 fn replacements_that_fit_nowhere_keep_a_budget_from_letting_more_go() {
     let planned = |misfits: &[&str], seconds: i64| {
         let drain = DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() };
-        let station = Station { drain, ..station("n1", carts(&["a", "b", "c", "d"])) };
+        let station = PlannedNode { drain, ..station("n1", carts(&["a", "b", "c", "d"])) };
         let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
         let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
         found.hold_back(&misfits.iter().map(reference).collect());
@@ -114,7 +114,7 @@ fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
     assert_eq!(words(&one(1)), ["goes", "later"]);
     let none = one(0);
     assert_eq!(words(&none), ["DisruptionBudget"; 2]);
-    let Fate::Blocked(obstacle) = &none.pods[0].fate else { panic!() };
+    let PodOutcome::Blocked(obstacle) = &none.pods[0].fate else { panic!() };
     assert_eq!(obstacle.message, "The disruption budget cart needs 6 healthy pods and has 6 currently");
 }
 
@@ -125,7 +125,7 @@ fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it
     let drained = |seconds: i64, allowed: i32| {
         let mut pods = carts(&["a", "b"]);
         pods.push(pod("bare", "web", &json!({"/metadata/ownerReferences": []})));
-        let station = Station { drain: patient(seconds), ..station("n1", pods) };
+        let station = PlannedNode { drain: patient(seconds), ..station("n1", pods) };
         forecast(vec![station], &[budget("cart", "cart", allowed, 6 + allowed)], &[])
     };
     assert_eq!(words(&drained(0, 0)), ["DisruptionBudget", "DisruptionBudget", "Unmanaged"]);
@@ -139,7 +139,7 @@ fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it
         (vec!["goes", "later", "Unmanaged"], vec![None, Some(600), None])
     );
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
-    let station = Station { drain: patient(600), ..station("n1", carts(&["a"])) };
+    let station = PlannedNode { drain: patient(600), ..station("n1", carts(&["a"])) };
     assert_eq!(words(&forecast(vec![station], &[], &[("a", webhook)])), ["deleted"]);
 }
 
@@ -182,7 +182,7 @@ fn two_budgets_block_without_being_asked() {
     let budgets = [budget("one", "cart", 1, 7), budget("two", "cart", 1, 7)];
     let found = forecast(vec![station("n1", carts(&["a"]))], &budgets, &[]);
     assert_eq!(words(&found), ["MultipleDisruptionBudgets"]);
-    let Fate::Blocked(obstacle) = &found.pods[0].fate else { panic!() };
+    let PodOutcome::Blocked(obstacle) = &found.pods[0].fate else { panic!() };
     assert!(
         obstacle.message.contains("one needs 6") && obstacle.message.contains("two needs 6"),
         "{obstacle:?}"
@@ -217,7 +217,8 @@ fn what_stays_ends_or_is_forbidden_by_the_drain_is_not_asked() {
         (DrainSpec::default(), &["b-bare", "c-web"][..], ["ends", "goes", "goes", "stays"]),
         (drain, &["c-web"], ["ends", BlockReason::Unmanaged.as_str(), "goes", "stays"]),
     ] {
-        let draft = Draft::new(vec![Station { drain, ..station("n1", pods()) }], &sets, now).unwrap();
+        let draft =
+            DrainPreview::new(vec![PlannedNode { drain, ..station("n1", pods()) }], &sets, now).unwrap();
         assert_eq!(draft.to_ask().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
         let found = draft.forecast(Budgets::default(), &HashMap::new(), now);
         assert_eq!(words(&found), expected);

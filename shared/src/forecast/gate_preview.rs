@@ -9,7 +9,7 @@ use crate::api::maintenance::{NodeMaintenance, NodeMaintenanceSpec};
 use crate::cluster::node;
 use crate::gate::Gate;
 use crate::gate::max_unavailable_queue::{self, MaxUnavailable};
-use crate::gate::quorum::{self, Guard};
+use crate::gate::quorum::{self, EtcdGuard};
 
 /// What would keep each of the nodes `planned` from beginning; those that are in maintenance already have begun, or wait
 /// by themselves.
@@ -19,7 +19,7 @@ pub fn gates(
     planned: &[String],
     nodes: &[Node],
     existing: &[NodeMaintenance],
-    guard: Option<&Guard>,
+    guard: Option<&EtcdGuard>,
     limit: Option<MaxUnavailable>,
     now: Timestamp,
 ) -> Vec<(String, Gate)> {
@@ -41,7 +41,8 @@ pub fn gates(
             .and_then(|node| quorum::violation(node, nodes, goes_first, guard));
         let all = existing.iter().chain(&new);
         let refs: Vec<NodeRef<'_>> = nodes.iter().map(NodeRef).collect();
-        let line = limit.and_then(|limit| max_unavailable_queue::wait(this, all, |_| false, &refs, limit));
+        let line =
+            limit.and_then(|limit| max_unavailable_queue::position(this, all, |_| false, &refs, limit));
         (name.to_owned(), Gate { quorum, line })
     };
     new.iter().enumerate().map(gate).collect()

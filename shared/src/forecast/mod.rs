@@ -20,15 +20,15 @@ use crate::api::status::{BlockReason, PodReference};
 use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod;
 use crate::drain::attempt::Attempt;
-use crate::drain::budget_forecast::{Budgets, Opinion};
+use crate::drain::budget_forecast::{BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
-use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, Judged, SkipReason, Verdict, Warning};
-use crate::drain::pod_state::{self, Known, Obstacle, PodState};
+use crate::drain::plan::{DaemonSets, DrainPlan, InvalidSelector, PlannedPod, SkipReason, Verdict, Warning};
+use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::steady_time::SteadyTime;
 
 /// A node that is to be drained.
 #[derive(Debug, Clone)]
-pub struct Station {
+pub struct PlannedNode {
     /// Its name.
     pub node: String,
     /// How it is to be drained.
@@ -41,30 +41,30 @@ pub struct Station {
 
 /// The verdicts on all pods, before anybody was asked.
 #[derive(Debug, Clone)]
-pub struct Draft {
-    nodes: Vec<(Station, DrainPlan)>,
+pub struct DrainPreview {
+    nodes: Vec<(PlannedNode, DrainPlan)>,
 }
 
 /// What would become of the pods.
 #[derive(Debug, Clone, Default)]
 pub struct Forecast {
     /// One entry a pod, by node and by its name.
-    pub pods: Vec<Expected>,
+    pub pods: Vec<PodForecast>,
     /// The budgets that guard pods of the plan.
-    pub budgets: Vec<Guard>,
+    pub budgets: Vec<BudgetForecast>,
     /// Why some pods were asked about in vain, and how many.
     pub unanswered: BTreeMap<String, usize>,
 }
 
 /// What would become of a pod.
 #[derive(Debug, Clone)]
-pub struct Expected {
+pub struct PodForecast {
     /// Its node.
     pub node: String,
     /// The pod.
     pub pod: Arc<Pod>,
     /// What would become of it.
-    pub fate: Fate,
+    pub fate: PodOutcome,
     /// What one should know about that.
     pub warnings: Vec<Warning>,
     /// Whether it is to be moved, sooner or later.
@@ -77,26 +77,26 @@ pub struct Expected {
 
 /// What would become of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum PodOutcome {
     /// It stays, and nobody waits for it.
     Stays(SkipReason),
     /// It is ending already.
-    Ends,
+    Terminating,
     /// It goes at once.
-    Goes,
+    Evicted,
     /// KubeVirt moves it.
-    Migrates,
+    Migrated,
     /// It goes when others that the budget guards have gone and are replaced.
-    Later(BudgetKey),
+    WaitsForBudget(BudgetKey),
     /// Something refuses to let it go as things are, and then it is deleted past that.
-    Deleted(Obstacle),
+    Deleted(Blocker),
     /// Something refuses to let it go as things are.
-    Blocked(Obstacle),
+    Blocked(Blocker),
 }
 
 /// A budget, and what the plan asks of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
+pub struct BudgetForecast {
     /// Which budget.
     pub budget: BudgetKey,
     /// How many pods of the plan it guards.
@@ -112,14 +112,14 @@ pub struct Guard {
     pub short_of: usize,
 }
 
-impl Station {
+impl PlannedNode {
     /// Whether pods are deleted that are refused for long.
     fn deletes(&self) -> bool {
         self.drain.delete_after_seconds > 0
     }
 }
 
-impl Expected {
+impl PodForecast {
     /// Whether another pod is to stand in for it somewhere else.
     pub fn is_replaced(&self) -> bool {
         let owner = pod::controller(&self.pod).filter(|owner| owner.kind != "DaemonSet");
@@ -128,14 +128,17 @@ impl Expected {
 
     /// It waits for others to be replaced, which they never are.
     fn hold(&mut self, budget: &BudgetKey) {
-        let obstacle = Obstacle {
+        let obstacle = Blocker {
             reason: BlockReason::DisruptionBudget,
             message: format!("budget {budget} waits for replacements that fit on no other node"),
             since: None,
             refusals: 0,
         };
-        self.fate =
-            if self.deleted_after.is_some() { Fate::Deleted(obstacle) } else { Fate::Blocked(obstacle) };
+        self.fate = if self.deleted_after.is_some() {
+            PodOutcome::Deleted(obstacle)
+        } else {
+            PodOutcome::Blocked(obstacle)
+        };
     }
 }
 
@@ -144,16 +147,15 @@ impl Forecast {
     /// further ones go. Those that are replaced elsewhere are taken to go first.
     pub fn hold_back(&mut self, misfits: &BTreeSet<PodReference>) {
         for guard in &mut self.budgets {
-            let is_misfit = |expected: &Expected| {
+            let is_misfit = |expected: &PodForecast| {
                 expected.guarded_by.as_ref() == Some(&guard.budget)
                     && misfits.contains(&pod::reference(&expected.pod))
             };
             let unplaced = self.pods.iter().filter(|expected| is_misfit(expected)).count();
             let held = unplaced.saturating_sub(guard.at_most);
-            let later = self
-                .pods
-                .iter_mut()
-                .filter(|expected| matches!(expected.fate, Fate::Later(_)) && is_misfit(expected));
+            let later = self.pods.iter_mut().filter(|expected| {
+                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_misfit(expected)
+            });
             let mut short_of = 0;
             for expected in later.rev().take(held) {
                 expected.hold(&guard.budget);
@@ -166,17 +168,17 @@ impl Forecast {
     }
 }
 
-impl Draft {
+impl DrainPreview {
     /// Judges the pods of each node.
     ///
     /// # Errors
     /// If a `podSelector` is not a valid selector.
     pub fn new(
-        stations: Vec<Station>,
+        stations: Vec<PlannedNode>,
         daemon_sets: &DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
-        let judge = |station: Station| {
+        let judge = |station: PlannedNode| {
             let plan = DrainPlan::new(station.pods.iter().cloned(), &station.drain, daemon_sets, now)?;
             Ok((station, plan))
         };
@@ -197,21 +199,22 @@ impl Draft {
     ) -> Forecast {
         let mut forecast = Forecast::default();
         let mut opinions: HashMap<&str, (BudgetKey, String)> = HashMap::new();
-        let mut guards: BTreeMap<BudgetKey, Guard> = BTreeMap::new();
+        let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
         for pod in self.to_ask() {
             let (budget, refusal) = match budgets.charge(pod) {
-                Opinion::Free => continue,
-                Opinion::Allowed(allowance) => (allowance.guard.key, None),
-                Opinion::Exhausted { budget, message } => (budget, Some(message)),
+                BudgetPrediction::Free => continue,
+                BudgetPrediction::Allowed(allowance) => (allowance.guard.key, None),
+                BudgetPrediction::Exhausted { budget, message } => (budget, Some(message)),
             };
-            let guard = guards.entry(budget.clone()).or_insert_with(|| Guard::of(budget.clone(), &budgets));
+            let guard =
+                guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));
             guarded.insert(pod::uid(pod), budget.clone());
             guard.pods += 1;
             guard.now += usize::from(refusal.is_none());
             opinions.extend(refusal.map(|refusal| (pod::uid(pod), (budget, refusal))));
         }
-        forecast.budgets = guards.values_mut().map(Guard::counted).collect();
+        forecast.budgets = guards.values_mut().map(BudgetForecast::counted).collect();
         for (station, judged) in self.judged() {
             let uid = pod::uid(&judged.pod);
             let answer = answers.get(uid).filter(|answer| match why_silent(answer) {
@@ -227,7 +230,7 @@ impl Draft {
             let answer = answer.cloned().or_else(|| several_budgets(judged, &budgets));
             let attempt =
                 Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
-            let known = Known {
+            let known = PodContext {
                 group: Group::Medik8s,
                 attempt: Some(&attempt),
                 steady_now: SteadyTime::MIN,
@@ -239,22 +242,23 @@ impl Draft {
             };
             let fate = match pod_state::state(judged, &known, now) {
                 PodState::Skipped => match judged.verdict {
-                    Verdict::Skip(reason) => Fate::Stays(reason),
-                    _ => Fate::Goes,
+                    Verdict::Skip(reason) => PodOutcome::Stays(reason),
+                    _ => PodOutcome::Evicted,
                 },
-                PodState::Terminating => Fate::Ends,
-                PodState::Migrating => Fate::Migrates,
+                PodState::Terminating => PodOutcome::Terminating,
+                PodState::Migrating => PodOutcome::Migrated,
                 PodState::Blocked(obstacle) if station.deletes() && is_refused(judged, obstacle.reason) => {
-                    Fate::Deleted(obstacle)
+                    PodOutcome::Deleted(obstacle)
                 }
-                PodState::Blocked(obstacle) => Fate::Blocked(obstacle),
+                PodState::Blocked(obstacle) => PodOutcome::Blocked(obstacle),
                 PodState::Waiting | PodState::Evicting => match opinion.filter(|_| waits) {
-                    Some((budget, _)) => Fate::Later(budget.clone()),
-                    None => Fate::Goes,
+                    Some((budget, _)) => PodOutcome::WaitsForBudget(budget.clone()),
+                    None => PodOutcome::Evicted,
                 },
             };
-            let waits = matches!(fate, Fate::Later(_) | Fate::Deleted(_)) && station.deletes();
-            forecast.pods.push(Expected {
+            let waits =
+                matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && station.deletes();
+            forecast.pods.push(PodForecast {
                 node: station.node.clone(),
                 pod: judged.pod.clone(),
                 fate,
@@ -267,12 +271,12 @@ impl Draft {
         forecast
     }
 
-    fn judged(&self) -> impl Iterator<Item = (&Station, &Judged)> {
+    fn judged(&self) -> impl Iterator<Item = (&PlannedNode, &PlannedPod)> {
         self.nodes.iter().flat_map(|(station, plan)| plan.pods.iter().map(move |judged| (station, judged)))
     }
 }
 
-impl Guard {
+impl BudgetForecast {
     fn of(budget: BudgetKey, budgets: &Budgets) -> Self {
         let at_most = budgets.at_most(&budget);
         Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0 }
@@ -291,12 +295,12 @@ impl Guard {
     }
 }
 
-fn is_asked(judged: &Judged) -> bool {
+fn is_asked(judged: &PlannedPod) -> bool {
     judged.verdict == Verdict::Evict && pod::deadline(&judged.pod).is_none()
 }
 
 /// Whether it is the answer to its eviction that keeps a pod, and not the drain's own settings.
-fn is_refused(judged: &Judged, reason: BlockReason) -> bool {
+fn is_refused(judged: &PlannedPod, reason: BlockReason) -> bool {
     use BlockReason::{
         AdmissionWebhook, DisruptionBudget, MigrationFailed, MultipleDisruptionBudgets, NamespaceTerminating,
         NotMigratable, ServerError,
@@ -330,7 +334,7 @@ fn why_silent(answer: &EvictionOutcome) -> Option<String> {
 }
 
 /// That more than one budget selects the pod, which is known without asking.
-fn several_budgets(judged: &Judged, budgets: &Budgets) -> Option<EvictionOutcome> {
+fn several_budgets(judged: &PlannedPod, budgets: &Budgets) -> Option<EvictionOutcome> {
     let pod = &judged.pod;
     let counts = is_asked(judged) && !pod::is_pending(pod) && !pod::is_finished(pod);
     (counts && budgets.guarding(pod).len() > 1).then(|| EvictionOutcome::MultipleBudgets(String::new()))

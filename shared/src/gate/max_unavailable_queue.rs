@@ -68,7 +68,7 @@ impl fmt::Display for MaxUnavailable {
 ///
 /// `all` are the maintenances of the cluster, this one among them. `at_work` says which have begun although their status
 /// may not tell yet: nobody who comes later takes their place, however early by name.
-pub fn wait<'a>(
+pub fn position<'a>(
     maintenance: &NodeMaintenance,
     all: impl IntoIterator<Item = &'a NodeMaintenance>,
     at_work: impl Fn(&NodeMaintenance) -> bool,
@@ -90,14 +90,14 @@ pub fn wait<'a>(
 
     let mut line: Vec<&NodeMaintenance> =
         all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
-    line.sort_by_key(|other| ownership::rank(other));
+    line.sort_by_key(|other| ownership::age_rank(other));
     let is_this = |other: &NodeMaintenance| other.metadata.uid == maintenance.metadata.uid;
     let (mut ahead, mut taken) = (0, HashSet::new());
     for other in line.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
         let name = other.spec.node_name.as_str();
         // The others of a node are duplicates of the oldest, whatever that waits for.
         let is_oldest = taken.insert(name);
-        let takes_part = is_this(other) || (is_oldest && is_in_line(other));
+        let takes_part = is_this(other) || (is_oldest && may_be_queued(other));
         if !takes_part {
             continue;
         }
@@ -126,21 +126,21 @@ pub fn wait<'a>(
 
 /// Whether a maintenance that has not begun may do so as soon as there is a place, for all that its status tells: one
 /// that says nothing yet may begin with the next look.
-pub fn is_in_line(maintenance: &NodeMaintenance) -> bool {
-    maintenance.status.as_ref().is_none_or(tells_of_line)
+pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
+    maintenance.status.as_ref().is_none_or(status_allows_queueing)
 }
 
 /// Whether others may have waited for what is told to be free now: a maintenance that was at work or in line is neither
 /// any more.
-pub fn makes_way(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
+pub fn frees_a_place(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
     let counts = |status: &NodeMaintenanceStatus| {
-        tells_of_line(status) || condition::holds(&status.conditions, ConditionType::Cordoned)
+        status_allows_queueing(status) || condition::is_true(&status.conditions, ConditionType::Cordoned)
     };
     before.is_none_or(counts) && !counts(after)
 }
 
 /// A status without our conditions tells nothing. What a maintenance waits for is the reason why its node is not drained.
-fn tells_of_line(status: &NodeMaintenanceStatus) -> bool {
+fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
     drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
 }
@@ -198,7 +198,7 @@ mod tests {
             maintenances.iter().enumerate().map(|(second, text)| maintenance(text, second)).collect();
         let limit = limit.parse().unwrap();
         for (maintenance, expected) in all.iter().zip(expected) {
-            let found = wait(maintenance, all.iter().rev(), |_| false, &nodes, limit);
+            let found = position(maintenance, all.iter().rev(), |_| false, &nodes, limit);
             assert_eq!(found.as_deref(), *expected, "{maintenances:?}: {:?}", maintenance.metadata.name);
         }
     }
@@ -256,9 +256,9 @@ mod tests {
             ("a:LeaseHeld", "a:MaxUnavailable", false),
             ("a+", "a:LeaseLost", true),
         ] {
-            assert_eq!(makes_way(Some(&status(before)), &status(after)), expected, "{before} {after}");
+            assert_eq!(frees_a_place(Some(&status(before)), &status(after)), expected, "{before} {after}");
         }
-        assert!(makes_way(None, &status("a:DuplicateMaintenance")));
+        assert!(frees_a_place(None, &status("a:DuplicateMaintenance")));
     }
 
     #[test]
@@ -268,10 +268,10 @@ mod tests {
         let waiting = maintenance("b", 1);
         let nodes = [node("a", "True"), node("b", "True")];
         let one = MaxUnavailable::Nodes(1);
-        assert!(wait(&waiting, [&ending, &waiting], |_| false, &nodes, one).is_some());
+        assert!(position(&waiting, [&ending, &waiting], |_| false, &nodes, one).is_some());
         let mut withdrawn = maintenance("a", 0);
         withdrawn.metadata.deletion_timestamp = withdrawn.metadata.creation_timestamp.clone();
-        assert_eq!(wait(&waiting, [&withdrawn, &waiting], |_| false, &nodes, one), None);
+        assert_eq!(position(&waiting, [&withdrawn, &waiting], |_| false, &nodes, one), None);
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let nodes = [node("a", "True"), node("b", "True")];
         let wait_of = |of: &NodeMaintenance, at_work: &str| {
             let is_at_work = |other: &NodeMaintenance| other.metadata.name.as_deref() == Some(at_work);
-            wait(of, [&late, &early], is_at_work, &nodes, MaxUnavailable::Nodes(1))
+            position(of, [&late, &early], is_at_work, &nodes, MaxUnavailable::Nodes(1))
         };
         assert_eq!((wait_of(&late, "b"), wait_of(&early, "b").is_some()), (None, true));
         assert_eq!((wait_of(&late, "").is_some(), wait_of(&early, "")), (true, None));

@@ -35,7 +35,7 @@ pub struct Gate {
 
 /// Whose turn it is on a node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Turn {
+pub enum GateResult {
     /// Ours, once `write` is done.
     Ours {
         /// What makes or keeps it ours.
@@ -75,29 +75,29 @@ pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
 }
 
 /// Whose turn it is on `node`, whose lease this is.
-pub fn turn(
+pub fn evaluate(
     maintenance: &NodeMaintenance,
     node: &Node,
     lease: Option<&Lease>,
     gate: &Gate,
     now: Timestamp,
-) -> Turn {
+) -> GateResult {
     let status = maintenance.status.as_ref();
     let failures = status.map_or(0, |status| status.error_on_lease_count);
     if failures > FORGIVEN {
         let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
-        return Turn::Forfeited { error };
+        return GateResult::Forfeited { error };
     }
     let had_it = ownership::has_begun(maintenance)
         || status.is_some_and(|status| status.drain_progress > 0)
-        || node_patch::is_named(node, ownership::uid(maintenance));
+        || node_patch::record_names(node, ownership::uid(maintenance));
     let claim = node_lease::claim(lease, node, now);
     if let Some(waits) = obstacle(maintenance, gate, &claim).filter(|_| !had_it) {
         return waits;
     }
     let foreign = match claim {
-        Claim::Held { renew_at } => return Turn::Ours { write: None, renew_at: Some(renew_at) },
-        Claim::Take(write) => return Turn::Ours { write: Some(write), renew_at: None },
+        Claim::Held { renew_at } => return GateResult::Ours { write: None, renew_at: Some(renew_at) },
+        Claim::Take(write) => return GateResult::Ours { write: Some(write), renew_at: None },
         Claim::Foreign(foreign) => foreign,
     };
     let error =
@@ -105,25 +105,29 @@ pub fn turn(
     let counted_at = status.and_then(|status| status.last_update.as_ref()).map_or(now, |at| at.0.min(now));
     let due = counted_at.saturating_add(PACE).unwrap_or(now);
     if failures > 0 && due > now {
-        return Turn::Lost { error, attempts: failures, next: due };
+        return GateResult::Lost { error, attempts: failures, next: due };
     }
-    Turn::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
+    GateResult::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
 }
 
 /// What a maintenance that has not begun waits for. The place in line comes last: who has nothing else to wait for is in
 /// line, and nobody else ([`crate::gate::max_unavailable_queue`]).
-fn obstacle(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<Turn> {
+fn obstacle(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<GateResult> {
     if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
         let error = format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
-        return Some(Turn::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None });
+        return Some(GateResult::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None });
     }
     if let Claim::Foreign(foreign) = claim {
         let error =
             format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, foreign));
-        return Some(Turn::Waits { reason: ConditionReason::LeaseHeld, error, until: Some(foreign.until) });
+        return Some(GateResult::Waits {
+            reason: ConditionReason::LeaseHeld,
+            error,
+            until: Some(foreign.until),
+        });
     }
     let place = gate.line.clone()?;
-    Some(Turn::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None })
+    Some(GateResult::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None })
 }
 
 fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
@@ -141,12 +145,12 @@ mod tests {
     }
 
     /// What `turn` says `second` seconds after someone else took the lease for an hour.
-    fn after(second: i64, status: &Value) -> Turn {
+    fn after(second: i64, status: &Value) -> GateResult {
         behind(&Gate::default(), second, status)
     }
 
     /// The same behind a gate.
-    fn behind(gate: &Gate, second: i64, status: &Value) -> Turn {
+    fn behind(gate: &Gate, second: i64, status: &Value) -> GateResult {
         let maintenance = serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": "m"}, "spec": {"nodeName": "n1"}, "status": status,
@@ -157,12 +161,12 @@ mod tests {
         }}))
         .unwrap();
         let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
-        turn(&maintenance, &node, Some(&lease), gate, at(second))
+        evaluate(&maintenance, &node, Some(&lease), gate, at(second))
     }
 
     #[test]
     fn a_node_that_another_has_is_waited_for() {
-        let Turn::Waits { error, until, .. } = after(10, &json!({"phase": "Pending"})) else {
+        let GateResult::Waits { error, until, .. } = after(10, &json!({"phase": "Pending"})) else {
             panic!("no wait")
         };
         assert_eq!(until, Some(at(3600)));
@@ -176,7 +180,7 @@ mod tests {
     fn who_waits_for_a_lease_is_in_no_line() {
         let gate = Gate { line: Some("place 1 in line".to_owned()), ..Gate::default() };
         let reason = |second| match behind(&gate, second, &json!({"phase": "Pending"})) {
-            Turn::Waits { reason, .. } => Some(reason),
+            GateResult::Waits { reason, .. } => Some(reason),
             _ => None,
         };
         assert_eq!(reason(10), Some(ConditionReason::LeaseHeld));
@@ -187,7 +191,7 @@ mod tests {
     fn a_lost_lease_is_tried_four_times_five_seconds_apart_and_then_given_up_for_good() {
         let begun = |failures: i32, updated: &str| json!({"phase": "Running", "drainProgress": 10, "errorOnLeaseCount": failures, "lastUpdate": updated});
         let attempts = |second, status: &Value| match after(second, status) {
-            Turn::Lost { attempts, next, .. } => (attempts, next),
+            GateResult::Lost { attempts, next, .. } => (attempts, next),
             other => panic!("{other:?}"),
         };
         let zero = "2026-01-01T00:00:00Z";
@@ -195,10 +199,13 @@ mod tests {
         assert_eq!(attempts(4, &begun(1, zero)), (1, at(5)), "not by every look");
         assert_eq!(attempts(5, &begun(1, zero)), (2, at(10)));
         assert_eq!(attempts(5, &begun(3, zero)), (4, at(10)));
-        let Turn::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("still hoping") };
+        let GateResult::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("still hoping") };
         assert_eq!(error, "maintenance failed: lease could not be extended after 4 attempts");
-        assert!(matches!(after(3600, &begun(2, zero)), Turn::Ours { write: Some(_), .. }), "free again");
-        assert!(matches!(after(3600, &begun(4, zero)), Turn::Forfeited { .. }), "for good");
+        assert!(
+            matches!(after(3600, &begun(2, zero)), GateResult::Ours { write: Some(_), .. }),
+            "free again"
+        );
+        assert!(matches!(after(3600, &begun(4, zero)), GateResult::Forfeited { .. }), "for good");
     }
 
     #[test]
@@ -206,7 +213,7 @@ mod tests {
         let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"phase": "Running", "conditions": [cordoned]});
-        assert!(matches!(after(1, &status), Turn::Lost { attempts: 1, .. }));
+        assert!(matches!(after(1, &status), GateResult::Lost { attempts: 1, .. }));
     }
 
     #[test]
@@ -219,8 +226,8 @@ mod tests {
                 "metadata": {"name": "m", "annotations": annotations}, "spec": {"nodeName": "n1"},
                 "status": {"phase": "Pending", "drainProgress": progress},
             }));
-            match turn(&maintenance.unwrap(), &node, None, gate, at(0)) {
-                Turn::Waits { reason, .. } => Some(reason),
+            match evaluate(&maintenance.unwrap(), &node, None, gate, at(0)) {
+                GateResult::Waits { reason, .. } => Some(reason),
                 _ => None,
             }
         };

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, ConditionReason, ConditionType, Finding};
+use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::FINALIZER;
 use crate::api::status::{NodeMaintenanceStatus, Phase};
-use crate::drain::node_patch::{self, Past};
+use crate::drain::node_patch::{self, CordonedBy};
 
 /// A merge patch that puts our finalizer and an owner reference to the node on the object, where they are missing.
 ///
@@ -64,13 +64,13 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
 /// itself.
 pub fn heir(rivals: &[Arc<NodeMaintenance>]) -> Option<&str> {
     let adopted = rivals.iter().filter(|rival| is_adopted(rival));
-    adopted.min_by_key(|rival| rank(rival))?.metadata.uid.as_deref()
+    adopted.min_by_key(|rival| age_rank(rival))?.metadata.uid.as_deref()
 }
 
 /// The name of the maintenance that has the node, if it is not `maintenance`: the oldest has it.
 pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
-    let oldest = rivals.iter().min_by_key(|rival| rank(rival))?;
-    (rank(oldest) < rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
+    let oldest = rivals.iter().min_by_key(|rival| age_rank(rival))?;
+    (age_rank(oldest) < age_rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Its uid; empty for an object that was never stored.
@@ -79,7 +79,7 @@ pub fn uid(maintenance: &NodeMaintenance) -> &str {
 }
 
 /// Where it stands among others by age; the name breaks a tie, and the uid that of two groups.
-pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
+pub fn age_rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
     let metadata = &maintenance.metadata;
     let created = metadata.creation_timestamp.as_ref().map(|at| at.0);
     (created, metadata.name.as_deref(), metadata.uid.as_deref())
@@ -93,19 +93,19 @@ pub fn rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, 
 /// by hand despite such progress is in service for everybody else.
 pub fn has_begun(maintenance: &NodeMaintenance) -> bool {
     let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
-    conditions.is_some_and(|conditions| condition::holds(conditions, ConditionType::Cordoned))
+    conditions.is_some_and(|conditions| condition::is_true(conditions, ConditionType::Cordoned))
 }
 
 /// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
 /// but none of our conditions, which that operator never writes.
-pub fn past(maintenance: &NodeMaintenance) -> Past {
+pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
     let Some(status) = maintenance.status.as_ref().filter(|status| status.phase.is_some()) else {
-        return Past::Fresh;
+        return CordonedBy::Nobody;
     };
     match condition::find(&status.conditions, ConditionType::Cordoned) {
-        Some(cordoned) if cordoned.status == "True" => Past::Ours,
-        Some(_) => Past::Fresh,
-        None => Past::Medik8s,
+        Some(cordoned) if cordoned.status == "True" => CordonedBy::NmReconciler,
+        Some(_) => CordonedBy::Nobody,
+        None => CordonedBy::Medik8s,
     }
 }
 
@@ -116,11 +116,11 @@ pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaint
     let status = maintenance.status.as_ref()?;
     let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
     let is_known = condition::find(&status.conditions, ConditionType::Cordoned).is_some();
-    if is_known || !has_begun || !node_patch::is_on_record(node, uid(maintenance)) {
+    if is_known || !has_begun || !node_patch::record_belongs_to(node, uid(maintenance)) {
         return None;
     }
     let mut status = status.clone();
-    let cordoned = Finding {
+    let cordoned = ConditionUpdate {
         type_: ConditionType::Cordoned,
         holds: true,
         reason: ConditionReason::Cordoned,
@@ -195,8 +195,12 @@ mod tests {
     #[test]
     fn a_pruned_maintenance_is_known_by_the_record_on_its_node() {
         let (bare, others) = (node(), HashSet::new());
-        let requester =
-            Requester { uid: "m-uid", group: Group::Kubevirt, past: Past::Fresh, others: &others };
+        let requester = Requester {
+            uid: "m-uid",
+            group: Group::Kubevirt,
+            cordoned_by: CordonedBy::Nobody,
+            others: &others,
+        };
         let patch = node_patch::cordon(&bare, &requester).unwrap().0;
         let cordoned: Node = serde_json::from_value(json!({
             "metadata": {"annotations": patch["metadata"]["annotations"]}, "spec": patch["spec"],
@@ -217,7 +221,7 @@ mod tests {
         }
         let mut known = pruned("Running");
         known.status = recovered(&known, &cordoned);
-        assert_eq!(past(&known), Past::Ours);
+        assert_eq!(cordoned_by(&known), CordonedBy::NmReconciler);
         assert_eq!(recovered(&known, &cordoned), None, "it is known");
         assert_eq!(recovered(&pruned("Running"), &bare), None, "it has not begun");
         assert_eq!(recovered(&of("another", "Running"), &cordoned), None, "another has the node");

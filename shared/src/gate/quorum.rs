@@ -24,14 +24,14 @@ pub fn is_openshift(served: &APIGroupList) -> bool {
 
 /// What guards etcd on OpenShift.
 #[derive(Debug, Clone, Default)]
-pub struct Guard {
+pub struct EtcdGuard {
     /// The disruption budgets in [`ETCD_NAMESPACE`].
     pub budgets: Vec<PodDisruptionBudget>,
     /// The pods there that the budget selects.
     pub pods: Vec<Pod>,
 }
 
-impl Guard {
+impl EtcdGuard {
     /// What of these guards etcd: the budgets in its namespace, and the pods there that the only one selects. With
     /// several nobody asks for pods.
     pub fn among<'a>(
@@ -63,7 +63,7 @@ pub fn violation<'a>(
     candidate: &Node,
     nodes: impl IntoIterator<Item = &'a Node>,
     in_maintenance: impl Fn(&str) -> bool,
-    guard: Option<&Guard>,
+    guard: Option<&EtcdGuard>,
 ) -> Option<String> {
     if !node::is_control_plane(candidate) {
         return None;
@@ -80,7 +80,7 @@ pub fn violation<'a>(
 }
 
 /// With no budget, or several, nobody knows, and that is no permission.
-fn guard_allows(guard: &Guard, node: &str) -> bool {
+fn guard_allows(guard: &EtcdGuard, node: &str) -> bool {
     let [budget] = guard.budgets.as_slice() else { return false };
     if budget.status.as_ref().is_some_and(|status| status.disruptions_allowed >= 1) {
         return true;
@@ -148,7 +148,7 @@ mod tests {
         let refusal = "can not put master/control-plane node into maintenance at this moment, disrupting node cp1 will \
                        violate etcd quorum";
         let check = |budgets: Vec<PodDisruptionBudget>, pods: Vec<Pod>, allowed: bool, why: &str| {
-            let found = violation(&node, [&node], |_| false, Some(&Guard { budgets, pods }));
+            let found = violation(&node, [&node], |_| false, Some(&EtcdGuard { budgets, pods }));
             assert_eq!(found.as_deref(), (!allowed).then_some(refusal), "{why}");
         };
         check(vec![budget(0)], vec![guard_pod("cp1", "True")], false, "its guard is Ready");
@@ -173,7 +173,7 @@ mod tests {
         };
         let pods = [pod(ETCD_NAMESPACE, "guard"), pod(ETCD_NAMESPACE, "etcd"), pod("shop", "guard")];
         let found = |budgets: &[PodDisruptionBudget]| {
-            let Guard { budgets, pods } = Guard::among(budgets, &pods);
+            let EtcdGuard { budgets, pods } = EtcdGuard::among(budgets, &pods);
             (budgets.len(), pods.into_iter().filter_map(|pod| pod.metadata.name).collect::<Vec<_>>())
         };
         assert_eq!(found(&[]), (0, vec![]));
@@ -228,6 +228,6 @@ mod tests {
     #[test]
     fn other_nodes_may_always_go() {
         let worker = parse(json!({"metadata": {"name": "w"}}));
-        assert_eq!(violation(&worker, [&worker], |_| false, Some(&Guard::default())), None);
+        assert_eq!(violation(&worker, [&worker], |_| false, Some(&EtcdGuard::default())), None);
     }
 }

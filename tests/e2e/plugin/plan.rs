@@ -1,0 +1,302 @@
+//! `kubectl nm plan`: what it reports for each pod, which data it could not read, and that it changes nothing.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use kube_sandbox::admission::Reviewer;
+use nm_tests::cluster::Cluster;
+use nm_tests::eviction_webhook;
+use nm_tests::eviction_webhook::{REFUSAL, refusal};
+use nm_tests::maintenance::start;
+use nm_tests::nodes::configuration;
+use nm_tests::programs::{Outcome, plugin, plugin_of};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
+use nm_tests::workload::{Workload, node_of, parse, pods_on};
+use serde_json::{Value, json};
+
+const UNKNOWN_LIMIT: &str = "not known: --max-unavailable: no deployment has the labels of nm-reconciler";
+
+const WHY: &str = "a real cluster's nodes have other pods";
+
+/// Compares the output, with columns separated by single blanks, and the exit code.
+#[track_caller]
+fn check(outcome: &Outcome, code: i32, lines: &[&str]) {
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: Vec<String> = outcome.stdout.lines().map(squeezed).collect();
+    assert_eq!(
+        (said.as_slice(), outcome.code),
+        (lines.iter().map(ToString::to_string).collect::<Vec<_>>().as_slice(), Some(code)),
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.stderr, "");
+}
+
+/// How many pods of the workload run on these nodes.
+async fn workload_pods(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
+    let mut count = 0;
+    for node in nodes {
+        let pods = pods_on(&cluster.client, node).await;
+        count += pods.iter().filter(|pod| pod.namespace().as_deref() == Some(workload.namespace())).count();
+    }
+    count
+}
+
+/// The line for the `DaemonSet` pod that a sandbox has on each node.
+async fn agent_line(cluster: &Cluster, node: &str) -> String {
+    let pods = pods_on(&cluster.client, node).await;
+    let agent = pods.iter().find(|pod| pod.namespace().as_deref() == Some("kube-system")).unwrap();
+    format!("{node} kube-system/{} stay its DaemonSet would bring it back", agent.name_any())
+}
+
+/// The node and its pods, to compare before and after.
+async fn state(cluster: &Cluster, node: &str) -> (Value, Vec<(Option<String>, bool)>, usize) {
+    let pods = pods_on(&cluster.client, node).await;
+    let pods = pods.iter().map(|pod| (pod.uid(), pod.metadata.deletion_timestamp.is_some())).collect();
+    let maintenances =
+        cluster.maintenances().list(&kube::api::ListParams::default()).await.unwrap().items.len();
+    (configuration(&cluster.node(node).await), pods, maintenances)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_reports_each_pod_and_changes_nothing() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "plan").await;
+    let cart = workload.pod_behind_budget("cart").await;
+    let (node, space) = (node_of(&cart).to_owned(), workload.namespace());
+    let cart = cart.name_any();
+    let volumes = json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}});
+    workload.pod_on(&node, "bare", volumes).await;
+    let before = state(&cluster, &node).await;
+    let agent = agent_line(&cluster, &node).await;
+
+    let blocked = plugin(&cluster, &["plan", &node]).await;
+    check(
+        &blocked,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent,
+            &format!("{node} {space}/bare go its emptyDir data is lost; nothing replaces it"),
+            &format!(
+                "{node} {space}/{cart} block The disruption budget cart needs 1 healthy pods and has 1 currently"
+            ),
+            "",
+            &format!("budget {space}/cart: guards 1 pod, lets none go, now or later, while it is as it is"),
+            &format!("data lost: emptyDir volumes of 1 pod: {space}/bare"),
+            &format!("not replaced: the work of 1 pod: {space}/bare"),
+            "room for 1 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes",
+            UNKNOWN_LIMIT,
+            "1 node, 3 pods: 1 block, 1 go, 1 stay",
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+
+    let careful = plugin(&cluster, &["plan", &node, "--force=false", "--pod-selector", "app=bare"]).await;
+    check(
+        &careful,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &format!("{node} {space}/{cart} stay the pod selector leaves it out"),
+            &agent.replace("its DaemonSet would bring it back", "the pod selector leaves it out"),
+            &format!(
+                "{node} {space}/bare block no controller would replace it and spec.drain.force is false"
+            ),
+            "",
+            UNKNOWN_LIMIT,
+            "1 node, 3 pods: 1 block, 2 stay",
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+
+    workload.delete_budget("cart").await;
+    let free = plugin(&cluster, &["plan", &node, "-o", "json"]).await;
+    assert_eq!((free.code, free.stderr.as_str()), (Some(0), ""), "{free:?}");
+    let document: Value = serde_json::from_str(&free.stdout).unwrap();
+    assert_eq!(
+        (&document["kind"], &document["version"], &document["blocked"]),
+        (&json!("Plan"), &json!(1), &json!(false))
+    );
+    let bare = document["pods"].as_array().unwrap().iter().find(|pod| pod["name"] == "bare").unwrap();
+    assert_eq!(
+        *bare,
+        json!({"node": node, "namespace": space, "name": "bare", "would": "go",
+            "because": "its emptyDir data is lost; nothing replaces it", "reason": null, "behind": null, "deletedAfterSeconds": null,
+            "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
+    );
+    let template = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.pods[*].would}"]).await;
+    assert_eq!((template.code, template.stdout.as_str()), (Some(0), "go go stay"), "{template:?}");
+
+    assert_eq!(state(&cluster, &node).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_plan_share_budgets_capacity_and_the_queue() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, WHY).await else { return };
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "rounds").await;
+    let spec = json!({"terminationGracePeriodSeconds": 5, "containers": [
+        {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": {"cpu": "3"}}}]});
+    workload.deployment_of("cart", 6, &spec).await;
+    workload.budget("cart", 5).await;
+    let reconciler: Deployment = parse(json!({
+        "metadata": {"name": "nm-reconciler", "labels": {
+            "app.kubernetes.io/name": "kubectl-nm", "app.kubernetes.io/component": "reconciler"}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "args": ["--max-unavailable=1"]}]}}},
+    }));
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), workload.namespace());
+    deployments.create(&PostParams::default(), &reconciler).await.unwrap();
+
+    let (a, b) = (nodes[0].as_str(), nodes[1].as_str());
+    let count = workload_pods(&cluster, &[a, b], &workload).await;
+    let planned = plugin(&cluster, &["plan", a, b]).await;
+    assert_eq!((planned.code, planned.stderr.as_str()), (Some(3), ""), "{planned:?}");
+    let space = workload.namespace();
+    // A node has 8 CPUs: two of these pods fit, and the other nodes already have two. So the first evicted pod gets no
+    // running replacement, and its budget allows no further disruption.
+    assert_eq!(count, 4);
+    for line in [
+        "2 nodes, 6 pods: 1 block, 2 go later, 1 go, 2 stay".to_owned(),
+        format!("node/{b}: waits in line: 1 of 3 nodes are unavailable and 1 may be: place 1 in line"),
+        format!(
+            "budget {space}/cart: guards 4 pods, lets 1 go now and 1 at once when all its pods are healthy, but 1 never: \
+             replacements of the others fit on no other node"
+        ),
+        "room for 0 of 2 pods on 2 other nodes: an estimate by requests, taints, selectors and volumes"
+            .to_owned(),
+        format!("--max-unavailable is 1, by deployment {space}/nm-reconciler"),
+        "Something blocks this plan. Nothing was changed.".to_owned(),
+    ] {
+        assert!(planned.stdout.lines().any(|said| said == line), "{line}\n{}", planned.stdout);
+    }
+    assert!(planned.stdout.contains("(of 2 other nodes: 2 short of cpu)"), "{planned:?}");
+    deployments.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
+}
+
+/// Refuses every eviction, all of which must be dry runs.
+#[derive(Debug)]
+struct RefuseDryRun;
+
+impl Reviewer for RefuseDryRun {
+    fn review(&self, request: &Value) -> Value {
+        assert_eq!(request["dryRun"], true, "a plan must not evict");
+        refusal(403)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_would_refuse_an_eviction_blocks_the_plan() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "heard").await;
+    let (node, space) = (&cluster.nodes().await[0], workload.namespace());
+    workload.pod_on(node, "cart", json!({})).await;
+    eviction_webhook::install(&cluster, &workload, &["CREATE"], &["pods/eviction"], Arc::new(RefuseDryRun))
+        .await;
+    let refused = plugin(&cluster, &["plan", node]).await;
+    check(
+        &refused,
+        3,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent_line(&cluster, node).await,
+            &format!("{node} {space}/cart block {REFUSAL}; nothing replaces it"),
+            "",
+            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            UNKNOWN_LIMIT,
+            "1 node, 2 pods: 1 block, 1 stay",
+            "Something blocks this plan. Nothing was changed.",
+        ],
+    );
+    eviction_webhook::remove(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_without_read_access_is_named_and_left_out() {
+    let Some(cluster) = Cluster::sandbox_or_skip(1, WHY).await else { return };
+    let workload = Workload::new(&cluster, "access").await;
+    let (node, space) = (&cluster.nodes().await[0], workload.namespace());
+    workload.pod_on(node, "cart", json!({})).await;
+    let account = service_account("default", space);
+    let kubeconfig = cluster.kubeconfig_of(&account).await;
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
+    check(
+        &plugin_of(&kubeconfig, &["plan", node]).await,
+        1,
+        &[
+            "not known: --max-unavailable: you may not list deployments.apps",
+            "not known: room elsewhere, the control plane and who waits in line: you may not list nodes",
+            "not known: what becomes of the pods: you may not list pods",
+            "not known: whose DaemonSet is gone: you may not list daemonsets.apps",
+            "not known: what disruption budgets make of all evictions together: you may not list poddisruptionbudgets.policy",
+            "1 node",
+            "Nobody knows whether something blocks this plan. Nothing was changed.",
+        ],
+    );
+    access.revoke(&cluster).await;
+
+    let lists = ["nodes", "pods", "daemonsets.apps", "poddisruptionbudgets.policy", "deployments.apps"];
+    let access = MaintenanceAccess::grant_with(&cluster, &account, &lists).await;
+    let user = format!("system:serviceaccount:{space}:default");
+    check(
+        &plugin_of(&kubeconfig, &["plan", node]).await,
+        0,
+        &[
+            "NODE POD WOULD BECAUSE",
+            &agent_line(&cluster, node).await,
+            &format!("{node} {space}/cart go nothing replaces it"),
+            "",
+            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            UNKNOWN_LIMIT,
+            &format!(
+                "not known: what the API server and its webhooks would say of 1 pod: User \"{user}\" cannot create \
+                 resource \"pods/eviction\" in API group \"\" in the namespace \"{space}\""
+            ),
+            "1 node, 2 pods: 1 go, 1 stay",
+            "As far as it is known, nothing blocks this plan. Nothing was changed.",
+        ],
+    );
+    access.revoke(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_exist_or_is_taken_is_reported() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let wrong = plugin(&cluster, &["plan", &format!("{node}x")]).await;
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
+    let said = format!("Error from server (NotFound): nodes \"{node}x\" not found; did you mean {node}?\n");
+    assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+    let name = plugin(&cluster, &["plan", node, "-o", "name"]).await;
+    assert_eq!((name.code, name.stdout.as_str()), (Some(2), ""), "{name:?}");
+
+    start(&cluster, node, "e2e-elsewhere").await;
+    let taken = plugin(&cluster, &["plan", node]).await;
+    assert_eq!(taken.code, Some(3), "{taken:?}");
+    let line = format!(
+        "node/{node}: there is a NodeMaintenance \"{node}\" already, and it is for node \"e2e-elsewhere\"\n"
+    );
+    assert!(taken.stdout.contains(&line), "{taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_for_all_nodes_reports_that_no_capacity_is_left() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let workload = Workload::new(&cluster, "everywhere").await;
+    workload.deployment("web", 4).await;
+    let nodes = cluster.nodes().await;
+    let planned = plugin(&cluster, &["plan", &nodes[0], &nodes[1]]).await;
+    assert_eq!(planned.code, Some(3), "{planned:?}");
+    for said in [
+        "room for 0 of 4 pods on 0 other nodes",
+        "\nNothing blocks this plan, but not everything has room elsewhere. Nothing was changed.\n",
+    ] {
+        assert!(planned.stdout.contains(said), "{planned:?}");
+    }
+    let line = ["plan", &nodes[0], "--reason", "kernel", "--wait", "--watch", "-y", "--dry-run", "client"];
+    let one = plugin(&cluster, &line).await;
+    assert_eq!(one.code, Some(0), "{one:?}");
+}
