@@ -1,4 +1,4 @@
-//! Asking as somebody else, by the `Impersonate-` headers.
+//! Impersonation with `Impersonate-` headers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::model::status_error::StatusError;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const EXTRA: &str = "impersonate-extra-";
 
-/// As whom the headers ask, if they do.
+/// The user to impersonate, if the headers name one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     name: String,
@@ -27,7 +27,7 @@ impl Impersonation {
     /// Reads the headers.
     ///
     /// # Errors
-    /// 400 where they say more of somebody than who it is.
+    /// 400 if groups or extras are given without a user.
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, StatusError> {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -54,7 +54,7 @@ impl Impersonation {
         Err(StatusError::bad_request(message))
     }
 
-    /// Every right that it takes.
+    /// The permissions that the impersonation needs.
     pub(crate) fn needs(&self) -> Vec<Attributes<'_>> {
         let right = |group, plural, subresource, namespace, name| Attributes::Resource {
             verb: "impersonate",
@@ -78,7 +78,7 @@ impl Impersonation {
         needs
     }
 
-    /// Somebody else.
+    /// The impersonated user.
     pub(crate) fn into_user(self) -> User {
         let mut groups = self.groups;
         if let (true, Some((namespace, _))) = (groups.is_empty(), as_service_account(&self.name)) {
@@ -91,7 +91,7 @@ impl Impersonation {
         User { name: self.name, uid: self.uid, groups, extra: self.extra }
     }
 
-    /// The API server shows what it was asked for as its own language prints it.
+    /// As Go prints the value, which is how the API server reports it.
     fn in_go(&self) -> String {
         let list = |items: &[String]| {
             if items.is_empty() {

@@ -1,11 +1,11 @@
-//! Who asks, and may they: the one place where the API server decides either.
+//! Authentication and authorization.
 //!
-//! [`Access::authenticate`] finds out who asks, from bearer tokens (`tokens`) and `Impersonate-` headers
-//! (`impersonation`). [`Access::decide`] holds what they want to do (`attributes`) against their roles, which are
-//! objects of the cluster like any other: an index (`roles`) follows them, and one rule at a time is `policy`'s. The
-//! roles that every cluster begins with are in `built_in`, and those that are made of others in `aggregation`.
+//! [`Access::authenticate`] determines the user from bearer tokens (`tokens`) and `Impersonate-` headers
+//! (`impersonation`). [`Access::decide`] checks the attributes of a request (`attributes`) against the user's roles,
+//! which are ordinary objects: an index (`roles`) follows them, and `policy` evaluates one rule. `built_in` holds the
+//! roles of a new cluster, and `aggregation` the aggregated ones.
 //!
-//! Nothing keeps somebody from giving away rights that they do not have themselves, as a real API server does.
+//! Unlike in a real API server, users can grant permissions that they do not have.
 
 pub(crate) mod aggregation;
 mod attributes;
@@ -34,7 +34,7 @@ use crate::cluster::Cluster;
 use crate::cluster::store::Key;
 use crate::model::status_error::StatusError;
 
-/// Who is known to a cluster, and what they may do.
+/// The users of a cluster and their permissions.
 #[derive(Debug)]
 pub(crate) struct Access {
     cluster: Arc<Cluster>,
@@ -44,7 +44,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// One administrator with a token of its own, and the roles that every cluster begins with.
+    /// One administrator with a token, and the built-in roles.
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
         built_in::seed(&cluster);
         let mut tokens = Tokens::default();
@@ -58,12 +58,12 @@ impl Access {
         &self.admin_token
     }
 
-    /// A bearer token for somebody in groups.
+    /// A bearer token for a user in groups.
     pub(crate) fn add_user(&self, name: &str, groups: &[&str]) -> String {
         lock(&self.tokens).for_user(User::new(name, groups))
     }
 
-    /// A bearer token for a service account, and when it ends.
+    /// A bearer token for a service account, and when it expires.
     pub(crate) fn account_token(
         &self,
         account: Key,
@@ -73,15 +73,16 @@ impl Access {
         lock(&self.tokens).for_account(account, uid, self.cluster.clock.now(), lifetime)
     }
 
-    /// Whose token it is, if it is good.
+    /// The user of a token, if it is valid.
     pub(crate) fn owner(&self, token: &str) -> Option<User> {
         lock(&self.tokens).owner(token, &self.cluster.store, self.cluster.clock.now())
     }
 
-    /// Who asks, or as whom.
+    /// The user of a request, after impersonation.
     ///
     /// # Errors
-    /// 401 for a token that is not good, 403 for an impersonation that is not allowed, 400 for half of one.
+    /// 401 for an invalid token, 403 for an impersonation that is not allowed, 400 for incomplete impersonation
+    /// headers.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, StatusError> {
         let user = match bearer(headers) {
             None => User::anonymous(),
@@ -98,7 +99,7 @@ impl Access {
         Ok(impersonation.into_user())
     }
 
-    /// Whether the user may do it, and why: every decision about rights is made here.
+    /// Whether the user may do it, and why. Every authorization decision is made here.
     pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Decision {
         if user.is_in(MASTERS) {
             return Decision { allowed: true, reason: String::new() };
@@ -106,7 +107,7 @@ impl Access {
         self.roles().verdict(user, wanted)
     }
 
-    /// The same, as an answer.
+    /// Like [`Access::decide`], as a result.
     ///
     /// # Errors
     /// 403 that names the user, the verb and the resource.
@@ -115,7 +116,7 @@ impl Access {
         if verdict.allowed { Ok(()) } else { Err(wanted.forbidden(user, &verdict.reason)) }
     }
 
-    /// Everything that the user may do in a namespace.
+    /// The user's permissions in a namespace.
     pub(crate) fn granted(&self, user: &User, namespace: &str) -> Granted {
         self.roles().granted(user, namespace)
     }
@@ -127,7 +128,7 @@ impl Access {
     }
 }
 
-/// The token of a request; other ways of saying who one is are not understood, and ignored.
+/// The bearer token of a request. Other credentials are ignored.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -135,6 +136,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in here is a bug of the sandbox; what is known is still what was last written.
+    // After a panic, the tokens are those that were last written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

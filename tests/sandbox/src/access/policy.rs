@@ -1,4 +1,4 @@
-//! One rule of a role, and whether it covers what somebody wants to do.
+//! One rule of a role.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ impl PolicyRule {
         }
     }
 
-    /// Whether it covers what somebody wants to do. The namespace is the binding's business.
+    /// Whether the rule covers a request. The binding decides about the namespace.
     pub(crate) fn covers(&self, wanted: Attributes<'_>) -> bool {
         match wanted {
             Attributes::Resource { verb, group, plural, subresource, name, .. } => {
@@ -49,7 +49,7 @@ impl PolicyRule {
         }
     }
 
-    /// The rule as a review of rules tells it, and whether it is about resources.
+    /// The rule as `SelfSubjectRulesReview` reports it, and whether it is about resources.
     pub(crate) fn to_review(&self) -> (bool, Value) {
         if self.resources.is_empty() {
             return (false, json!({"verbs": self.verbs, "nonResourceURLs": self.urls}));
@@ -66,7 +66,7 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|known| known == "*" || known == wanted)
 }
 
-/// `*` is everything, `pods` the pods alone, `pods/status` their status alone, `*/status` every status.
+/// `*` matches everything, `pods` only pods, `pods/status` only their status, `*/status` every status.
 fn is_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
@@ -77,7 +77,7 @@ fn is_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     }
 }
 
-/// A star at the end stands for any rest.
+/// A star at the end matches any suffix.
 fn is_url(rule: &str, path: &str) -> bool {
     rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
 }

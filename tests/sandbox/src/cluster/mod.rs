@@ -1,4 +1,4 @@
-//! What the API server and the controllers share: objects, kinds and time, and who is asked before objects change.
+//! The state that the API server and the controllers share: objects, resources, the clock and admission webhooks.
 
 pub mod admission;
 pub(crate) mod catalog;
@@ -11,16 +11,16 @@ pub use crate::cluster::catalog::Catalog;
 use crate::cluster::store::Store;
 use crate::model::clock::Clock;
 
-/// A cluster's memory, without anything that acts on it.
+/// The state of a cluster, without a server or controllers.
 #[derive(Debug)]
 pub struct Cluster {
     /// Every object.
     pub store: Store,
-    /// Every kind of object.
+    /// The resources that are served.
     pub catalog: Catalog,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// The webhooks that are asked before something is written.
+    /// The webhooks that are called before a write.
     pub admission: Admission,
 }
 

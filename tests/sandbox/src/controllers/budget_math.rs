@@ -1,4 +1,4 @@
-//! The numbers of a disruption budget: how many pods it expects, wants and has.
+//! The numbers of a disruption budget.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,19 +10,19 @@ use crate::model::pod;
 
 use crate::controllers::workloads::pod_summary::PodSummary;
 
-/// What a budget's status says.
+/// The numbers in a budget's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetNumbers {
-    /// Pods that should be there.
+    /// `expectedPods`.
     pub(crate) expected: i64,
-    /// Healthy pods that must be there.
+    /// `desiredHealthy`.
     pub(crate) desired: i64,
-    /// Healthy pods that are there.
+    /// `currentHealthy`.
     pub(crate) healthy: i64,
 }
 
 impl BudgetNumbers {
-    /// Pods that may go. A budget without pods allows nothing, so that its first pods are not taken unseen.
+    /// `disruptionsAllowed`. A budget without pods allows none.
     pub(crate) fn allowed(&self) -> i64 {
         if self.expected <= 0 {
             return 0;
@@ -31,7 +31,7 @@ impl BudgetNumbers {
     }
 }
 
-/// How many pods the controllers of a budget's pods should have together.
+/// The total scale of the controllers of a budget's pods.
 #[derive(Debug)]
 pub(crate) struct Scales {
     known: HashMap<String, i64>,
@@ -66,7 +66,7 @@ impl Scales {
     }
 }
 
-/// The uid and scale of a controller; a `ReplicaSet` of a deployment counts as the deployment.
+/// The uid and scale of a controller. For a `ReplicaSet` of a deployment, those of the deployment.
 fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)> {
     let find = |collection: &Collection, owner: &Value| {
         let object = state.get(collection, &Key::new(namespace, owner["name"].as_str()?))?;
@@ -85,10 +85,10 @@ fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)>
     Some((pod::uid(&object).to_owned(), replicas))
 }
 
-/// Works out a budget for the pods that it selects.
+/// Computes the numbers of a budget for the pods that it selects.
 ///
 /// # Errors
-/// When a percentage, or a number that may be unavailable, is of a scale that no controller has.
+/// When a percentage or `maxUnavailable` needs a scale that no controller has.
 pub(crate) fn numbers(
     budget: &Value,
     pods: &BTreeMap<String, PodSummary>,

@@ -1,8 +1,8 @@
-//! Disruption budgets: how many of the pods that a budget selects are healthy, and how many may go.
+//! The disruption controller: it updates the status of disruption budgets.
 //!
-//! The controller keeps, for each budget, the pods that its selector selects, so that a pod's change concerns only
-//! the budgets it belongs to. Evictions charge a budget before the pod is gone; [`DELETION_TIMEOUT`] later a pod that
-//! is still there is taken to stay.
+//! For each budget it keeps the pods that match its selector, so that a change of a pod concerns only its budgets. An
+//! eviction is recorded in the budget's `disruptedPods` before the pod is gone; a pod that is still there
+//! [`DELETION_TIMEOUT`] later counts as staying.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::workloads::pod_summary::PodSummary;
 
-/// How long an eviction's charge outlives a pod that does not go.
+/// After this time an eviction whose pod is still there no longer counts.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Members {
 pub(crate) struct Disruption {
     /// The budgets of each namespace, by name.
     budgets: HashMap<String, BTreeMap<String, Members>>,
-    /// Budgets whose selector is new, so that their pods have to be looked for.
+    /// Budgets whose selector has changed.
     unread: BTreeSet<Key>,
     dirty: BTreeSet<Key>,
     rechecks: BTreeSet<(Timestamp, Key)>,
@@ -88,7 +88,7 @@ impl Disruption {
         }
     }
 
-    /// A controller's scale is what percentages are of.
+    /// Percentages refer to a controller's scale.
     fn observe_scale(&mut self, change: &Change) {
         let (Some(before), Some(after)) = (&change.before, &change.after) else {
             return;
@@ -133,7 +133,7 @@ impl Disruption {
     }
 }
 
-/// The evictions that were charged and whose pods are still to go, and when the first charge runs out.
+/// The recorded evictions whose pods are not yet gone, and when the first of them expires.
 fn still_disrupted(
     budget: &Value,
     pods: &BTreeMap<String, PodSummary>,
@@ -182,7 +182,7 @@ fn report(
     ctx.edit_status(&BUDGETS, budget, |budget| budget["status"] = status);
 }
 
-/// A budget that cannot be worked out allows nothing, and says why.
+/// A budget that cannot be computed allows nothing; its condition says why.
 fn report_failure(ctx: &mut ReconcileContext<'_>, budget: &Object, because: &str) {
     let condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": because,

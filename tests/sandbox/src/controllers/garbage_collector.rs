@@ -1,8 +1,8 @@
-//! The garbage collector: objects whose owners are all gone go too.
+//! The garbage collector: it deletes objects whose owners are all gone.
 //!
-//! It keeps which objects name which uid as their owner. An object is looked at when its owners change and when one
-//! of them is removed; an owner that is deleted in the foreground, or that orphans, is looked at until its dependents
-//! have followed.
+//! It keeps an index of objects by the uids of their owners. It checks an object when its owners change and when one
+//! of them is removed. It checks an owner that is deleted in the foreground, or that orphans its dependents, until
+//! that is done.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,12 +21,12 @@ const ORPHAN: &str = "orphan";
 
 type Id = (Collection, Key);
 
-/// What is known of an owner that an object names.
+/// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// It is there, or of a kind that nobody serves.
+    /// It exists, or its kind is not served.
     There,
-    /// It is there and waits for its dependents to go first.
+    /// It exists and waits for its dependents to be deleted.
     Waiting,
     /// It is gone.
     Gone,
@@ -43,7 +43,7 @@ pub(crate) struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    /// Removes or strips an object whose owners are gone.
+    /// Deletes an object whose owners are gone, or removes the references to those that are.
     fn check(&self, ctx: &mut ReconcileContext<'_>, kinds: &Kinds, (collection, key): &Id) {
         let Some(object) = ctx.get(collection, key) else {
             return;
@@ -73,7 +73,7 @@ impl GarbageCollector {
         ctx.delete(collection, &object, None, propagation);
     }
 
-    /// Lets an owner go whose dependents have followed, or sets them free.
+    /// Removes the finalizer of an owner whose dependents are gone, or orphans the dependents.
     fn release(&mut self, ctx: &mut ReconcileContext<'_>, kinds: &Kinds, id: &Id) {
         let Some(owner) = ctx.get(&id.0, &id.1) else {
             return;
@@ -127,7 +127,7 @@ fn remove_finalizer(ctx: &mut ReconcileContext<'_>, collection: &Collection, obj
     });
 }
 
-/// The collections behind the kinds that owner references name.
+/// The collections of the kinds in owner references.
 struct Kinds(HashMap<(String, String), (Collection, bool)>);
 
 impl Kinds {
@@ -167,7 +167,7 @@ impl Controller for GarbageCollector {
     }
 
     fn forget(&mut self, collection: &Collection) {
-        // What was removed meanwhile still has an entry here; its dependents find that out.
+        // The index may still contain objects that were removed meanwhile.
         let lost: Vec<BTreeSet<Id>> = self.dependents.values().cloned().collect();
         self.orphaned.extend(lost.into_iter().flatten().filter(|(of, _)| of == collection));
     }

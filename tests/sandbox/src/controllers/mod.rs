@@ -1,7 +1,7 @@
-//! Everything that keeps a cluster going once its objects are written: kubelets, the scheduler, the controllers.
+//! The controllers, the scheduler and the kubelets.
 //!
-//! Each is a [`controller::Controller`], a machine that sees every change and acts on the state in one step, and runs
-//! as a task of its own. [`Controllers`] holds those tasks; dropping it stops them.
+//! Each is a [`engine::controller::Controller`], which sees every change and reconciles in one step, and runs as a
+//! task of its own. [`Controllers`] owns the tasks; dropping it stops them.
 
 mod budget_math;
 mod disruption;

@@ -1,4 +1,4 @@
-//! Namespaces that are deleted: what is in them goes first, then they do.
+//! The namespace controller: it deletes the content of a terminating namespace, then the namespace.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(crate) struct Namespaces {
     terminating: BTreeSet<Key>,
 }
 
-/// Deletes what is left in a namespace; says whether nothing was.
+/// Deletes the content of a namespace. Returns whether it is empty.
 fn empty(ctx: &mut ReconcileContext<'_>, namespace: &str) -> bool {
     let mut empty = true;
     for resource in ctx.catalog.all() {
@@ -57,11 +57,10 @@ impl Controller for Namespaces {
         }
     }
 
-    /// Every change of anything gives a turn, so a terminating namespace is looked at whenever something may have
-    /// left it.
+    /// Every change triggers a reconcile, so a terminating namespace is checked whenever an object may have left it.
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         for key in &self.terminating {
-            // A second look, since what the first one deleted may be gone at once.
+            // Checked again, since what was just deleted may be gone at once.
             if !empty(ctx, &key.name) && !empty(ctx, &key.name) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Keeps the rules of `ClusterRoles` that are made of others.
+//! Updates the rules of aggregated `ClusterRoles`.
 
 use crate::access::aggregation::aggregated;
 use crate::cluster::catalog::resource::CLUSTER_ROLES;
@@ -27,7 +27,7 @@ impl Controller for RoleAggregation {
         self.is_stale = true;
     }
 
-    /// What is written here is observed in turn, so roles that are made of such roles follow.
+    /// The writes are observed in turn, so roles that aggregate aggregated roles follow.
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         if !std::mem::take(&mut self.is_stale) {
             return Requeue::Change;

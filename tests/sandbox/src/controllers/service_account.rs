@@ -1,4 +1,4 @@
-//! Every namespace has a service account `default`, which its pods run as unless they say otherwise.
+//! Creates the service account `default` in every namespace.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 /// The controller of service accounts.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAccounts {
-    /// Namespaces that may have none.
+    /// Namespaces that may lack the account.
     suspects: BTreeSet<String>,
 }
 

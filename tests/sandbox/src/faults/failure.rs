@@ -1,33 +1,33 @@
-//! The failures that a busy or broken API server answers with, worded as it words them.
+//! Errors that a busy or broken API server returns, with its messages.
 
 use serde_json::json;
 
 use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
 
-/// A failure that a server answers a good request with.
+/// An error in response to a valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// 401: the credentials have expired.
     Unauthorized,
-    /// 403: the right is there no more.
+    /// 403: the permission was revoked.
     Forbidden,
     /// 422: a `ValidatingAdmissionPolicy` denies it.
     DeniedByPolicy,
-    /// 409: somebody else has written the object meanwhile.
+    /// 409: the object was changed meanwhile.
     Conflict,
-    /// 429 with a `Retry-After` header: the server throttles.
+    /// 429 with a `Retry-After` header: the request is throttled.
     TooManyRequests {
         /// Seconds.
         retry_after: u32,
     },
-    /// 429 with a `Retry-After` header of one second: the storage of a kind that is new is not ready yet.
+    /// 429 with a `Retry-After` header of one second: the storage of a new resource is not ready yet.
     Initializing,
     /// 500.
     Internal,
     /// 503.
     Unavailable,
-    /// 504: the server gave up waiting.
+    /// 504: the request timed out in the server.
     Timeout,
 }
 

@@ -1,4 +1,4 @@
-//! The watches that are open, so that a test can end or silence them.
+//! The open watches, so that a test can end or mute them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use tokio::sync::watch as signal;
 use crate::request_log::Entry;
 use crate::request_log::target::Target;
 
-/// What a watch may still say.
+/// How many more events a watch sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum WatchBudget {
-    /// Whatever there is.
+    /// All events.
     #[default]
     Everything,
-    /// So many events; then it ends in good order.
+    /// So many events; then it ends cleanly.
     Events(usize),
-    /// Nothing, and it does not end either.
+    /// None, and it does not end.
     Nothing,
 }
 
@@ -31,7 +31,7 @@ struct OpenWatch {
 }
 
 impl OpenWatches {
-    /// A watch begins. It is open until its leash is dropped.
+    /// Registers a watch. It is open until the handle is dropped.
     pub(crate) fn begin(self: &Arc<Self>, entry: &Entry, allowance: WatchBudget) -> WatchControl {
         let (sender, allowance) = signal::channel(allowance);
         let mut open = self.lock();
@@ -41,7 +41,7 @@ impl OpenWatches {
         WatchControl { allowance, id, watches: self.clone() }
     }
 
-    /// Lets those that match say this from now on. Returns how many they are.
+    /// Limits the watches that match. Returns their number.
     pub(crate) fn allow(&self, target: &Target, allowance: WatchBudget) -> usize {
         let open = self.lock();
         let mut matching = 0;
@@ -52,7 +52,7 @@ impl OpenWatches {
         matching
     }
 
-    /// How many match.
+    /// The number of watches that match.
     pub(crate) fn count(&self, target: &Target) -> usize {
         self.lock().watches.values().filter(|(entry, _)| target.matches(entry)).count()
     }
@@ -62,10 +62,10 @@ impl OpenWatches {
     }
 }
 
-/// By which an open watch is held.
+/// The handle of an open watch.
 #[derive(Debug)]
 pub(crate) struct WatchControl {
-    /// How much it may say, counted from when that was last changed.
+    /// The limit, counted from when it was last set.
     pub(crate) allowance: signal::Receiver<WatchBudget>,
     id: u64,
     watches: Arc<OpenWatches>,

@@ -1,7 +1,7 @@
-//! Nodes whose kubelet is silent: nobody hears of the end of their pods.
+//! Unreachable nodes: nobody learns when their pods terminate.
 //!
-//! What the node lifecycle controller would find out after the kubelet's last heartbeat is written at once: the node is
-//! Ready `Unknown`, and so its pods are not Ready. The sandbox's kubelets do nothing on a node that is not Ready.
+//! What the node lifecycle controller would write after missed heartbeats is written at once: the Ready condition is
+//! `Unknown`, and the pods are not Ready. The sandbox's kubelets do nothing on a node that is not Ready.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::cluster::store::{Collection, Key, Object, State};
 use crate::model::condition;
 use crate::model::status_error::StatusError;
 
-/// Silences a node's kubelet.
+/// Makes a node unreachable.
 pub(crate) fn begin(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     let now = cluster.clock.now();
     cluster.store.write(|state| {
@@ -32,7 +32,7 @@ pub(crate) fn begin(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     })
 }
 
-/// Lets it speak again.
+/// Makes a node reachable again.
 pub(crate) fn end(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     let now = cluster.clock.now();
     cluster.store.write(|state| {
@@ -50,7 +50,7 @@ pub(crate) fn end(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     })
 }
 
-/// Sets a condition that the object has; those that it never had are left out.
+/// Sets a condition that the object already has.
 fn change(
     cluster: &Cluster,
     state: &mut State,
@@ -71,7 +71,7 @@ fn change(
     if let Some(heard) = condition::find(&object["status"], kind).map(|old| &old["lastHeartbeatTime"])
         && heard.is_string()
     {
-        // The last word of the kubelet stays the last one.
+        // `lastHeartbeatTime` stays the last one of the kubelet.
         condition["lastHeartbeatTime"] = heard.clone();
     }
     condition::set(&mut next["status"], condition, now);

@@ -1,11 +1,11 @@
-//! A stand-in for KubeVirt, as far as a drain meets it: virtual machines that live-migrate instead of being evicted.
+//! A stand-in for the parts of KubeVirt that a drain meets: VMs that live-migrate when their pods are evicted.
 //!
-//! [`install`] brings the definitions (`objects`), the webhook that catches evictions of `virt-launcher` pods and asks
-//! for an evacuation instead (`interceptor`), and what carries evacuations out (`virt_controller`). A
-//! `VirtualMachineInstance` that is written, by [`Vmi`] or by kubectl, gets its pod by itself.
+//! [`install`] adds the CRDs (`objects`), the webhook that rejects evictions of `virt-launcher` pods and requests an
+//! evacuation instead (`interceptor`), and the controller that migrates VMs (`virt_controller`). The controller creates
+//! the pod of every `VirtualMachineInstance`.
 //!
-//! The wording and the fields are those of KubeVirt 1.7, which programs match on. Its subresource by which an evacuation
-//! is called off is in `http`; what is under way goes on to its end, as there.
+//! Messages and fields are those of KubeVirt 1.7, since programs match on them. The subresource that cancels an evacuation
+//! is in `http`; as in KubeVirt, a migration in progress still completes.
 
 mod interceptor;
 mod objects;
@@ -27,12 +27,12 @@ pub use crate::kubevirt::objects::{
     CANCEL, HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, SUBRESOURCES, VMIS, Vmi, hotplug_pod,
 };
 
-/// Brings KubeVirt to a cluster. A migration takes so long from the moment when its target pod is Ready.
+/// Installs KubeVirt. A migration takes the given time after its target pod is Ready.
 ///
-/// The webhook is answered in this process; withdraw the service [`SERVICE`] in [`NAMESPACE`] to have it down.
+/// The webhook is served in this process. Withdraw the service [`SERVICE`] in [`NAMESPACE`] to make it unavailable.
 ///
 /// # Errors
-/// What the API server would answer, as when it is there already.
+/// The error of the API server, as when it is already installed.
 pub fn install(
     cluster: &Arc<Cluster>,
     controllers: &mut Controllers,
@@ -50,7 +50,7 @@ pub fn install(
     Ok(())
 }
 
-/// Makes it a KubeVirt before 1.7, which cannot be told to call an evacuation off.
+/// Turns it into a KubeVirt older than 1.7, which cannot cancel an evacuation.
 pub fn withdraw_cancel(cluster: &Cluster) {
     cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[]);
 }

@@ -1,7 +1,7 @@
 //! The sandbox's only clock.
 //!
-//! It counts tokio's time from the moment of its making, so that under `tokio::time::pause` timestamps, kubelet
-//! delays and lease ages advance together.
+//! It follows tokio's time, so that under `tokio::time::pause` timestamps, kubelet delays and lease ages advance
+//! together.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that reads the machine's time now and tokio's time from here on.
+    /// A clock that starts at the current wall-clock time.
     pub fn start() -> Self {
         Self { started_at: Timestamp::now(), origin: Instant::now() }
     }

@@ -1,23 +1,22 @@
-//! The conditions of an object's status, which keep their clock: a condition that does not change its status does not
-//! change its `lastTransitionTime`.
+//! Conditions in an object's status. `lastTransitionTime` changes only when the condition's status changes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::model::clock::metav1_time;
 
-/// The condition of a type.
+/// The condition with this type.
 pub(crate) fn find<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = status["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind)
 }
 
-/// Whether the condition of a type is `True`.
+/// Whether the condition with this type is `True`.
 pub(crate) fn is_true(status: &Value, kind: &str) -> bool {
     find(status, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Adds a condition or replaces the one of its type.
+/// Adds a condition, or replaces the one with the same type.
 pub(crate) fn set(status: &mut Value, mut condition: Value, now: Timestamp) {
     if !status.is_object() {
         *status = json!({});

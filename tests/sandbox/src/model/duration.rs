@@ -1,16 +1,16 @@
-//! Durations as people write them: `200ms`, `1s`, `2m`.
+//! Durations such as `200ms`, `1s` or `2m`.
 
 use std::time::Duration;
 
-/// A text that is no duration.
+/// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no duration: write 200ms, 1s, 2m or 1h")]
 pub struct NotADuration(String);
 
-/// Reads a whole number with one unit.
+/// Parses a whole number with a unit.
 ///
 /// # Errors
-/// When the text is anything else, or too long a time to count in milliseconds.
+/// When the text is anything else, or too long to count in milliseconds.
 pub fn parse(text: &str) -> Result<Duration, NotADuration> {
     let error = || NotADuration(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(error)?;

@@ -1,10 +1,10 @@
-//! Events in the two shapes of one thing: `v1` as it is stored, and `events.k8s.io/v1`.
+//! Conversion of events between `v1`, which is stored, and `events.k8s.io/v1`.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::status_error::FieldError;
 
-/// Fields that differ in name alone: core first.
+/// Fields that differ only in their names: core first.
 const RENAMED: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -15,7 +15,7 @@ const RENAMED: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// A stored event as `events.k8s.io/v1` shows it.
+/// A stored event as `events.k8s.io/v1`.
 pub(crate) fn to_new(event: &Value) -> Value {
     let mut renamed =
         rename(event, |field| RENAMED.iter().find(|(old, _)| *old == field).map(|(_, new)| *new));
@@ -40,34 +40,34 @@ pub(crate) fn to_core(event: &Value) -> Value {
     renamed
 }
 
-/// How many bytes some fields may have, in the order in which the API server looks at them.
+/// The maximum length of some fields in bytes, in the order in which the API server checks them.
 const LIMITS: [(&str, usize); 4] =
     [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)];
 
-/// Everything that is wrong with an event as it is stored.
+/// All errors in an event, in its stored form.
 pub(crate) fn check(event: &Value) -> Vec<FieldError> {
     let mut errors = check_namespace(event);
     errors.extend(check_lengths(event));
     errors
 }
 
-/// Events with an `eventTime` are of the new kind, whichever API they come by. Others may be of any length.
+/// Events with an `eventTime` are new-style events in either API. The length of others is not limited.
 fn check_lengths(event: &Value) -> impl Iterator<Item = FieldError> {
     let limits = if event["eventTime"].is_null() { &[][..] } else { &LIMITS };
     limits.iter().filter_map(|(field, most)| {
         let is_longer = event[field].as_str().is_some_and(|text| text.len() > *most);
         let because = format!("can have at most {most} characters");
-        // The value is not repeated.
+        // The message does not contain the value.
         is_longer.then(|| FieldError::invalid(*field, &json!(""), &because))
     })
 }
 
-/// An event lives with the object that it is about, and in `default` for objects outside namespaces.
+/// An event is in the namespace of the object that it is about, or in `default` for cluster-scoped objects.
 fn check_namespace(event: &Value) -> Vec<FieldError> {
     let about = &event["involvedObject"]["namespace"];
     let own = event["metadata"]["namespace"].as_str().unwrap_or_default();
     let fits = match about.as_str().unwrap_or_default() {
-        // The core shape lets kube-system through as well; nothing here needs that.
+        // For core events, the API server also allows kube-system, which nothing here needs.
         "" => own == "default",
         namespace => own == namespace,
     };

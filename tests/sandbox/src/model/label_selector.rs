@@ -1,5 +1,5 @@
-//! Label selectors as objects carry them: `matchLabels` and `matchExpressions` of a `metav1.LabelSelector`, and the
-//! expressions of a node affinity, which know two operators more.
+//! Label selectors in objects: `matchLabels` and `matchExpressions` of a `metav1.LabelSelector`, and the expressions
+//! of a node affinity, which have two more operators.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ enum Operator {
 }
 
 impl Requirement {
-    /// Reads `{key, operator, values}`; none for an operator that does not exist.
+    /// Reads `{key, operator, values}`; none for an unknown operator.
     pub(crate) fn parse(expression: &Value) -> Option<Self> {
         let operator = match expression["operator"].as_str()? {
             "In" => Operator::In,
@@ -45,17 +45,17 @@ impl Requirement {
         Self { key: key.to_owned(), operator: Operator::In, values: vec![value.to_owned()] }
     }
 
-    /// The label or field that is asked for.
+    /// The key of the label or field.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// The values that are asked for, where the requirement is met by any one of them and nothing else.
+    /// The values, if the requirement is met by exactly one of these values.
     pub(crate) fn wanted(&self) -> Option<&[String]> {
         (self.operator == Operator::In).then_some(&self.values)
     }
 
-    /// Whether a label with this value, or its absence, will do.
+    /// Whether a label with this value, or a missing label, meets the requirement.
     pub(crate) fn admits(&self, value: Option<&str>) -> bool {
         let listed = || value.is_some_and(|value| self.values.iter().any(|wanted| wanted == value));
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
@@ -75,17 +75,17 @@ impl Requirement {
     }
 }
 
-/// Whether every requirement holds for these labels.
+/// Whether these labels meet every requirement.
 pub(crate) fn all_match(requirements: &[Requirement], labels: &Value) -> bool {
     requirements.iter().all(|requirement| requirement.matches(labels))
 }
 
-/// A `metav1.LabelSelector`: the empty one selects everything, an absent or a malformed one nothing.
+/// A `metav1.LabelSelector`: an empty one selects everything, an absent or malformed one nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector(Option<Vec<Requirement>>);
 
 impl LabelSelector {
-    /// Reads a selector out of an object.
+    /// Reads a selector from an object.
     pub(crate) fn parse(selector: &Value) -> Self {
         if !selector.is_object() {
             return Self(None);

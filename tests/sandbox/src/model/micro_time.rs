@@ -1,11 +1,11 @@
-//! Times to the microsecond, as leases and events carry them: six digits after the point, no more and no fewer.
+//! `metav1.MicroTime`, as in leases and events: exactly six fractional digits.
 //!
-//! Clients that write seconds only are refused by a real API server, so they are refused here, in the words of Go.
+//! The API server rejects times with whole seconds, with the error message of Go's parser.
 
 use serde_json::Value;
 
 const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
-/// The layout in the pieces that Go reads it by, and how many characters each takes.
+/// The layout in the parts in which Go parses it, each with its length.
 const PIECES: [(&str, usize); 12] = [
     ("2006", 4),
     ("-", 1),
@@ -22,7 +22,7 @@ const PIECES: [(&str, usize); 12] = [
 ];
 const ZONE: &str = "Z07:00";
 
-/// The fields of a kind that hold such times.
+/// The `MicroTime` fields of a kind.
 fn fields(group: &str, plural: &str) -> &'static [&'static str] {
     match (group, plural) {
         ("coordination.k8s.io", "leases") => &["/spec/acquireTime", "/spec/renewTime"],
@@ -31,7 +31,7 @@ fn fields(group: &str, plural: &str) -> &'static [&'static str] {
     }
 }
 
-/// What is wrong with the first time that is none.
+/// The error of the first invalid time.
 pub(crate) fn complaint(group: &str, plural: &str, object: &Value) -> Option<String> {
     fields(group, plural).iter().find_map(|field| unreadable(object.pointer(field)?.as_str()?))
 }
@@ -52,7 +52,7 @@ fn unreadable(text: &str) -> Option<String> {
     (!exists).then(|| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Whether a text has the form of a piece: digits for digits, and all else as it is.
+/// Whether a text has the form of a part: digits match digits, everything else itself.
 fn fits(piece: &str, text: &str) -> bool {
     let alike = |(wanted, found): (u8, u8)| {
         if wanted.is_ascii_digit() { found.is_ascii_digit() } else { found == wanted }

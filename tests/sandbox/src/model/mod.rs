@@ -1,4 +1,4 @@
-//! Reading and checking objects, errors and times: functions without state.
+//! Errors, times, and functions that read and check objects. No state.
 
 pub mod clock;
 pub(crate) mod condition;

@@ -1,6 +1,6 @@
-//! Which names are taken: of objects, of labels and their values, of finalizers; and what is said of the others.
+//! Validation of names: of objects, labels, label values and finalizers.
 //!
-//! Each function returns every complaint, in the API server's words.
+//! Each function returns all errors, in the API server's words.
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -18,23 +18,23 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
     must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// `example.com`, as most objects are named.
+/// A DNS subdomain such as `example.com`: the name of most objects.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     complaints(text, 253, text.split('.').all(is_label), SUBDOMAIN)
 }
 
-/// `example`, as namespaces are named.
+/// A DNS label such as `example`: the name of a namespace.
 pub(crate) fn label(text: &str) -> Vec<String> {
     complaints(text, 63, is_label(text), LABEL)
 }
 
-/// `example` that begins with a letter, as services are named.
+/// A DNS label that starts with a letter: the name of a service.
 pub(crate) fn service(text: &str) -> Vec<String> {
     let fits = is_label(text) && text.starts_with(|letter: char| letter.is_ascii_lowercase());
     complaints(text, 63, fits, SERVICE)
 }
 
-/// Anything that is one part of a path, as roles are named.
+/// A path segment: the name of a role.
 pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -43,7 +43,7 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     odd.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// `example.com/Name` or `Name`: a key of labels or annotations, and the name of a finalizer.
+/// A qualified name, `example.com/Name` or `Name`: a label or annotation key, or a finalizer.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, *name),
@@ -73,7 +73,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
     found
 }
 
-/// The value of a label.
+/// A label value.
 pub(crate) fn value(text: &str) -> Vec<String> {
     complaints(text, 63, text.is_empty() || is_word(text), VALUE)
 }

@@ -1,6 +1,6 @@
-//! Percent-encoding, as in paths, queries and the names of some headers.
+//! Percent-decoding of paths, queries and some headers.
 
-/// A text without its escapes. In queries a plus is a space.
+/// The decoded text. In queries a plus is a space.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let source = text.as_bytes();
     let mut bytes = Vec::with_capacity(source.len());

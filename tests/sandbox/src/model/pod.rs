@@ -1,15 +1,15 @@
-//! What the parts of a cluster read off a pod, in the API's own terms.
+//! Fields of pods and other objects.
 
 use serde_json::Value;
 
 use crate::model::condition;
 
-/// `status.phase`; a pod that nobody has touched yet is Pending.
+/// `status.phase`, by default Pending.
 pub(crate) fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or("Pending")
 }
 
-/// Whether the pod has run to its end.
+/// Whether the pod has succeeded or failed.
 pub(crate) fn is_finished(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
@@ -24,12 +24,12 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Whether the pod counts as one of its controller's: neither finished nor on its way out.
+/// Whether the pod counts as a replica: neither finished nor terminating.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_finished(pod) && !is_terminating(pod)
 }
 
-/// The node that the pod is bound to.
+/// The node of the pod.
 pub(crate) fn node(pod: &Value) -> Option<&str> {
     pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty())
 }
@@ -59,7 +59,7 @@ pub(crate) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
-/// The owner reference that says `controller: true`.
+/// The owner reference with `controller: true`.
 pub(crate) fn controller(object: &Value) -> Option<&Value> {
     owners(object).find(|owner| owner["controller"] == true)
 }

@@ -1,4 +1,4 @@
-//! What the API server fills in and insists on in roles and bindings.
+//! Defaults and validation of roles and bindings.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn fill(binding: &mut Value) {
     }
 }
 
-/// Everything that is wrong with a role or a binding; with its old self on an update.
+/// All errors in a role or a binding; on an update, `old` is the previous version.
 pub(crate) fn check(plural: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let in_namespace = !plural.starts_with("cluster");
     if plural.ends_with("roles") { rules(object, in_namespace) } else { binding(object, old, in_namespace) }
@@ -82,7 +82,7 @@ fn binding(binding: &Value, old: Option<&Value>, in_namespace: bool) -> Vec<Fiel
         }
     }
     if old.is_some_and(|old| old["roleRef"] != *role) {
-        // Shown as the API server has it in memory.
+        // In the API server's internal representation.
         let shown =
             format!(r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#, role["apiGroup"], role["kind"], role["name"]);
         errors.push(FieldError {

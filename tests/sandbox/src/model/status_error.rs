@@ -1,31 +1,31 @@
-//! What the API server says when it does not do as asked: a `metav1.Status` with its code, reason and causes.
+//! Errors of the API server: a `metav1.Status` with code, reason and causes.
 //!
-//! The wording is the API server's own, since programs match on it; the recordings hold it.
+//! The messages are those of the API server, since programs match on them. The transcripts verify them.
 
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-/// An answer that is not a success.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct StatusError {
     /// HTTP status code.
     pub code: u16,
-    /// `reason` of the Status; some internal errors carry none.
+    /// `reason`; some internal errors have none.
     pub reason: Option<Cow<'static, str>>,
-    /// The sentence a person reads.
+    /// `message`.
     pub message: String,
-    /// `details` of the Status.
+    /// `details`.
     pub details: Option<Value>,
-    /// Seconds for a `Retry-After` header.
+    /// Seconds in the `Retry-After` header.
     pub retry_after: Option<u32>,
-    /// What to warn of besides.
+    /// `Warning` headers.
     pub warnings: Vec<String>,
 }
 
 impl StatusError {
-    /// A refusal without details.
+    /// An error without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -37,14 +37,14 @@ impl StatusError {
         }
     }
 
-    /// The same, with `details`.
+    /// Adds `details`.
     #[must_use]
     pub fn with_details(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
     }
 
-    /// The same, with warnings before those that it has.
+    /// Adds warnings before the existing ones.
     #[must_use]
     pub fn with_warnings(mut self, warnings: &[String]) -> Self {
         self.warnings.splice(0..0, warnings.iter().cloned());
@@ -56,12 +56,12 @@ impl StatusError {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 500 that has no reason, as errors are told that nobody thought of.
+    /// 500 without a reason, as for unexpected errors.
     pub fn internal(message: impl Into<String>) -> Self {
         Self { reason: None, ..Self::new(500, "", message) }
     }
 
-    /// 404 for an object; `plural` is qualified with its group, as in `leases.coordination.k8s.io`.
+    /// 404 for an object; its group qualifies `plural`, as in `leases.coordination.k8s.io`.
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
         let resource = qualified(group, plural);
         Self::new(404, "NotFound", format!("{resource} {name:?} not found"))
@@ -76,26 +76,26 @@ impl StatusError {
             .with_details(details(group, plural, name))
     }
 
-    /// 409 for a write that carried an old resourceVersion or a foreign uid.
+    /// 409 for a write with an old resourceVersion or another uid.
     pub fn conflict(group: &str, plural: &str, name: &str, because: &str) -> Self {
         let resource = qualified(group, plural);
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {resource} {name:?}: {because}"))
             .with_details(details(group, plural, name))
     }
 
-    /// 403 with a sentence that follows `pods "x" is forbidden: `.
+    /// 403; `because` follows `pods "x" is forbidden: `.
     pub fn forbidden(group: &str, plural: &str, name: &str, because: &str) -> Self {
         let resource = qualified(group, plural);
         Self::new(403, "Forbidden", format!("{resource} {name:?} is forbidden: {because}"))
             .with_details(details(group, plural, name))
     }
 
-    /// 410: the history that a watch or a page asks for is no longer kept.
+    /// 410: the history does not go back to the requested revision.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 422 with one cause a field, as validation reports them.
+    /// 422 with one cause for each field.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[FieldError]) -> Self {
         let mut sentences: Vec<String> = Vec::new();
         for sentence in causes.iter().map(|c| format!("{}: {}", c.field, c.message)) {
@@ -116,7 +116,7 @@ impl StatusError {
             .with_details(body)
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -139,7 +139,7 @@ pub struct FieldError {
     pub reason: &'static str,
     /// Path of the field, as in `spec.nodeName`.
     pub field: String,
-    /// What is wrong with it.
+    /// The message.
     pub message: String,
 }
 

@@ -1,6 +1,6 @@
-//! Patterns of names: `*` stands for any text, `?` for one character, everything else for itself.
+//! Glob patterns: `*` matches any text, `?` one character.
 
-/// Whether the whole of `text` is what `pattern` says.
+/// Whether `pattern` matches the whole of `text`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut read) = (0, 0);
@@ -44,7 +44,7 @@ mod tests {
             ("*-7f", "web-7f-7f", true),
             ("a*b*c", "a-b-b-c", true),
             ("a*b*c", "a-c-b", false),
-            ("nm-reconciler/*", "nm-reconciler/0.1.0", true),
+            ("my-operator/*", "my-operator/0.1.0", true),
             ("node-0?", "node-01", true),
             ("node-0?", "node-0", false),
         ] {

@@ -1,7 +1,7 @@
-//! Every request that the API server was asked, for suites that count them and for a person who wonders.
+//! The requests that the API server received, so that tests can count them.
 //!
-//! The newest are kept, and how many there ever were is counted. A watch is here from when it begins; other requests
-//! from when they are answered, or given up.
+//! The log keeps the newest requests and the total number. A watch is logged when it starts, any other request when it
+//! is answered or cancelled.
 
 pub(crate) mod glob;
 pub(crate) mod target;
@@ -13,23 +13,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// How many requests are remembered, some 40 MB of them; older ones are forgotten first.
+/// How many requests are kept (about 40 MB). The oldest are dropped first.
 const KEPT: usize = 100_000;
 
-/// One request and how it was answered.
+/// One request and its response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// When it came.
+    /// When it arrived.
     pub at: Timestamp,
     /// `User-Agent`, or empty.
     pub user_agent: String,
-    /// Who asked.
+    /// Name of the user.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: &'static str,
-    /// API group; empty for the core group and for paths that are no resource.
+    /// API group; empty for the core group and for non-resource paths.
     pub group: String,
-    /// Plural name, or the whole path where it is no resource.
+    /// Plural name, or the path of a non-resource request.
     pub resource: String,
     /// Subresource, or empty.
     pub subresource: String,
@@ -37,13 +37,13 @@ pub struct Entry {
     pub namespace: String,
     /// Name, or empty.
     pub name: String,
-    /// What a list or a watch is narrowed to by `fieldSelector`, or empty.
+    /// `fieldSelector` of a list or a watch, or empty.
     pub field_selector: String,
-    /// Whether objects are asked for by their metadata alone.
+    /// Whether only metadata is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
-    /// HTTP status code; zero where no answer was given: the connection was closed, or the server killed.
+    /// HTTP status code; zero if there was no response because the connection was closed or the server killed.
     pub code: u16,
-    /// Until the answer began; a watch goes on after that.
+    /// Time until the response started; a watch continues after that.
     pub took: Duration,
 }
 
@@ -62,12 +62,12 @@ impl Default for RequestLog {
 }
 
 impl RequestLog {
-    /// A log of so many requests at most.
+    /// A log that keeps at most so many requests.
     fn keeping(kept: usize) -> Self {
         Self { entries: Mutex::default(), kept, total: watch::Sender::new(0) }
     }
 
-    /// Adds one.
+    /// Adds a request.
     pub(crate) fn record(&self, entry: Entry) {
         let mut entries = self.lock();
         if entries.len() >= self.kept {
@@ -78,36 +78,36 @@ impl RequestLog {
         self.total.send_modify(|total| *total += 1);
     }
 
-    /// A copy of everything that is kept, oldest first.
+    /// The requests that are kept, oldest first.
     pub fn all(&self) -> Vec<Entry> {
         self.lock().iter().cloned().collect()
     }
 
-    /// How many there are that `wanted` says yes to, among those that are kept.
+    /// How many of the requests that are kept match `wanted`.
     pub fn count(&self, wanted: impl Fn(&Entry) -> bool) -> usize {
         self.lock().iter().filter(|entry| wanted(entry)).count()
     }
 
-    /// How many there ever were, forgotten ones too.
+    /// How many requests there were, including those that are no longer kept.
     pub fn total(&self) -> u64 {
         *self.total.borrow()
     }
 
-    /// Waits until something holds, as in `log.until(|log| log.count(|entry| entry.verb == "watch") == 2)`. It is asked
-    /// once at the beginning and after every request. There is no bound to the wait but the caller's own.
+    /// Waits until a condition holds, as in `log.until(|log| log.count(|entry| entry.verb == "watch") == 2)`. Evaluates it
+    /// at once and after every request. There is no timeout.
     pub async fn until(&self, holds: impl Fn(&Self) -> bool) {
         let mut grown = self.total.subscribe();
         loop {
-            // Marked as seen before the look, so that a request in between wakes again.
+            // Marked as seen before the check, so that a request in between wakes this task again.
             grown.borrow_and_update();
-            // The sender is this log's own; it cannot go before the log does.
+            // The log owns the sender, so the channel stays open.
             if holds(self) || grown.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Forgets everything so far, save how much it was.
+    /// Drops all requests, but not the total number.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_forgets_the_oldest_and_counts_them_still() {
+    fn a_full_log_drops_the_oldest_requests_and_still_counts_them() {
         let log = RequestLog::keeping(2);
         for name in ["a", "b", "c"] {
             log.record(named(name));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_ends_with_the_request_that_it_is_for() {
+    async fn waiting_for_a_request_ends_when_it_is_logged() {
         let log = RequestLog::default();
         let wait = log.until(|log| log.count(|entry| entry.name == "b") == 1);
         let requests = async {

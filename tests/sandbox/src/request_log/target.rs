@@ -1,10 +1,10 @@
-//! Which requests, or which objects, a fault is for.
+//! Patterns that match requests or objects.
 
 use crate::request_log::Entry;
 use crate::request_log::glob;
 
-/// Requests, by what the request log says of them. Each pattern may hold `*` and `?`; what is not named is not
-/// looked at, so that [`Target::any`] is every request.
+/// Matches requests by their fields in the request log. Patterns may contain `*` and `?`. A field without a pattern
+/// matches everything, so [`Target::any`] matches every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     verbs: Vec<String>,
@@ -22,7 +22,7 @@ impl Target {
         Self::default()
     }
 
-    /// Requests of this verb, as in `get`, `list`, `watch`, `create`, `patch`. Named again, it adds another.
+    /// Requests with this verb: `get`, `list`, `watch`, `create`, `patch`. A second call adds another verb.
     #[must_use]
     pub fn verb(mut self, verb: &str) -> Self {
         self.verbs.push(verb.to_owned());
@@ -36,42 +36,42 @@ impl Target {
         self
     }
 
-    /// Requests to this resource and its subresources; or to this path, where it is no resource.
+    /// Requests to this resource and its subresources, or to this non-resource path.
     #[must_use]
     pub fn resource(mut self, pattern: &str) -> Self {
         self.resource = Some(pattern.to_owned());
         self
     }
 
-    /// Requests to this subresource; empty for those to the object itself.
+    /// Requests to this subresource; empty for requests to the object itself.
     #[must_use]
     pub fn subresource(mut self, pattern: &str) -> Self {
         self.subresource = Some(pattern.to_owned());
         self
     }
 
-    /// Requests in this namespace; empty for those at the cluster scope.
+    /// Requests in this namespace; empty for cluster-scoped requests.
     #[must_use]
     pub fn namespace(mut self, pattern: &str) -> Self {
         self.namespace = Some(pattern.to_owned());
         self
     }
 
-    /// Requests for objects of this name; those to collections have an empty one.
+    /// Requests for objects with this name; empty for requests to collections.
     #[must_use]
     pub fn name(mut self, pattern: &str) -> Self {
         self.name = Some(pattern.to_owned());
         self
     }
 
-    /// Requests of this client, as in `nm-reconciler/*`.
+    /// Requests of this client, such as `kubectl/*`.
     #[must_use]
     pub fn user_agent(mut self, pattern: &str) -> Self {
         self.user_agent = Some(pattern.to_owned());
         self
     }
 
-    /// Whether a request is one of them.
+    /// Whether it matches a request.
     pub(crate) fn matches(&self, entry: &Entry) -> bool {
         (self.verbs.is_empty() || self.verbs.iter().any(|verb| verb == entry.verb))
             && agrees(self.subresource.as_deref(), &entry.subresource)
@@ -79,7 +79,7 @@ impl Target {
             && self.covers(&entry.group, &entry.resource, &entry.namespace, &entry.name)
     }
 
-    /// Whether an object is of those that such requests are for.
+    /// Whether it matches an object; verbs, subresource and client do not count.
     pub(crate) fn covers(&self, group: &str, resource: &str, namespace: &str, name: &str) -> bool {
         agrees(self.group.as_deref(), group)
             && agrees(self.resource.as_deref(), resource)
@@ -103,7 +103,7 @@ mod tests {
             subresource: "eviction".into(),
             namespace: "shop".into(),
             name: "web-7f".into(),
-            user_agent: "nm-reconciler/0.1.0".into(),
+            user_agent: "my-operator/0.1.0".into(),
             ..Entry::default()
         }
     }
@@ -125,7 +125,7 @@ mod tests {
             (Target::any().namespace(""), false),
             (Target::any().name("web-*"), true),
             (Target::any().name("api-*"), false),
-            (Target::any().user_agent("nm-reconciler/*"), true),
+            (Target::any().user_agent("my-operator/*"), true),
             (Target::any().user_agent("kubectl/*"), false),
             (Target::any().verb("create").resource("pods").name("api-*"), false),
         ] {

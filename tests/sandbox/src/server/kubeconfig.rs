@@ -1,9 +1,9 @@
-//! The file by which kubectl and kube find the server.
+//! The kubeconfig with which kubectl and other clients find the server.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A kubeconfig with everything embedded, in YAML.
+/// A kubeconfig with embedded credentials, in YAML.
 pub(crate) fn write(url: &str, authority: &str, token: &str) -> String {
     let authority = STANDARD.encode(authority);
     format!(

@@ -1,7 +1,7 @@
-//! The API server on a loopback port: TLS, HTTP/1.1, an end that is orderly, and one that is not.
+//! The API server on a loopback port: TLS, HTTP/1.1, graceful shutdown, kill and restart.
 //!
-//! A killed server keeps its port, its certificates and everything it has stored, and goes on with them when it is
-//! restarted, as a real one does with etcd behind it.
+//! A killed server keeps its port, its certificates and its objects, and uses them again when it is restarted, like a real
+//! one with etcd behind it.
 
 pub(crate) mod kubeconfig;
 pub(crate) mod tls;
@@ -32,12 +32,12 @@ use crate::http::{Api, Body, ConnectionLost, Shutdown};
 use crate::request_log::RequestLog;
 use crate::server::tls::Identity;
 
-/// How long answers under way may take when the server stops.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// How many connections may wait to be accepted.
+/// How long responses in flight may take when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many connections may be waiting to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A running API server. Dropping it ends it at once, [`Server::shutdown`] in good order.
+/// A running API server. Dropping it stops it at once; [`Server::shutdown`] stops it gracefully.
 #[derive(Debug)]
 pub struct Server {
     api: Arc<Api>,
@@ -52,25 +52,25 @@ enum Running {
         stop: oneshot::Sender<Shutdown>,
         accepting: JoinHandle<()>,
     },
-    /// Nobody listens. Holding the port keeps it from everybody else, clients' own ends of connections included.
+    /// Not listening. The socket keeps the port reserved, also against the local ends of outgoing connections.
     Down {
         port: Option<TcpSocket>,
     },
 }
 
 impl Server {
-    /// Listens on a free port of loopback.
+    /// Listens on a free loopback port.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn start(cluster: Arc<Cluster>) -> io::Result<Self> {
         Self::serve(Api::new(cluster)).await
     }
 
-    /// The same over an API that is there already.
+    /// Serves an existing API.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     #[expect(clippy::unused_async, reason = "what listens has to be within a runtime")]
     pub async fn serve(api: Arc<Api>) -> io::Result<Self> {
         let port = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
@@ -85,47 +85,47 @@ impl Server {
         format!("https://{}", self.address)
     }
 
-    /// A kubeconfig of the administrator, with everything embedded.
+    /// A kubeconfig of the administrator, with embedded credentials.
     pub fn kubeconfig(&self) -> String {
         kubeconfig::write(&self.url(), self.authority(), self.api.admin_token())
     }
 
-    /// The same for somebody else, by their bearer token.
+    /// A kubeconfig with a bearer token.
     pub fn kubeconfig_of(&self, token: &str) -> String {
         kubeconfig::write(&self.url(), self.authority(), token)
     }
 
-    /// The certificate of the authority that the server's is signed by, in PEM.
+    /// The certificate of the authority that signed the server's certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.identity.authority
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub fn requests(&self) -> &RequestLog {
         self.api.requests()
     }
 
-    /// The server without its socket.
+    /// The API server without its socket.
     pub fn api(&self) -> &Arc<Api> {
         &self.api
     }
 
-    /// Stops listening, ends every watch, and waits for the answers that are under way.
+    /// Stops listening, ends every watch, and waits for the responses in flight.
     pub async fn shutdown(self) {
         self.cease(Shutdown::Ended).await;
     }
 
-    /// Kills the server: nobody listens on its port any more, and every connection is lost with whatever was under way
-    /// on it, as are those of clients without a socket. A server that is down stays down.
+    /// Kills the server: it no longer listens, and every connection is lost with the requests in flight, including those of
+    /// clients without a socket. Does nothing if the server is down.
     pub async fn kill(&self) {
         self.cease(Shutdown::Killed).await;
     }
 
-    /// Serves again after [`Server::kill`], at the same address, by the same certificates, with the same objects. A
-    /// server that is up stays up.
+    /// Serves again after [`Server::kill`], with the same address, certificates and objects. Does nothing if the server is
+    /// up.
     ///
     /// # Errors
-    /// When somebody else has taken the port.
+    /// When the port is no longer free.
     pub async fn restart(&self) -> io::Result<()> {
         let mut running = self.running.lock().await;
         let Running::Down { port } = &mut *running else {
@@ -145,10 +145,10 @@ impl Server {
         if let Running::Up { stop, accepting } =
             std::mem::replace(&mut *running, Running::Down { port: None })
         {
-            // An acceptor that is gone has stopped already.
+            // The task that accepts connections may have ended already.
             let _ = stop.send(how);
             let _ = accepting.await;
-            // If it is lost in between, a restart will say so.
+            // If the port is lost in between, a restart reports it.
             *running = Running::Down { port: bind(self.address).ok() };
         }
     }
@@ -163,10 +163,10 @@ impl Drop for Server {
     }
 }
 
-/// Takes a port without listening on it.
+/// Binds a port without listening on it.
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // Connections of the server before may linger.
+    // Connections of the previous server may linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
@@ -188,7 +188,7 @@ async fn accept(
     mut stopped: oneshot::Receiver<Shutdown>,
 ) {
     let connections = GracefulShutdown::new();
-    // They end with this task, should it be dropped.
+    // Dropping this task ends the connections.
     let mut tasks = JoinSet::new();
     let how = loop {
         while tasks.try_join_next().is_some() {}
@@ -208,14 +208,14 @@ async fn accept(
     if how == Ok(Shutdown::Killed) {
         return tasks.shutdown().await;
     }
-    // Whoever has not finished by then is cut off.
-    if timeout(LAST_ANSWERS, connections.shutdown()).await.is_err() {
+    // Connections that are still open are closed.
+    if timeout(SHUTDOWN_TIMEOUT, connections.shutdown()).await.is_err() {
         tracing::debug!("some clients did not take their last answer");
     }
 }
 
 async fn connection(socket: TcpStream, tls: TlsAcceptor, service: Service, watcher: Watcher) {
-    // Events are small and wanted at once.
+    // Events are small, and latency matters.
     let _ = socket.set_nodelay(true);
     let stream = match tls.accept(socket).await {
         Ok(stream) => TokioIo::new(stream),
@@ -229,7 +229,7 @@ async fn connection(socket: TcpStream, tls: TlsAcceptor, service: Service, watch
     }
 }
 
-/// The API as a tower service, for use without a socket too.
+/// The API as a tower service, also for use without a socket.
 #[derive(Debug, Clone)]
 pub struct Service {
     api: Arc<Api>,
@@ -237,12 +237,12 @@ pub struct Service {
 }
 
 impl Service {
-    /// Requests say themselves who asks.
+    /// Requests carry their own credentials.
     pub fn new(api: Arc<Api>) -> Self {
         Self { api, token: None }
     }
 
-    /// Requests that do not say who asks are the administrator's.
+    /// Requests without credentials are the administrator's.
     pub fn admin(api: Arc<Api>) -> Self {
         let token = Some(api.admin_token().to_owned());
         Self { api, token }

@@ -1,4 +1,4 @@
-//! A certificate authority of one hour's fame: it signs the server's certificate and is then forgotten.
+//! A throwaway certificate authority: it signs the server's certificate, and its key is dropped.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
-/// What the server needs to be believed.
+/// The server's TLS identity.
 #[derive(Clone)]
 pub(crate) struct Identity {
-    /// Takes connections.
+    /// Accepts connections.
     pub(crate) acceptor: TlsAcceptor,
-    /// The authority's certificate, in PEM, for kubeconfigs.
+    /// The authority's certificate in PEM, for kubeconfigs.
     pub(crate) authority: String,
 }
 
@@ -24,10 +24,10 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Makes an authority, and a certificate for loopback.
+/// Creates an authority and a certificate for the loopback addresses.
 ///
 /// # Errors
-/// When there is no randomness to be had.
+/// When no random numbers are available.
 pub(crate) fn identity() -> io::Result<Identity> {
     let authority_key = KeyPair::generate().map_err(io::Error::other)?;
     let mut authority = CertificateParams::default();

@@ -1,6 +1,6 @@
-//! What a sandbox is filled with: nodes, namespaces and something that runs on them.
+//! Nodes, namespaces and workloads to fill a cluster with.
 //!
-//! Only owners are written; their pods come from the controllers, so that a seeded pod is like any other.
+//! Only owners are created. The controllers create their pods, so that a seeded pod is like any other.
 
 mod app;
 mod node;
@@ -23,14 +23,14 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const TEAMS: [&str; 5] = ["shop", "billing", "search", "media", "ops"];
 const NAMES: [&str; 8] = ["web", "api", "worker", "cache", "queue", "mailer", "indexer", "gateway"];
-/// Pods of one deployment, in a cluster that is not large.
+/// Pods of one deployment, unless the cluster is large.
 const USUAL_REPLICAS: usize = 5;
 const MOST_DEPLOYMENTS: usize = 400;
 
-/// Writes the nodes, and the namespaces and the classes of pods that every cluster has.
+/// Creates nodes, the system namespaces and the system priority classes.
 ///
 /// # Errors
-/// What the API server would answer, as when a node of that name exists.
+/// The error of the API server, as when a node exists.
 pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), StatusError> {
     for name in SYSTEM_NAMESPACES {
         seed_namespace(cluster, name)?;
@@ -50,19 +50,19 @@ pub fn seed_nodes(cluster: &Cluster, nodes: usize) -> Result<(), StatusError> {
     Ok(())
 }
 
-/// Writes a namespace.
+/// Creates a namespace.
 ///
 /// # Errors
-/// What the API server would answer, as when it exists.
+/// The error of the API server, as when it exists.
 pub fn seed_namespace(cluster: &Cluster, name: &str) -> Result<(), StatusError> {
     create(cluster, &NAMESPACES, json!({"metadata": {"name": name}}))
 }
 
-/// Writes deployments with so many pods in all over several namespaces, some of them with budgets, and one
-/// `DaemonSet`. Returns how many pods there will be.
+/// Creates deployments with so many pods in total in several namespaces, some of them with budgets, and one `DaemonSet`.
+/// Returns the number of pods.
 ///
 /// # Errors
-/// What the API server would answer, as when a namespace exists.
+/// The error of the API server, as when a namespace exists.
 pub fn seed_apps(cluster: &Cluster, nodes: usize, pods: usize) -> Result<usize, StatusError> {
     let agent = App::new(Kind::DaemonSet, "kube-system", "node-agent").grace(5);
     let mut expected = agent.pods(nodes);
@@ -81,7 +81,7 @@ pub fn seed_apps(cluster: &Cluster, nodes: usize, pods: usize) -> Result<usize, 
     Ok(expected)
 }
 
-/// Deployments of about the same size, each in the namespace of a team.
+/// Deployments of about the same size, each with the namespace of a team.
 fn apps(pods: usize) -> Vec<(String, App)> {
     let count = pods.div_ceil(USUAL_REPLICAS).min(MOST_DEPLOYMENTS);
     let mut left = pods;
@@ -92,7 +92,7 @@ fn apps(pods: usize) -> Vec<(String, App)> {
             let namespace = numbered(TEAMS[number % TEAMS.len()], number / (TEAMS.len() * NAMES.len()));
             let name = NAMES[number / TEAMS.len() % NAMES.len()];
             let app = App::new(Kind::Deployment, &namespace, name).replicas(replicas);
-            // A third of them may miss a pod or, where they are large, one in four.
+            // A third of them have a budget that allows one disruption or, for large ones, a quarter of the pods.
             let app = match (number % 3, replicas) {
                 (0, 2..=8) => app.budget(json!({"maxUnavailable": 1})),
                 (0, 9..) => app.budget(json!({"minAvailable": "75%"})),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeded_deployments_add_up_and_share_no_name() {
+    fn seeded_deployments_have_the_requested_pods_and_unique_names() {
         for pods in [0, 1, 4, 60, 1_234, 150_000] {
             let apps = apps(pods);
             let sum: usize = apps.iter().map(|(_, app)| app.pods(0)).sum();

@@ -1,4 +1,4 @@
-//! Calling one webhook: where it is, how long it may take, and whether what comes back is an answer at all.
+//! Calls a webhook: its URL, its timeout, and whether the response is valid.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::cluster::admission::connection::{ConnectionPool, Destination, Reply};
 use crate::cluster::admission::services::{Backend, Services};
 
-/// Where a webhook is, and how long it may take.
+/// The URL and timeout of a webhook.
 #[derive(Debug)]
 pub(crate) struct Line {
     place: Endpoint,
@@ -41,10 +41,10 @@ impl Line {
         Self { place, wire: ConnectionPool::new(config["caBundle"].as_str().unwrap_or_default()), timeout }
     }
 
-    /// Asks, and returns the review that comes back.
+    /// Calls the webhook and returns its response.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no response.
     pub(crate) async fn ask(&self, services: &Services, request: &Value) -> Result<Value, String> {
         let review =
             json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});

@@ -1,4 +1,4 @@
-//! Every webhook that a request concerns, asked at once.
+//! Calls all webhooks that match a request, concurrently.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,20 +28,20 @@ struct WebhookCache {
     webhooks: Arc<[Webhook]>,
 }
 
-/// The webhooks of a cluster, by the objects that configure them.
+/// The webhooks of a cluster, by configuration.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// Who stands behind the services that webhooks name.
+    /// The servers of the services that webhooks refer to.
     pub services: Services,
-    /// What was read of each configuration, by its name.
+    /// The parsed webhooks of each configuration, by its name.
     known: Mutex<HashMap<String, WebhookCache>>,
 }
 
 impl Admission {
-    /// Asks every webhook that a question concerns and returns what to warn of. Nothing is locked meanwhile.
+    /// Calls every webhook that matches a request, and returns warnings. The store is not locked meanwhile.
     ///
     /// # Errors
-    /// What the first webhook that refuses says, or that one cannot be reached that must be.
+    /// The first denial, or the first failure of a webhook whose failure policy is `Fail`.
     pub(crate) async fn review(
         &self,
         store: &Store,
@@ -54,7 +54,7 @@ impl Admission {
         let question = question();
         policy::check(store, &question, || namespace_labels(store, &question))?;
         if question.asked.group == CONFIGURATIONS.group {
-            // What configures webhooks is never subject to them, so that it can be mended.
+            // Webhook configurations are not subject to webhooks, so that a broken one can be fixed.
             return Ok(Vec::new());
         }
         let webhooks: Vec<Arc<[Webhook]>> =
@@ -132,12 +132,12 @@ impl Admission {
     }
 }
 
-/// Whether no webhook is configured, and no policy in effect.
+/// Whether there are no webhooks and no policies.
 pub(crate) fn is_idle(store: &Store) -> bool {
     store.read(|state| state.list(&CONFIGURATIONS, None).next().is_none()) && policy::is_idle(store)
 }
 
-/// The labels that a `namespaceSelector` is held against: a namespace that is written is chosen by what it becomes.
+/// The labels that a `namespaceSelector` matches: for a write to a namespace, its new labels.
 fn namespace_labels(store: &Store, question: &ReviewRequest) -> Value {
     let written = &question.asked.object;
     if question.is_about_namespaces() && question.subresource.is_empty() && written.is_object() {

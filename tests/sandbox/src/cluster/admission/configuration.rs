@@ -1,11 +1,11 @@
-//! What the API server fills in for webhook configurations, and what it insists on.
+//! Defaults and validation of webhook configurations.
 
 use serde_json::{Value, json};
 
 use crate::cluster::admission::match_condition;
 use crate::model::status_error::FieldError;
 
-/// Fills in the defaults of every webhook, and those of a policy.
+/// Sets the defaults of webhooks and policies.
 pub(crate) fn fill(configuration: &mut Value) {
     if let Some(constraints) = configuration.pointer_mut("/spec/matchConstraints") {
         for (field, default) in [
@@ -53,7 +53,7 @@ pub(crate) fn fill(configuration: &mut Value) {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors in a configuration.
 pub(crate) fn check(configuration: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut names: Vec<&str> = Vec::new();

@@ -1,6 +1,6 @@
-//! A webhook's own connection: TLS against its own authorities, HTTP/1.1, reused while it stays open.
+//! The connections to a webhook: TLS with its own CA bundle, HTTP/1.1, kept alive.
 //!
-//! What goes wrong is worded as the API server's HTTP client words it, since that is what people see.
+//! Errors have the messages of the API server's HTTP client, since people see them.
 
 use std::error::Error;
 use std::io;
@@ -19,7 +19,7 @@ use rustls::{CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Where to, and as whom the other side is to show itself.
+/// The address, and the name that the server's certificate must have.
 #[derive(Debug, Clone)]
 pub(crate) struct Destination {
     /// `host:port` to connect to.
@@ -32,7 +32,7 @@ pub(crate) struct Destination {
     pub(crate) path: String,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// HTTP status code.
@@ -45,10 +45,10 @@ pub(crate) struct Reply {
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// One webhook's connections.
+/// The connections to one webhook.
 pub(crate) struct ConnectionPool {
     tls: Result<TlsConnector, String>,
-    /// Open and unused, each with where it leads.
+    /// Idle connections, each with its address.
     idle: Mutex<Vec<(String, Sender)>>,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// A wire that trusts the authorities of a `caBundle`.
+    /// A pool that trusts the certificates of a `caBundle`.
     pub(crate) fn new(bundle: &str) -> Self {
         Self { tls: connector(bundle), idle: Mutex::default() }
     }
@@ -67,10 +67,10 @@ impl ConnectionPool {
     /// Posts JSON.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why there is no response.
     pub(crate) async fn post(&self, target: &Destination, body: Bytes) -> Result<Reply, String> {
         if let Some(sender) = self.take(&target.dial) {
-            // It may have been closed while nobody looked; then there is a fresh one.
+            // The server may have closed an idle connection; then a new one is opened.
             if let Ok(reply) = self.send(sender, target, body.clone()).await {
                 return Ok(reply);
             }
@@ -83,7 +83,7 @@ impl ConnectionPool {
         let tls = self.tls.clone()?;
         let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
         let socket = TcpStream::connect(&target.dial).await.map_err(|error| dialled(target, &error))?;
-        // Questions are small and answered at once.
+        // Requests are small, and latency matters.
         let _ = socket.set_nodelay(true);
         let stream = tls.connect(name, socket).await.map_err(|error| handshake(&target.host, &error))?;
         let (sender, connection) =

@@ -1,4 +1,4 @@
-//! `matchConditions` of a webhook: expressions in CEL that all must hold for it to be called.
+//! `matchConditions` of a webhook: CEL expressions that must all be true for it to be called.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -54,10 +54,10 @@ pub(crate) fn compile(expression: &str) -> Result<Program, String> {
     Program::compile(expression).map_err(|error| error.to_string())
 }
 
-/// Whether all conditions hold for a review's request. One that does not hold outweighs one that fails.
+/// Whether all conditions are true for a request. A condition that is false takes precedence over one that fails.
 ///
 /// # Errors
-/// What went wrong with the first that failed, where none says no.
+/// The first failure, if no condition is false.
 pub(crate) fn all_hold(conditions: &[Condition], request: &Value) -> Result<bool, String> {
     if conditions.is_empty() {
         return Ok(true);
@@ -74,10 +74,10 @@ pub(crate) fn all_hold(conditions: &[Condition], request: &Value) -> Result<bool
     failed.map_or(Ok(true), Err)
 }
 
-/// Whether an expression holds that may use variables, each of which may use those before it.
+/// Whether an expression is true. It may use variables, each of which may use the variables before it.
 ///
 /// # Errors
-/// What went wrong.
+/// Why the evaluation failed.
 pub(crate) fn holds(
     condition: &Condition,
     variables: &[(&str, Condition)],
@@ -92,7 +92,7 @@ pub(crate) fn holds(
     condition.holds(&context)
 }
 
-/// What every expression may use.
+/// The context of every expression.
 fn context(request: &Value) -> Context<'static> {
     let mut context = Context::default().with_all();
     for (name, value) in
@@ -100,12 +100,12 @@ fn context(request: &Value) -> Context<'static> {
     {
         context.add_variable_from_value(name, cel(value));
     }
-    // Every value is dynamic here.
+    // Every value is dynamic.
     context.add_function("dyn", |value: Cel| Ok::<Cel, ExecutionError>(value));
     context
 }
 
-/// A JSON value as CEL knows it: whole numbers are `int`.
+/// A JSON value as a CEL value: whole numbers are `int`.
 fn cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,

@@ -1,13 +1,13 @@
-//! Validating webhooks: whoever is configured to be asked is asked before something is written.
+//! Validating admission: webhooks and policies.
 //!
-//! [`Admission`] (`chain`) reads the `ValidatingWebhookConfiguration`s, finds the webhooks that a request concerns
-//! (`webhook`, by its `rule`s, its selectors and its `condition`s), asks them all at once (`call`, over `wire`, or in
-//! this process through `services`), and makes of their answers (`verdict`) warnings or a refusal, in the API server's
-//! own words. What is asked is a [`ReviewRequest`].
+//! [`Admission`] (`chain`) reads the `ValidatingWebhookConfiguration`s, selects the webhooks that match a request
+//! (`webhook`, with its `rule`s, selectors and `match_condition`s), calls them concurrently (`call`, over a
+//! `connection`, or in this process through `services`), and turns their responses (`review_response`) into warnings
+//! or an error in the API server's words. [`ReviewRequest`] is what they receive.
 //!
-//! Before them, what is written is held to `ValidatingAdmissionPolicy`s (`policy`).
+//! `ValidatingAdmissionPolicy`s (`policy`) are evaluated first.
 //!
-//! Mutating webhooks are not called. Webhooks are always asked in version `v1` of `AdmissionReview`.
+//! Mutating webhooks are not called. Webhooks always receive `AdmissionReview` `v1`.
 
 mod call;
 mod chain;

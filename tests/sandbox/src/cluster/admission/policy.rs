@@ -1,7 +1,7 @@
-//! `ValidatingAdmissionPolicy`: expressions in CEL that must hold for what is written, where a binding puts the policy
-//! into effect.
+//! `ValidatingAdmissionPolicy`: CEL expressions that must be true for a write, if a binding refers to the policy.
 //!
-//! Policies take no parameters here, and bindings choose nothing: those that do are left out, and the log says so.
+//! Parameters of policies and match resources of bindings are not supported; those that use them are skipped with a
+//! log message.
 
 use serde_json::{Value, json};
 
@@ -21,10 +21,10 @@ pub(crate) fn is_idle(store: &Store) -> bool {
     store.read(|state| state.list(&BINDINGS, None).next().is_none())
 }
 
-/// Holds a request to every policy that is bound.
+/// Evaluates every bound policy.
 ///
 /// # Errors
-/// What the first policy that does not hold says. `namespace` finds the labels of the request's namespace.
+/// The first violation. `namespace` returns the labels of the request's namespace.
 pub(crate) fn check(
     store: &Store,
     question: &ReviewRequest,
@@ -36,7 +36,7 @@ pub(crate) fn check(
         .iter()
         .any(|own| own.group == question.asked.group && own.plural == question.asked.plural)
     {
-        // They are never subject to themselves, so that they can be mended.
+        // Policies are not subject to policies, so that a broken one can be fixed.
         return Ok(());
     }
     for binding in bindings.iter().filter(|binding| denies(binding)) {
@@ -61,7 +61,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Whether a binding refuses what its policy does not allow.
+/// Whether a binding denies violations.
 fn denies(binding: &Value) -> bool {
     let spec = &binding["spec"];
     let chooses = !spec["matchResources"].is_null() || !spec["paramRef"].is_null();
@@ -71,7 +71,7 @@ fn denies(binding: &Value) -> bool {
     !chooses && spec["validationActions"].as_array().is_some_and(|actions| actions.contains(&json!("Deny")))
 }
 
-/// Why a policy does not hold.
+/// Why a policy is violated.
 struct Denial {
     code: u16,
     reason: &'static str,
@@ -81,7 +81,7 @@ struct Denial {
 fn hold(policy: &Value, question: &ReviewRequest, namespace: impl Fn() -> Value) -> Result<(), Denial> {
     let spec = &policy["spec"];
     let constraints = &spec["matchConstraints"];
-    // What it is about is said as of a webhook.
+    // `matchConstraints` has the form of a webhook's rules.
     let concerned = Webhook::parse(&json!({
         "rules": constraints["resourceRules"], "matchPolicy": constraints["matchPolicy"],
         "namespaceSelector": constraints["namespaceSelector"], "objectSelector": constraints["objectSelector"],

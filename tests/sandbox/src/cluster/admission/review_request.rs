@@ -1,11 +1,11 @@
-//! What webhooks are asked: the `request` of an `AdmissionReview`.
+//! The `request` of an `AdmissionReview`.
 
 use serde_json::{Map, Value, json};
 
 use crate::cluster::catalog::resource::Resource;
 use crate::model::status_error::StatusError;
 
-/// A request as a webhook may see it: in the version that was asked for, or in one that means the same.
+/// A request in one version of its resource: the requested one or an equivalent one.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     /// API group of the resource.
@@ -14,16 +14,16 @@ pub(crate) struct View {
     pub(crate) version: String,
     /// Its plural name.
     pub(crate) plural: String,
-    /// The kind of what is sent, as in `{"group": "policy", "version": "v1", "kind": "Eviction"}`.
+    /// The kind of the object, such as `{"group": "policy", "version": "v1", "kind": "Eviction"}`.
     pub(crate) kind: Value,
-    /// What would be written; null for a delete.
+    /// The new object; null for a delete.
     pub(crate) object: Value,
-    /// What is there; null for a create.
+    /// The old object; null for a create.
     pub(crate) old: Value,
 }
 
 impl View {
-    /// Objects of a resource, of its own kind.
+    /// A view with the resource's own kind.
     pub(crate) fn of(resource: &Resource, object: Value, old: Value) -> Self {
         let (group, version) = (resource.group().to_owned(), resource.version.to_string());
         let kind = json!({"group": group, "version": version, "kind": resource.kind});
@@ -31,31 +31,31 @@ impl View {
     }
 }
 
-/// What webhooks are asked.
+/// A request for review.
 #[derive(Debug, Clone)]
 pub(crate) struct ReviewRequest {
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub(crate) operation: &'static str,
-    /// As in `eviction`, or empty.
+    /// The subresource, such as `eviction`, or empty.
     pub(crate) subresource: String,
-    /// The object's name; a delete of many has none.
+    /// The object's name; empty for a delete of a collection.
     pub(crate) name: String,
-    /// The object's namespace. That of a namespace is itself.
+    /// The object's namespace; for a namespace, its own name.
     pub(crate) namespace: String,
-    /// Who asks, as in `{"username": …, "groups": […]}`.
+    /// The user, as in `{"username": …, "groups": […]}`.
     pub(crate) user: Value,
     /// `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
     pub(crate) options: Value,
-    /// Whether nothing will be written.
+    /// Whether it is a dry run.
     pub(crate) dry_run: bool,
-    /// As it was asked.
+    /// The request in its own version.
     pub(crate) asked: View,
-    /// As it could have been asked as well.
+    /// The request in equivalent versions.
     pub(crate) equivalents: Vec<View>,
 }
 
 impl ReviewRequest {
-    /// Whether the resource lives in namespaces; namespaces themselves do not.
+    /// Whether the resource is namespaced. Namespaces are not.
     pub(crate) fn is_namespaced(&self) -> bool {
         !self.namespace.is_empty() && !self.is_about_namespaces()
     }
@@ -93,7 +93,7 @@ impl ReviewRequest {
         Value::Object(request)
     }
 
-    /// 403 about the object in question.
+    /// 403 about the object.
     pub(crate) fn forbidden(&self, because: &str) -> StatusError {
         StatusError::forbidden(&self.asked.group, &self.asked.plural, &self.name, because)
     }

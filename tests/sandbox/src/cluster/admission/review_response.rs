@@ -1,4 +1,4 @@
-//! What a webhook answered, and what becomes of it.
+//! The response of a webhook.
 
 use std::borrow::Cow;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::model::status_error::StatusError;
 
-/// A webhook's answer.
+/// The decision of a webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ReviewResponse {
-    /// It may be; these are to be warned of.
+    /// Allowed, with warnings.
     Allowed(Vec<String>),
-    /// It may not be. The warnings are in the refusal.
+    /// Denied. The warnings are in the error.
     Denied(StatusError),
 }
 
-/// Reads an `AdmissionReview` that answers the one with the uid.
+/// Reads an `AdmissionReview` for the request with this uid.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -50,7 +50,7 @@ pub(crate) fn read(webhook: &str, uid: &str, review: &Value) -> Result<ReviewRes
     Ok(ReviewResponse::Denied(StatusError { warnings, ..denied(webhook, &response["status"]) }))
 }
 
-/// The refusal that a webhook's status makes: its code, where that is one of a failure, its reason and its details.
+/// The error of a webhook's status: its code if that is one of a failure, its reason and its details.
 fn denied(webhook: &str, status: &Value) -> StatusError {
     let given = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
     let by = format!("admission webhook {webhook:?} denied the request");

@@ -30,7 +30,7 @@ impl WebhookRule {
         }
     }
 
-    /// Whether the rule covers the request, seen this way.
+    /// Whether the rule matches a view of the request.
     pub(crate) fn covers(&self, question: &ReviewRequest, view: &View) -> bool {
         let scope = match self.scope.as_str() {
             "Namespaced" => question.is_namespaced(),
@@ -49,7 +49,7 @@ fn lists(entries: &[String], wanted: &str) -> bool {
     entries.iter().any(|entry| entry == "*" || entry == wanted)
 }
 
-/// `pods`, `pods/eviction`, `pods/*`, `*/status`, `*` for everything but subresources, `*/*` for everything.
+/// `pods`, `pods/eviction`, `pods/*`, `*/status`, `*` for everything except subresources, `*/*` for everything.
 fn names(entry: &str, plural: &str, subresource: &str) -> bool {
     let (resource, below) = entry.split_once('/').unwrap_or((entry, ""));
     (resource == "*" || resource == plural) && (below == "*" || below == subresource)

@@ -1,4 +1,4 @@
-//! Who stands behind a service: there is no network of pods here, so whoever serves a webhook says where.
+//! Servers of the services that webhooks refer to. There is no cluster network, so tests register addresses.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -7,34 +7,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-/// A webhook in this process, asked without sockets, so that it answers under a paused clock too.
+/// A webhook in this process, called without sockets, so that it also works with a paused clock.
 pub trait Reviewer: fmt::Debug + Send + Sync {
-    /// Answers the `request` of an `AdmissionReview` with a `response`; its uid is filled in.
+    /// Returns the `response` to the `request` of an `AdmissionReview`, without its uid.
     fn review(&self, request: &Value) -> Value;
 }
 
-/// What serves a service.
+/// A server of a service.
 #[derive(Debug, Clone)]
 pub(crate) enum Backend {
-    /// Somebody who speaks TLS.
+    /// An address that speaks TLS.
     Address(SocketAddr),
-    /// Somebody in this process.
+    /// A webhook in this process.
     Reviewer(Arc<dyn Reviewer>),
 }
 
-/// The services that webhooks may name.
+/// The services that webhooks may refer to.
 #[derive(Debug, Default)]
 pub struct Services {
     backends: Mutex<HashMap<(String, String), VecDeque<Backend>>>,
 }
 
 impl Services {
-    /// From now on the service is served at an address, in place of whoever served it before.
+    /// Serves a service at an address. Replaces its previous servers.
     pub fn serve(&self, namespace: &str, name: &str, address: SocketAddr) {
         self.put(namespace, name, Backend::Address(address));
     }
 
-    /// From now on the service is served at this address too: requests take turns.
+    /// Adds an address to a service. Requests use its addresses in turn.
     pub fn serve_also(&self, namespace: &str, name: &str, address: SocketAddr) {
         let mut backends = self.lock();
         backends
@@ -43,17 +43,17 @@ impl Services {
             .push_back(Backend::Address(address));
     }
 
-    /// From now on the service is served in this process, in place of whoever served it before.
+    /// Serves a service in this process. Replaces its previous servers.
     pub fn answer(&self, namespace: &str, name: &str, reviewer: Arc<dyn Reviewer>) {
         self.put(namespace, name, Backend::Reviewer(reviewer));
     }
 
-    /// Nobody serves it any longer.
+    /// Removes all servers of a service.
     pub fn withdraw(&self, namespace: &str, name: &str) {
         self.lock().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Who serves it, each in turn.
+    /// The next server of a service.
     pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Backend> {
         let mut backends = self.lock();
         let serving = backends.get_mut(&(namespace.to_owned(), name.to_owned()))?;

@@ -1,4 +1,4 @@
-//! One webhook of a `ValidatingWebhookConfiguration`, ready to be called.
+//! A webhook of a `ValidatingWebhookConfiguration`.
 
 use serde_json::{Value, json};
 
@@ -11,21 +11,21 @@ use crate::model::label_selector::LabelSelector;
 /// A webhook.
 #[derive(Debug)]
 pub(crate) struct Webhook {
-    /// As in `virt-launcher-eviction-interceptor.kubevirt.io`.
+    /// The name, such as `virt-launcher-eviction-interceptor.kubevirt.io`.
     pub(crate) name: String,
-    /// Whether a webhook that cannot be reached lets nothing pass.
+    /// Whether the failure policy is `Fail`.
     pub(crate) fails_closed: bool,
-    /// Whether it may be asked about dry runs.
+    /// Whether it may be called for dry runs.
     pub(crate) answers_dry_runs: bool,
-    /// What must hold for it to be called.
+    /// Its `matchConditions`.
     pub(crate) conditions: Vec<Condition>,
-    /// How it is called.
+    /// How to call it.
     pub(crate) line: Line,
     rules: Vec<WebhookRule>,
     takes_equivalents: bool,
-    /// None where every namespace will do.
+    /// None if it matches every namespace.
     namespaces: Option<LabelSelector>,
-    /// None where every object will do.
+    /// None if it matches every object.
     objects: Option<LabelSelector>,
 }
 
@@ -47,8 +47,8 @@ impl Webhook {
         }
     }
 
-    /// The request as this webhook is to see it; none where it does not concern the webhook.
-    /// `namespace` finds the labels of the request's namespace.
+    /// The view of the request for this webhook; none if it does not match. `namespace` returns the labels of the
+    /// request's namespace.
     pub(crate) fn view<'a>(
         &self,
         question: &'a ReviewRequest,

@@ -1,4 +1,4 @@
-//! The objects of one collection, by name and by node, and its last changes.
+//! The objects of one collection, by name and by node, and their recent changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -10,16 +10,16 @@ use tokio::sync::watch;
 use crate::cluster::store::key::{Key, ListScope};
 use crate::cluster::store::object::{Object, StoredObject};
 
-/// How many past changes a collection keeps for watches that come late.
+/// How many changes a collection keeps for watches that resume.
 const HISTORY: usize = 10_000;
-/// How many revisions of a collection's objects stay open: what history tells of, before and after, so that what was
-/// soon written over is never folded, and all objects of a collection that is not large.
+/// How many revisions of a collection's objects stay unfolded: those in the history, so that an object that is soon
+/// overwritten is never folded, and all objects of a small collection.
 const OPEN: usize = 2 * HISTORY;
 
-/// Objects in key order, not opened yet.
+/// Objects in key order.
 type Objects<'a> = Box<dyn Iterator<Item = (&'a Key, &'a StoredObject)> + 'a>;
 
-/// One change of one object, as it is remembered.
+/// A change of an object in the history.
 #[derive(Debug)]
 pub(crate) struct PastChange {
     pub(crate) key: Key,
@@ -35,27 +35,27 @@ pub(crate) struct CollectionState {
     objects: BTreeMap<Key, StoredObject>,
     nodes: HashMap<Arc<str>, OnNode>,
     history: VecDeque<PastChange>,
-    /// Nobody may begin to read changes before this revision.
+    /// New readers cannot read changes before this revision.
     compacted: u64,
-    /// The newest change that is forgotten.
+    /// The newest change that was dropped.
     forgotten: u64,
     grown: watch::Sender<u64>,
-    /// What is open, in the order of writing.
+    /// Unfolded objects, in the order of their writes.
     open: VecDeque<StoredObject>,
 }
 
-/// What is on one node, and the revisions in history that concern it.
+/// The objects on one node, and the revisions in the history that concern it.
 #[derive(Debug, Default)]
 struct OnNode {
     keys: BTreeSet<Key>,
     changes: VecDeque<u64>,
-    /// The newest change of this node that is forgotten.
+    /// The newest change of this node that was dropped.
     forgotten: u64,
     grown: watch::Sender<u64>,
 }
 
 impl OnNode {
-    /// Whether anybody could miss it.
+    /// Whether the entry is still needed.
     fn is_of_use(&self) -> bool {
         !self.keys.is_empty() || !self.changes.is_empty() || self.grown.receiver_count() > 0
     }
@@ -66,7 +66,7 @@ impl CollectionState {
         self.objects.get(key)
     }
 
-    /// The objects in a scope, in key order, those after a key where one is given.
+    /// The objects in a scope, in key order, after a key if one is given.
     pub(crate) fn seek<'a>(&'a self, scope: ListScope<'a>, after: Option<&Key>) -> Objects<'a> {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
         match scope {
@@ -88,7 +88,8 @@ impl CollectionState {
         }
     }
 
-    /// The same, as it was at a revision: what has changed since is undone. `None` when that is forgotten.
+    /// The objects as they were at a revision: later changes are undone. `None` if the history does not go back that
+    /// far.
     pub(crate) fn seek_then<'a>(
         &'a self,
         scope: ListScope<'a>,
@@ -98,7 +99,7 @@ impl CollectionState {
         let mut then: BTreeMap<&Key, Option<&StoredObject>> = BTreeMap::new();
         for past in self.changes(None, revision)? {
             if past.key > *after {
-                // Its first change since tells what it was.
+                // The first change after the revision shows what the object was.
                 let before = past.before.as_ref().filter(|before| scope.has(&past.key, before.node()));
                 then.entry(&past.key).or_insert(before);
             }
@@ -122,7 +123,7 @@ impl CollectionState {
         self.remember(PastChange { key: key.clone(), revision, before, after: Some(after), last: None });
     }
 
-    /// Removes an object; `last` makes its last state of the one before.
+    /// Removes an object; `last` computes its last state.
     pub(crate) fn remove(
         &mut self,
         key: &Key,
@@ -138,8 +139,8 @@ impl CollectionState {
         Some(last)
     }
 
-    /// The changes after a revision, oldest first, and of one node where one is given; `None` when some of them are
-    /// forgotten.
+    /// The changes after a revision, oldest first, of one node if one is given; `None` if the history does not go back
+    /// that far.
     pub(crate) fn changes<'a>(
         &'a self,
         node: Option<&str>,
@@ -162,12 +163,12 @@ impl CollectionState {
         Some(Box::new(found))
     }
 
-    /// Whether whoever has seen everything up to this revision, and only now begins to read changes, may.
+    /// Whether a new reader can no longer read the changes after this revision.
     pub(crate) fn is_compacted(&self, since: u64) -> bool {
         since < self.compacted
     }
 
-    /// Wakes whenever there is a change, of one node where one is given.
+    /// A receiver that is notified of every change, or of changes on one node.
     pub(crate) fn follow(&mut self, node: Option<&str>) -> watch::Receiver<u64> {
         let Some(node) = node else { return self.grown.subscribe() };
         if !self.nodes.contains_key(node) {
@@ -176,7 +177,7 @@ impl CollectionState {
         self.nodes.entry(node.into()).or_default().grown.subscribe()
     }
 
-    /// Forgets all history.
+    /// Drops all history.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.forgotten = self.history.back().map_or(self.forgotten, |past| past.revision);
         self.history.clear();
@@ -192,7 +193,7 @@ impl CollectionState {
         self.history.partition_point(|past| past.revision <= revision)
     }
 
-    /// The one copy of a node's name.
+    /// The shared copy of a node's name.
     fn interned(&mut self, node: &str) -> Arc<str> {
         if let Some((name, _)) = self.nodes.get_key_value(node) {
             return name.clone();
@@ -223,7 +224,7 @@ impl CollectionState {
             }
         }
         self.grown.send_replace(past.revision);
-        // Whoever is told of the change looks at what was before it too.
+        // Readers of the change need the previous revision too.
         let reopened = past.before.iter().filter(|before| before.unfold());
         let written = past.after.iter().chain(&past.last);
         self.open.extend(reopened.chain(written).cloned());
@@ -235,7 +236,7 @@ impl CollectionState {
         }
     }
 
-    /// What has been open for long enough and is to be folded now, outside the lock.
+    /// Objects that have been unfolded for long enough, to fold outside the lock.
     pub(crate) fn cooled(&mut self) -> impl Iterator<Item = StoredObject> + use<'_> {
         let surplus = self.open.len().saturating_sub(OPEN);
         self.open.drain(..surplus)

@@ -1,7 +1,7 @@
-//! Which events the cluster itself has written, so that they do not grow without end.
+//! The events that controllers have written, so that their number stays limited.
 //!
-//! An API server forgets an event after an hour. Here the oldest goes when there are many, and a cluster that is filled
-//! with more than that says nothing until it stands.
+//! An API server drops an event after an hour. Here the oldest is dropped when there are many, and none are written
+//! while a large cluster is created.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,47 +9,47 @@ use jiff::Timestamp;
 
 use crate::cluster::store::key::Key;
 
-/// How many events of the cluster's own are kept.
+/// How many events of controllers are kept.
 pub(crate) const KEPT: usize = 5_000;
 
-/// The events of the cluster's own, oldest first.
+/// The events of controllers, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     closed: bool,
     kept: VecDeque<(String, Key)>,
-    /// By what they say and of whom.
+    /// The last event with each content and object.
     said: HashMap<String, Key>,
     stamp: i128,
 }
 
 impl EventLog {
-    /// Nothing is written from now on.
+    /// Stops writing events.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Events are written again.
+    /// Starts writing events again.
     pub(crate) fn open(&mut self) {
         self.closed = false;
     }
 
-    /// Whether nothing is written.
+    /// Whether events are not written.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The event that said this last.
+    /// The last event with this content.
     pub(crate) fn find(&self, gist: &str) -> Option<&Key> {
         self.said.get(gist)
     }
 
-    /// A number for an event's name, from the time, and never the same twice.
+    /// A unique number for an event's name, derived from the time.
     pub(crate) fn stamp(&mut self, now: Timestamp) -> i128 {
         self.stamp = now.as_nanosecond().max(self.stamp + 1);
         self.stamp
     }
 
-    /// Keeps an event; says which other one is to go for it.
+    /// Adds an event. Returns the event to delete, if there are too many.
     pub(crate) fn keep(&mut self, gist: String, key: Key) -> Option<Key> {
         self.said.insert(gist.clone(), key.clone());
         self.kept.push_back((gist, key));

@@ -1,11 +1,11 @@
-//! Where an object is: its collection, and its name there.
+//! The key of an object: its collection, namespace and name.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Where objects of one resource live, whatever version they are read in.
+/// The objects of one resource in all its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Collection {
     /// API group; empty for the core group.
@@ -15,18 +15,18 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// A collection that is known when the program is built.
+    /// The collection of a built-in resource.
     pub const fn fixed(group: &'static str, plural: &'static str) -> Self {
         Self { group: Cow::Borrowed(group), plural: Cow::Borrowed(plural) }
     }
 
-    /// A collection that came with a CRD.
+    /// The collection of a custom resource.
     pub fn named(group: impl Into<String>, plural: impl Into<String>) -> Self {
         Self { group: Cow::Owned(group.into()), plural: Cow::Owned(plural.into()) }
     }
 }
 
-/// An object's place in its collection; the namespace is empty for cluster-scoped objects.
+/// Namespace and name of an object; the namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Namespace, or empty.
@@ -46,26 +46,26 @@ impl Key {
         Self::new("", name)
     }
 
-    /// The key that an object's own metadata gives.
+    /// The key in an object's metadata.
     pub fn of(object: &Value) -> Self {
         let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
         Self { namespace: field("namespace"), name: field("name") }
     }
 }
 
-/// Which objects of a collection are looked for.
+/// Which objects of a collection to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListScope<'a> {
     /// All of them.
     Everything,
     /// Those of one namespace.
     Namespace(&'a str),
-    /// Those whose `spec.nodeName` this is.
+    /// Those with this `spec.nodeName`.
     Node(&'a str),
 }
 
 impl ListScope<'_> {
-    /// Whether an object of this key on this node is in it.
+    /// Whether it includes an object with this key on this node.
     pub(crate) fn has(self, key: &Key, node: Option<&Arc<str>>) -> bool {
         match self {
             Self::Everything => true,

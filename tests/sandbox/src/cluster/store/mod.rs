@@ -1,9 +1,9 @@
-//! The cluster's memory: every object, one counter of revisions, and enough history for watches.
+//! All objects of a cluster, one revision counter, and enough history for watches.
 //!
-//! All reads and writes happen in [`Store::write`] or [`Store::read`], under one lock and without waiting, so that
-//! what takes etcd a transaction (an eviction that reads a budget, charges it and marks the pod) is one closure here.
-//! The store knows nothing of Kubernetes beyond `metadata.{namespace,name,resourceVersion}` and `spec.nodeName`;
-//! what makes a write legal is in `registry`. How a collection is kept is in `rows`, and one object in `stored`.
+//! All reads and writes happen in [`Store::read`] or [`Store::write`], under one lock and without waiting. What takes a
+//! transaction in etcd (an eviction that reads a budget, charges it and marks the pod) is one closure here. The store
+//! knows only `metadata.{namespace,name,resourceVersion}` and `spec.nodeName` of an object; `registry` decides which
+//! writes are valid. `collection` stores the objects of one resource, and `object` one revision of an object.
 
 mod collection;
 pub(crate) mod event_log;
@@ -32,25 +32,25 @@ pub(crate) use crate::cluster::store::object::StoredObject;
 pub struct Change {
     /// The revision that the change made.
     pub revision: u64,
-    /// The object before; none when it was created.
+    /// The object before the change; none when it was created.
     pub before: Option<Object>,
-    /// The object after; none when it was removed.
+    /// The object after the change; none when it was removed.
     pub after: Option<Object>,
-    /// For a removal: the last state with the removal's resourceVersion, as a DELETED event carries it.
+    /// For a removal: the last state of the object with the removal's resourceVersion, as in a DELETED event.
     pub last: Option<Object>,
 }
 
-/// What the lock guards.
+/// The objects, while the lock is held.
 #[derive(Debug, Default)]
 pub struct State {
     revision: u64,
     tables: HashMap<Collection, CollectionState>,
-    /// Objects whose status stands still.
+    /// Objects whose status is not updated.
     pub(crate) frozen: Frozen,
-    /// The cluster's own events.
+    /// The events that the controllers have written.
     pub(crate) event_log: EventLog,
     examined: Cell<u64>,
-    /// What is to be folded when the lock is free.
+    /// Objects to fold into text once the lock is released.
     cold: Vec<StoredObject>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Runs `act` with the state to itself and tells the watchers if it changed anything.
+    /// Runs `act` with exclusive access to the state, and notifies subscribers if anything changed.
     pub fn write<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let before = state.revision;
@@ -80,31 +80,31 @@ impl Store {
         }
         let cold = std::mem::take(&mut state.cold);
         drop(state);
-        // Others need not wait for that.
+        // This does not need the lock.
         for stored in cold {
             stored.fold();
         }
         result
     }
 
-    /// Runs `look` with the state.
+    /// Runs `look` on the state.
     pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Wakes whenever the revision has grown.
+    /// A receiver that is notified of every new revision.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// Wakes whenever a collection has changed, of one node where one is given: whoever watches a node's pods need not
-    /// wake for those of all others.
+    /// A receiver that is notified of every change in a collection, or of changes on one node only, so that a watch of
+    /// a node's pods does not wake for the pods of other nodes.
     pub(crate) fn follow(&self, collection: &Collection, node: Option<&str>) -> watch::Receiver<u64> {
         self.lock().tables.entry(collection.clone()).or_default().follow(node)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic inside `act` is a bug of the sandbox; the objects are still the ones last written.
+        // After a panic inside `act`, the objects are those that were last written.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,13 +120,13 @@ impl State {
         self.find(collection, key).map(StoredObject::open)
     }
 
-    /// The same, not opened yet.
+    /// Like [`State::get`], without unfolding the object.
     pub(crate) fn find(&self, collection: &Collection, key: &Key) -> Option<&StoredObject> {
         let stored = self.tables.get(collection)?.get(key)?;
         Some(self.handed(stored))
     }
 
-    /// The objects of a collection in key order, of one namespace where one is given.
+    /// The objects of a collection, or of one namespace, in key order.
     pub fn list<'a>(
         &'a self,
         collection: &Collection,
@@ -145,7 +145,7 @@ impl State {
         self.seek(collection, ListScope::Node(node)).map(StoredObject::open)
     }
 
-    /// The objects in a scope, in key order; none of them is opened yet.
+    /// The objects in a scope, in key order, without unfolding them.
     pub(crate) fn seek<'a>(
         &'a self,
         collection: &Collection,
@@ -155,7 +155,7 @@ impl State {
         found.into_iter().flatten().map(|(_, stored)| self.handed(stored))
     }
 
-    /// The same after a key, as it was at a revision; `None` when that is forgotten.
+    /// The objects after a key, as they were at a revision; `None` if the history does not go back that far.
     pub(crate) fn seek_then<'a>(
         &'a self,
         collection: &Collection,
@@ -170,7 +170,7 @@ impl State {
         Some(found.into_iter().flatten().map(|(_, stored)| self.handed(stored)))
     }
 
-    /// How many objects were handed out so far, which says whether an index was used.
+    /// How many objects were returned so far. Tests use it to verify that an index is used.
     pub fn examined(&self) -> u64 {
         self.examined.get()
     }
@@ -205,7 +205,7 @@ impl State {
         Some(last)
     }
 
-    /// The changes after `revision`, oldest first; `None` when some of them are forgotten.
+    /// The changes after `revision`, oldest first; `None` if the history does not go back that far.
     pub fn changes_since<'a>(
         &'a self,
         collection: &Collection,
@@ -214,7 +214,7 @@ impl State {
         self.changes(collection, None, revision)
     }
 
-    /// The same, of the objects that were or are on a node, from an index.
+    /// The changes of objects that were or are on a node, from an index.
     pub fn changes_on_node<'a>(
         &'a self,
         collection: &Collection,
@@ -243,13 +243,13 @@ impl State {
         Change { revision, before: open(&past.before), after: open(&past.after), last: open(&past.last) }
     }
 
-    /// Whether it is too late to begin reading the changes of a collection after `revision`. Who reads them already is
-    /// told so only for changes that were missed.
+    /// Whether a new reader can no longer read the changes of a collection after `revision`. A reader that already reads
+    /// them fails only if it missed a change.
     pub(crate) fn is_compacted(&self, collection: &Collection, revision: u64) -> bool {
         self.tables.get(collection).is_some_and(|rows| rows.is_compacted(revision))
     }
 
-    /// Forgets all history, so that every watch and page that asks for an older revision is told 410.
+    /// Drops all history: watches and list pages at an older revision get a 410.
     pub fn compact(&mut self) {
         for rows in self.tables.values_mut() {
             rows.compact(self.revision);

@@ -1,17 +1,16 @@
-//! One revision of an object, as the store keeps it: open as a tree, or folded into text.
+//! One revision of an object in the store: unfolded as a tree, or folded into text.
 //!
-//! A pod's tree takes about ten times the memory of its text, and a large cluster has few pods that anybody is looking
-//! at. So only what was written lately stays open. What is folded is opened for whoever asks, and shared with whoever
-//! else asks for as long as somebody holds it.
+//! A pod's tree takes about ten times the memory of its text, and in a large cluster few pods are in use. Only
+//! recently written objects stay unfolded. A folded object is parsed when it is read, and readers share the result.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::Value;
 
-/// An object as it was at one revision. Cheap to clone, never changed.
+/// An object at one revision. Cheap to clone, never changed.
 pub type Object = Arc<Value>;
 
-/// A handle on one revision of an object; cheap to clone, and to hold for a long time.
+/// A handle on one revision of an object. Cheap to clone and to keep.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredObject(Arc<Inner>);
 
@@ -28,12 +27,12 @@ enum StoredForm {
 }
 
 impl StoredObject {
-    /// An open object, on this node if it is on any.
+    /// An unfolded object, with its node.
     pub(crate) fn new(object: Object, node: Option<Arc<str>>) -> Self {
         Self(Arc::new(Inner { node, form: Mutex::new(StoredForm::Open(object)) }))
     }
 
-    /// Its `spec.nodeName`, which is known without opening it.
+    /// `spec.nodeName`, without unfolding.
     pub(crate) fn node(&self) -> Option<&Arc<str>> {
         self.0.node.as_ref()
     }
@@ -43,7 +42,7 @@ impl StoredObject {
         match &mut *self.form() {
             StoredForm::Open(object) => object.clone(),
             StoredForm::Folded { text, held } => held.upgrade().unwrap_or_else(|| {
-                // It was a tree when it was written, so it can be read as one.
+                // It was serialized from a tree, so it can be parsed.
                 let object = Object::new(serde_json::from_slice(text).unwrap_or_default());
                 *held = Arc::downgrade(&object);
                 object
@@ -51,9 +50,9 @@ impl StoredObject {
         }
     }
 
-    /// Makes it small. Nothing is lost by it.
+    /// Folds it, without loss.
     pub(crate) fn fold(&self) {
-        // If nobody else has a handle on it, it goes as a whole in a moment.
+        // If there is no other handle, it is about to be dropped.
         if Arc::strong_count(&self.0) == 1 {
             return;
         }
@@ -65,7 +64,7 @@ impl StoredObject {
         }
     }
 
-    /// Keeps it open if somebody has just opened it; says whether it was folded before.
+    /// Unfolds it if somebody still holds the tree. Returns whether it was folded.
     pub(crate) fn unfold(&self) -> bool {
         let mut form = self.form();
         let StoredForm::Folded { held, .. } = &*form else {
@@ -79,7 +78,7 @@ impl StoredObject {
     }
 
     fn form(&self) -> MutexGuard<'_, StoredForm> {
-        // Nothing in here panics half way.
+        // Nothing panics while the lock is held.
         self.0.form.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! How a controller learns what has changed: every change of the collections it watches, once and in order, or all
-//! objects anew where history is lost.
+//! Delivers changes to a controller: every change in the collections it watches, once and in order, or all objects
+//! again if the history is lost.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::cluster::store::{Change, Collection, State};
 
 use crate::controllers::engine::controller::{Controller, Watches};
 
-/// How far one controller has read.
+/// The last revision that a controller has seen, by collection.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeFeed {
     seen: HashMap<Collection, u64>,
 }
 
 impl ChangeFeed {
-    /// Shows the controller every change since the last call.
+    /// Delivers every change since the last call.
     pub(crate) fn read(&mut self, state: &State, catalog: &Catalog, controller: &mut impl Controller) {
         match controller.watches() {
             Watches::These(collections) => {

@@ -1,7 +1,8 @@
-//! What a controller has before it while it acts: the state to itself, the time, and the registry's writes.
+//! What a controller works with during a reconcile: exclusive access to the state, the time, and writes through the
+//! registry.
 //!
-//! A write that the API server would refuse is refused here too. For a controller that is never an error of its own
-//! making: a namespace began to terminate, a pod went first. It is logged, and the change that explains it arrives.
+//! Writes that the API server would reject fail here too, for example because a namespace is terminating. They are
+//! logged; the change that caused the failure triggers another reconcile.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,7 +22,7 @@ use crate::model::status_error::StatusError;
 use crate::controllers::event;
 use crate::controllers::event::Event;
 
-/// After so many writes a controller lets others at the state before it goes on.
+/// After so many writes a controller releases the state, so that others can use it.
 const BATCH: usize = 250;
 
 static BUILT_IN: LazyLock<HashMap<Collection, Resource>> = LazyLock::new(|| {
@@ -29,11 +30,11 @@ static BUILT_IN: LazyLock<HashMap<Collection, Resource>> = LazyLock::new(|| {
     resources.map(|resource| (resource.collection.clone(), resource)).collect()
 });
 
-/// The state of the cluster, for as long as one controller acts on it.
+/// The state during one reconcile.
 pub(crate) struct ReconcileContext<'a> {
-    /// Every object.
+    /// All objects.
     pub(crate) state: &'a mut State,
-    /// Every kind.
+    /// The resources that are served.
     pub(crate) catalog: &'a Catalog,
     /// The time.
     pub(crate) now: Timestamp,
@@ -41,22 +42,22 @@ pub(crate) struct ReconcileContext<'a> {
 }
 
 impl<'a> ReconcileContext<'a> {
-    /// A ctx for one turn.
+    /// A context for one reconcile.
     pub(crate) fn new(state: &'a mut State, catalog: &'a Catalog, now: Timestamp) -> Self {
         Self { state, catalog, now, writes: 0 }
     }
 
-    /// Whether the turn has made its share of writes: what is left should wait for the next turn.
+    /// Whether this reconcile has used up its writes. The rest waits for the next one.
     pub(crate) fn is_full(&self) -> bool {
         self.writes >= BATCH
     }
 
-    /// One object.
+    /// Reads an object.
     pub(crate) fn get(&self, collection: &Collection, key: &Key) -> Option<Object> {
         self.state.get(collection, key)
     }
 
-    /// Adds an object. Where its name is generated, one that is taken gives way to another.
+    /// Creates an object. A generated name that is taken is replaced by another.
     pub(crate) fn create(&mut self, collection: &Collection, mut object: Value) -> Option<Object> {
         if let (None, Some(prefix)) = (object["metadata"]["name"].as_str(), generated(&object)) {
             let name = loop {
@@ -82,7 +83,7 @@ impl<'a> ReconcileContext<'a> {
         self.update(collection, object, Part::Main, change)
     }
 
-    /// Changes the status of an object; `change` is given the whole of it.
+    /// Changes the status of an object; `change` gets the whole object.
     pub(crate) fn edit_status(
         &mut self,
         collection: &Collection,
@@ -92,7 +93,7 @@ impl<'a> ReconcileContext<'a> {
         self.update(collection, object, Part::Status, change)
     }
 
-    /// Deletes an object, and no other of its name. `grace` is for pods.
+    /// Deletes this object, but not another one of the same name. `grace` is for pods.
     pub(crate) fn delete(
         &mut self,
         collection: &Collection,
@@ -118,7 +119,7 @@ impl<'a> ReconcileContext<'a> {
         binding::bind(self.state, &pod.namespace, &pod.name, node, self.now).is_ok()
     }
 
-    /// Writes an event. Whatever becomes of it, its author goes on, and the turn is no longer for it.
+    /// Writes an event. A failure is ignored, and the write does not count.
     pub(crate) fn record(&mut self, event: &Event<'_>) {
         if self.state.event_log.is_closed() {
             return;
@@ -156,7 +157,7 @@ impl<'a> ReconcileContext<'a> {
         })
     }
 
-    /// Whether the object's status is not a controller's to write now.
+    /// Whether the object's status is frozen for controllers.
     fn is_frozen(&self, collection: &Collection, object: &Value) -> bool {
         let (namespace, name) = (pod::namespace(object), pod::name(object));
         self.state.frozen.for_controllers(&collection.group, &collection.plural, namespace, name)

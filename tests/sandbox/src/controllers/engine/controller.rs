@@ -1,8 +1,8 @@
-//! What a controller is: a machine without time or I/O of its own. It is shown every change of what it watches, keeps
-//! the few indexes that it needs, and when it is its turn it acts on the state, all at once.
+//! The interface of a controller: without time or I/O of its own. It observes every change of what it watches, keeps
+//! the indexes that it needs, and reconciles in one step.
 //!
-//! Reading the changes and acting on them happen under one lock (`run`), so a controller always acts on what is,
-//! never on what it remembers; there are no conflicts, no expectations and no caches to wait for.
+//! Observing and reconciling happen under one lock (`driver`), so a controller always acts on the current state. There
+//! are no conflicts and no stale caches.
 
 use jiff::Timestamp;
 
@@ -10,49 +10,49 @@ use crate::cluster::store::{Change, Collection};
 
 use crate::controllers::engine::context::ReconcileContext;
 
-/// The collections whose changes a controller is shown.
+/// The collections that a controller watches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Watches {
-    /// These.
+    /// These collections.
     These(&'static [Collection]),
-    /// Every collection, those of custom resources too.
+    /// All collections, including those of custom resources.
     Everything,
 }
 
-/// When a controller wants its next turn, beside the one that every change gives it.
+/// When a controller reconciles next. Every change triggers a reconcile too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requeue {
-    /// When something changes.
+    /// At the next change.
     Change,
-    /// At this time, or when something changes.
+    /// At this time, or at the next change.
     At(Timestamp),
     /// At once: there is more to do.
     Now,
 }
 
 impl Requeue {
-    /// At a time, where there is one.
+    /// At a time, if there is one.
     pub(crate) fn at(time: Option<Timestamp>) -> Self {
         time.map_or(Self::Change, Self::At)
     }
 
-    /// At once, or when something changes.
+    /// At once, or at the next change.
     pub(crate) fn now_if(more: bool) -> Self {
         if more { Self::Now } else { Self::Change }
     }
 }
 
-/// One of the things that keep a cluster going.
+/// A controller.
 pub(crate) trait Controller: Send + 'static {
-    /// What it is shown.
+    /// The collections that it watches.
     fn watches(&self) -> Watches;
 
-    /// History of a collection is lost: every object in it is shown again, as if new.
+    /// The history of a collection is lost: every object is observed again, as if new.
     fn forget(&mut self, collection: &Collection);
 
     /// An object was written or removed.
     fn observe(&mut self, collection: &Collection, change: &Change);
 
-    /// Does what there is to do.
+    /// Reconciles.
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue;
 }

@@ -1,4 +1,4 @@
-//! What is to be done to which object at what time, at most one thing an object.
+//! Tasks for objects, each with a time; at most one task for each object.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::cluster::store::Key;
 
-/// Things to do, in the order of their time.
+/// The tasks in the order of their times.
 #[derive(Debug)]
 pub(crate) struct DelayQueue<T> {
     entries: HashMap<Key, QueuedItem<T>>,
@@ -27,8 +27,8 @@ impl<T> Default for DelayQueue<T> {
 }
 
 impl<T: PartialEq> DelayQueue<T> {
-    /// Plans something for an object instead of what was planned. The same thing for the same object is never put
-    /// off, only brought forward. Says whether it was not planned before.
+    /// Schedules a task for an object, replacing its previous one. The same task for the same object is never
+    /// postponed, only brought forward. Returns whether it is new.
     pub(crate) fn plan(&mut self, key: Key, uid: &str, what: T, at: Timestamp) -> bool {
         let (mut at, mut is_new) = (at, true);
         if let Some(entry) = self.entries.get(&key)
@@ -45,14 +45,14 @@ impl<T: PartialEq> DelayQueue<T> {
         is_new
     }
 
-    /// Nothing is to be done to this object any more.
+    /// Removes the task of an object.
     pub(crate) fn cancel(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.order.remove(&(entry.at, key.clone()));
         }
     }
 
-    /// The next thing whose time has come, with the uid of the object that it was planned for.
+    /// Removes the next task that is due, and returns it with the uid of its object.
     pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(Key, String, T)> {
         if self.next_at()? > now {
             return None;
@@ -62,7 +62,7 @@ impl<T: PartialEq> DelayQueue<T> {
         Some((key, entry.uid, entry.what))
     }
 
-    /// When the next thing is due.
+    /// When the next task is due.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         self.order.first().map(|(at, _)| *at)
     }

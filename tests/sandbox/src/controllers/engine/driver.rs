@@ -1,4 +1,4 @@
-//! What drives a controller: it sleeps until something changes or its time comes, and then gives it a turn.
+//! Runs a controller: it waits for a change or for the controller's time, then reconciles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::controllers::engine::change_feed::ChangeFeed;
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue};
 
-/// Drives a controller for ever.
+/// Runs a controller until the cluster is dropped.
 pub(crate) async fn run(cluster: Arc<Cluster>, mut controller: impl Controller) {
     let mut wake = cluster.store.subscribe();
     let mut feed = ChangeFeed::default();
     loop {
-        // Marked as seen before it is read, so that a change in between wakes again.
+        // Marked as seen before the state is read, so that a change in between triggers another reconcile.
         wake.borrow_and_update();
         let next = turn(&cluster, &mut feed, &mut controller);
         match next {

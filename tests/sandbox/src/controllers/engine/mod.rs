@@ -1,4 +1,4 @@
-//! What drives a controller, and what it works with.
+//! The framework that controllers run in.
 
 pub(crate) mod change_feed;
 pub(crate) mod context;

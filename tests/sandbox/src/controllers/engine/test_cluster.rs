@@ -1,4 +1,4 @@
-//! A cluster with its controllers and without HTTP, on tokio's paused time, for tests.
+//! A cluster with controllers and without HTTP, on tokio's paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct TestCluster {
 }
 
 impl TestCluster {
-    /// A cluster of nodes with all controllers and the namespace `ns`.
+    /// A cluster with nodes, all controllers and the namespace `ns`.
     pub(crate) fn new(nodes: usize) -> Self {
         let cluster = Arc::new(Cluster::new(Clock::start()));
         workload::seed_nodes(&cluster, nodes).unwrap();
@@ -37,7 +37,7 @@ impl TestCluster {
         Self { cluster, controllers }
     }
 
-    /// Writes an app and waits until all its pods are Ready.
+    /// Creates an app and waits until all its pods are Ready.
     pub(crate) async fn run(&self, app: App) {
         app.create(&self.cluster).unwrap();
         let nodes = self.read(|state| state.list(&NODES, None).count());
@@ -55,7 +55,7 @@ impl TestCluster {
         self.read(|state| state.get(collection, key))
     }
 
-    /// Waits until something holds, for ten minutes of the cluster's time at most.
+    /// Waits until a condition holds, for at most ten minutes of the cluster's time.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
         let mut wake = self.cluster.store.subscribe();
         let reached = async {
@@ -69,7 +69,7 @@ impl TestCluster {
         }
     }
 
-    /// Lets everything that is not waiting for time come to rest, and this much time pass.
+    /// Lets all tasks run until they wait for time, and this much time pass.
     pub(crate) async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
@@ -113,7 +113,7 @@ impl TestCluster {
         });
     }
 
-    /// Says of a node whether it is Ready.
+    /// Sets the Ready condition of a node.
     pub(crate) fn set_ready(&self, node: &str, status: &str) {
         self.edit(&NODES, &Key::cluster(node), Part::Status, |node| {
             node["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
@@ -143,7 +143,7 @@ impl TestCluster {
     }
 }
 
-/// A deployment of one pod, to be made into what a test needs.
+/// A deployment with one pod.
 pub(crate) fn web() -> App {
     App::new(Kind::Deployment, "ns", "web")
 }

@@ -1,10 +1,10 @@
-//! Objects that wait for something to be done to them, each once, first come first served.
+//! Objects to work on, each at most once, in FIFO order.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::cluster::store::Key;
 
-/// The line. Whoever stands in it already keeps their place.
+/// The queue. An object that is already in it keeps its position.
 #[derive(Debug, Default)]
 pub(crate) struct WorkQueue {
     line: BTreeMap<u64, Key>,
@@ -13,7 +13,7 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Goes to the end of the line.
+    /// Adds an object at the end.
     pub(crate) fn join(&mut self, key: Key) {
         if !self.places.contains_key(&key) {
             self.places.insert(key.clone(), self.next);
@@ -22,26 +22,26 @@ impl WorkQueue {
         }
     }
 
-    /// Leaves the line from wherever it stands.
+    /// Removes an object.
     pub(crate) fn leave(&mut self, key: &Key) {
         if let Some(place) = self.places.remove(key) {
             self.line.remove(&place);
         }
     }
 
-    /// Whoever has waited longest.
+    /// Removes and returns the first object.
     pub(crate) fn pop(&mut self) -> Option<Key> {
         let (_, key) = self.line.pop_first()?;
         self.places.remove(&key);
         Some(key)
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// Sends everybody away.
+    /// Removes all objects.
     pub(crate) fn clear(&mut self) {
         self.line.clear();
         self.places.clear();

@@ -1,8 +1,8 @@
-//! The kubelets of all nodes: they start the pods that are bound to their node, and end those that are deleted.
+//! The kubelets of all nodes: they start the pods that are bound to their node and terminate those that are deleted.
 //!
-//! A pod that starts takes `start`, one that ends takes `stop` but never longer than its grace. A node that is not
-//! Ready confirms nothing: what is due on it waits until the node is Ready again. What a pod's annotations can change
-//! for the sake of a test is in [`annotations`].
+//! Starting a pod takes `start`, terminating one takes `stop`, but never longer than its grace period. The kubelet of a
+//! node that is not Ready reports nothing; what is due waits until the node is Ready again. [`annotations`] on a pod
+//! change what its kubelet does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -24,39 +24,39 @@ use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::nodes::pod_status;
 
-/// Annotations by which a pod tells its kubelet to be difficult.
+/// Annotations on a pod that change what its kubelet does.
 pub mod annotations {
-    /// The pod runs, but its Ready condition stays false while the annotation is there.
+    /// The pod runs but is not Ready while it has the annotation.
     pub const NEVER_READY: &str = "kube-sandbox.dev/never-ready";
-    /// The pod uses all of its grace to end.
+    /// The pod terminates only at the end of its grace period.
     pub const IGNORE_TERMINATION: &str = "kube-sandbox.dev/ignore-termination";
-    /// How long this pod takes to start, as in `5s`.
+    /// How long the pod takes to start, such as `5s`.
     pub const START_DELAY: &str = "kube-sandbox.dev/start-delay";
-    /// How long this pod takes to end, if its grace allows it.
+    /// How long the pod takes to terminate, at most its grace period.
     pub const STOP_DELAY: &str = "kube-sandbox.dev/stop-delay";
-    /// How long after its start the pod succeeds by itself.
+    /// How long after its start the pod succeeds.
     pub const RUN_FOR: &str = "kube-sandbox.dev/run-for";
-    /// What this pod's containers have logged.
+    /// The log of the pod's containers.
     pub const LOG: &str = "kube-sandbox.dev/log";
 }
 
-/// How long pods take.
+/// How long pods take to start and to terminate.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// From bound to Ready.
+    /// From binding to Ready.
     pub start: Duration,
-    /// From deleted to gone.
+    /// From deletion to removal.
     pub stop: Duration,
 }
 
-/// What a kubelet is about to do to a pod.
+/// What a kubelet will do to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PodTask {
-    /// Say that it runs, and whether it is Ready.
+    /// Report that it runs, and whether it is Ready.
     Report,
-    /// Say that it has succeeded.
+    /// Report that it has succeeded.
     Finish,
-    /// Confirm that it has ended.
+    /// Remove it, since it has terminated.
     End,
 }
 
@@ -64,21 +64,21 @@ enum PodTask {
 #[derive(Debug)]
 pub(crate) struct Kubelets {
     pace: Pace,
-    /// Pods that may need something else than before.
+    /// Pods to reconcile.
     changed: BTreeSet<Key>,
-    errands: DelayQueue<PodTask>,
-    /// Pods with something due on nodes that are not Ready, by node.
+    tasks: DelayQueue<PodTask>,
+    /// Pods with tasks that are due, on nodes that are not Ready, by node.
     parked: HashMap<String, BTreeSet<Key>>,
     addresses: u32,
 }
 
 impl Kubelets {
-    /// Kubelets that have no pods yet.
+    /// Kubelets without pods.
     pub(crate) fn new(pace: Pace) -> Self {
         Self {
             pace,
             changed: BTreeSet::new(),
-            errands: DelayQueue::default(),
+            tasks: DelayQueue::default(),
             parked: HashMap::new(),
             addresses: 0,
         }
@@ -86,22 +86,22 @@ impl Kubelets {
 
     fn plan(&mut self, ctx: &mut ReconcileContext<'_>, pod: &Value) {
         let key = Key::of(pod);
-        let Some((errand, wait)) = self.errand(pod, ctx.now) else {
-            self.errands.cancel(&key);
+        let Some((task, wait)) = self.task(pod, ctx.now) else {
+            self.tasks.cancel(&key);
             return;
         };
         let at = ctx.now.saturating_add(wait).unwrap_or(Timestamp::MAX);
-        let is_new = self.errands.plan(key, pod::uid(pod), errand, at);
-        if is_new && errand == PodTask::End {
+        let is_new = self.tasks.plan(key, pod::uid(pod), task, at);
+        if is_new && task == PodTask::End {
             tell(ctx, pod, "Killing");
         }
     }
 
-    /// What the pod needs next, and how long that takes.
-    fn errand(&self, pod: &Value, now: Timestamp) -> Option<(PodTask, SignedDuration)> {
+    /// The pod's next task, and when it is due.
+    fn task(&self, pod: &Value, now: Timestamp) -> Option<(PodTask, SignedDuration)> {
         pod::node(pod)?;
         if pod::is_terminating(pod) {
-            // At zero its end is confirmed, and only finalizers hold the object.
+            // With a grace period of zero the pod is removed, and only finalizers keep the object.
             let grace = pod["metadata"]["deletionGracePeriodSeconds"].as_i64().filter(|grace| *grace > 0)?;
             return Some((PodTask::End, self.stop_delay(pod, grace, now)));
         }
@@ -122,13 +122,13 @@ impl Kubelets {
         }
         let ends_at = pod["metadata"]["deletionTimestamp"].as_str();
         let ends_at = ends_at.and_then(|at| at.parse::<Timestamp>().ok());
-        // Deletion timestamps are cut off to whole seconds; what was cut off is the pod's still.
+        // Deletion timestamps are rounded down to seconds; the fraction is part of the grace period.
         let left = ends_at.map_or(SignedDuration::ZERO, |at| at.duration_since(now));
         let cut = SignedDuration::from_secs(i64::from(left.subsec_nanos() > 0));
         SignedDuration::from_secs(left.as_secs()).saturating_add(cut).max(SignedDuration::ZERO)
     }
 
-    fn carry_out(&mut self, ctx: &mut ReconcileContext<'_>, key: Key, uid: &str, errand: PodTask) {
+    fn carry_out(&mut self, ctx: &mut ReconcileContext<'_>, key: Key, uid: &str, task: PodTask) {
         let Some(pod) = ctx.get(&PODS, &key).filter(|pod| pod::uid(pod) == uid) else {
             return;
         };
@@ -137,7 +137,7 @@ impl Kubelets {
             self.parked.entry(name.to_owned()).or_default().insert(key);
             return;
         };
-        match errand {
+        match task {
             PodTask::Report => self.report(ctx, &pod, &node),
             PodTask::Finish => {
                 let now = ctx.now;
@@ -160,7 +160,7 @@ impl Kubelets {
     }
 }
 
-/// Says what happens to each container, unless the node is not heard of.
+/// Writes an event for each container, unless the node is unreachable.
 fn tell(ctx: &mut ReconcileContext<'_>, pod: &Value, reason: &'static str) {
     let node = pod::node(pod).unwrap_or_default();
     if !ctx.get(&NODES, &Key::cluster(node)).is_some_and(|node| is_up(&node)) {
@@ -189,7 +189,7 @@ fn is_up(node: &Value) -> bool {
     condition::is_true(&node["status"], "Ready")
 }
 
-/// Confirms a pod's end: the object goes, or stays for its finalizers with a status that says that it has ended.
+/// Removes a terminated pod, or sets its status if finalizers keep it.
 fn end(ctx: &mut ReconcileContext<'_>, pod: &Object) {
     let mut ended = pod.clone();
     if !registry::finalizers(pod).is_empty() && !pod::is_finished(pod) {
@@ -209,7 +209,7 @@ impl Controller for Kubelets {
     }
 
     fn forget(&mut self, _: &Collection) {
-        // Every errand is checked against the pod when it is due.
+        // A task is checked against the pod when it is due.
     }
 
     fn observe(&mut self, collection: &Collection, change: &Change) {
@@ -228,15 +228,15 @@ impl Controller for Kubelets {
         for key in std::mem::take(&mut self.changed) {
             match ctx.get(&PODS, &key) {
                 Some(pod) => self.plan(ctx, &pod),
-                None => self.errands.cancel(&key),
+                None => self.tasks.cancel(&key),
             }
         }
-        while let Some((key, uid, errand)) = self.errands.pop(ctx.now) {
-            self.carry_out(ctx, key, &uid, errand);
+        while let Some((key, uid, task)) = self.tasks.pop(ctx.now) {
+            self.carry_out(ctx, key, &uid, task);
             if ctx.is_full() {
                 break;
             }
         }
-        Requeue::at(self.errands.next_at())
+        Requeue::at(self.tasks.next_at())
     }
 }

@@ -1,4 +1,4 @@
-//! What happens on nodes: kubelets, the scheduler, the node lifecycle and the collection of lost pods.
+//! Kubelets, the scheduler, the node lifecycle and the pod garbage collector.
 
 pub mod kubelet;
 pub(crate) mod node_fit;

@@ -1,5 +1,5 @@
-//! Whether a pod may run on a node, as the scheduler and the DaemonSet controller see it: cordons, taints, node
-//! selectors and required node affinity.
+//! Whether a pod may run on a node: cordons, taints, node selectors and required node affinity. The scheduler and the
+//! `DaemonSet` controller use it.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub(crate) enum UnfitReason {
     Unschedulable,
     /// A taint that the pod does not tolerate: its key and value.
     Taint(String, String),
-    /// The pod asks for other nodes.
+    /// The node does not match the pod's selector or affinity.
     NotSelected,
-    /// The node has as many pods as it takes.
+    /// The node has no capacity for another pod.
     Full,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for UnfitReason {
     }
 }
 
-/// Whether the pod may be put on the node, its room aside.
+/// Whether the pod may be scheduled to the node, apart from its capacity.
 pub(crate) fn check(pod: &Value, node: &Value) -> Result<(), UnfitReason> {
     if !selects(pod, node) {
         return Err(UnfitReason::NotSelected);
@@ -48,7 +48,7 @@ pub(crate) fn check(pod: &Value, node: &Value) -> Result<(), UnfitReason> {
     untolerated(pod, node, &["NoSchedule", "NoExecute"])
 }
 
-/// Whether a pod that runs on the node already may stay.
+/// Whether a pod may stay on its node.
 pub(crate) fn check_staying(pod: &Value, node: &Value) -> Result<(), UnfitReason> {
     if !selects(pod, node) {
         return Err(UnfitReason::NotSelected);
@@ -67,7 +67,7 @@ fn untolerated(pod: &Value, node: &Value, effects: &[&str]) -> Result<(), UnfitR
     Ok(())
 }
 
-/// Whether one of the pod's tolerations covers the taint.
+/// Whether one of the pod's tolerations matches the taint.
 fn tolerates(pod: &Value, taint: &Value) -> bool {
     let mut tolerations = pod["spec"]["tolerations"].as_array().into_iter().flatten();
     tolerations.any(|toleration| {
@@ -80,7 +80,7 @@ fn tolerates(pod: &Value, taint: &Value) -> bool {
     })
 }
 
-/// The one node that a pod asks for by name, as the pods of a `DaemonSet` do.
+/// The node that a pod requests by name, as pods of a `DaemonSet` do.
 pub(crate) fn named_node(pod: &Value) -> Option<String> {
     let terms = required_terms(pod)?;
     let [term] = terms.as_slice() else {
@@ -102,7 +102,7 @@ fn required_terms(pod: &Value) -> Option<&Vec<Value>> {
 }
 
 fn selects(pod: &Value, node: &Value) -> bool {
-    // A template can name a node outright.
+    // A template can set `nodeName`.
     if pod::node(pod).is_some_and(|name| name != pod::name(node)) {
         return false;
     }
@@ -112,7 +112,7 @@ fn selects(pod: &Value, node: &Value) -> bool {
     selected && required_terms(pod).is_none_or(|terms| terms.iter().any(|term| matches(term, node)))
 }
 
-/// A term selects nothing when it asks for nothing, or for something that does not exist.
+/// A term that is empty, or that refers to unknown fields, matches no node.
 fn matches(term: &Value, node: &Value) -> bool {
     let parse = |field: &str| -> Option<Vec<Requirement>> {
         let entries = term[field].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Taints that follow a node: cordoned, not ready, unreachable.
+//! The node lifecycle controller: it taints nodes that are cordoned, not ready or unreachable.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(crate) struct NodeLifecycle {
     dirty: BTreeSet<Key>,
 }
 
-/// The taints with the effect `NoSchedule` that the node should have of ours.
+/// The `NoSchedule` taints of this controller that the node should have.
 fn wanted(node: &Value) -> Vec<&'static str> {
     let mut keys = Vec::new();
     if node["spec"]["unschedulable"] == true {
@@ -37,7 +37,7 @@ fn wanted(node: &Value) -> Vec<&'static str> {
     keys
 }
 
-/// Adds and removes our taints and leaves everybody else's.
+/// Adds and removes the taints of this controller and keeps all others.
 fn settle(node: &mut Value, now: &str) {
     let wanted = wanted(node);
     let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();

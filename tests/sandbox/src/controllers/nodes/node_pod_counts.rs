@@ -1,4 +1,4 @@
-//! How many pods each node has, and which node has the fewest.
+//! The number of pods on each node.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::cluster::store::{Key, Object};
 use crate::model::pod;
 
-/// What a node takes that does not say.
+/// The capacity of a node that does not report one.
 const DEFAULT_ROOM: usize = 110;
 
-/// The nodes and the pods that are on them.
+/// The nodes and the pods on them.
 #[derive(Debug, Default)]
 pub(crate) struct NodePodCounts {
     nodes: HashMap<String, Object>,
@@ -20,7 +20,7 @@ pub(crate) struct NodePodCounts {
 }
 
 impl NodePodCounts {
-    /// Follows a node's change; `None` when it is gone.
+    /// Observes a change of a node; `None` when it is gone.
     pub(crate) fn set_node(&mut self, name: &str, node: Option<Object>) {
         let entry = (self.count(name), name.to_owned());
         if let Some(node) = node {
@@ -32,7 +32,7 @@ impl NodePodCounts {
         }
     }
 
-    /// Puts a pod on a node, or nowhere. Says whether another node has room now.
+    /// Moves a pod to a node, or to none. Returns whether another node has capacity now.
     pub(crate) fn place(&mut self, pod: &Key, node: Option<&str>) -> bool {
         if self.placed.get(pod).map(String::as_str) == node {
             return false;
@@ -59,24 +59,24 @@ impl NodePodCounts {
         self.nodes.get(name)
     }
 
-    /// Whether the node has room for a pod more.
+    /// Whether the node has capacity for another pod.
     pub(crate) fn has_room(&self, node: &Value) -> bool {
         self.count(pod::name(node)) < room(node)
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Forgets every pod.
+    /// Drops all pods.
     pub(crate) fn forget_pods(&mut self) {
         self.placed.clear();
         self.counts.clear();
         self.order = self.nodes.keys().map(|name| (0, name.clone())).collect();
     }
 
-    /// Forgets every node.
+    /// Drops all nodes.
     pub(crate) fn forget_nodes(&mut self) {
         self.nodes.clear();
         self.order.clear();

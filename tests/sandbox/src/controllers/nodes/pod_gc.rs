@@ -1,4 +1,4 @@
-//! Pods whose node is gone: no kubelet will ever confirm their end, so after a while they are removed.
+//! The pod garbage collector: it removes pods whose node is gone, since no kubelet will report their termination.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
 
-/// How long a node must be gone before its pods are: it may be on its way back under the same name.
+/// How long a node must be gone before its pods are removed: it may come back under the same name.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 
 /// The garbage collector of pods.

@@ -1,4 +1,4 @@
-//! The status that a kubelet writes for a pod.
+//! The pod status that a kubelet writes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::model::clock::metav1_time;
 use crate::model::condition;
 
-/// The pod runs on `node`; `number` makes its address unless it has one.
+/// The pod runs on `node`; `number` determines its address unless it has one.
 pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: Timestamp) {
     let since = metav1_time(now);
     let containers = containers(
@@ -37,7 +37,7 @@ pub(crate) fn run(pod: &mut Value, node: &Value, number: u32, ready: bool, now: 
     set(status, "Ready", ready, now);
 }
 
-/// The pod has ended, and well.
+/// The pod has succeeded.
 pub(crate) fn succeed(pod: &mut Value, now: Timestamp) {
     let ended = json!({"terminated": {
         "exitCode": 0, "reason": "Completed", "finishedAt": metav1_time(now),
@@ -73,7 +73,7 @@ fn set(status: &mut Value, kind: &str, holds: bool, now: Timestamp) {
     condition::set(status, condition, now);
 }
 
-/// An address for the pod of this number, from 10.0.0.0/8.
+/// An address in 10.0.0.0/8 for the pod with this number.
 fn address(number: u32) -> String {
     let [_, a, b, c] = number.to_be_bytes();
     format!("10.{a}.{b}.{c}")

@@ -1,8 +1,7 @@
-//! The scheduler: every pod without a node gets the one with the fewest pods among those that it fits, in the order in
-//! which the pods came.
+//! The scheduler: it binds every pod to the node with the fewest pods among those that the pod fits, in the order in
+//! which the pods were created.
 //!
-//! A pod that fits nowhere says so in its `PodScheduled` condition and is tried again when a node changes or a pod
-//! leaves one.
+//! A pod that fits no node gets a `PodScheduled` condition and is retried when a node changes or a pod leaves a node.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,12 +20,12 @@ use crate::controllers::nodes::node_fit;
 use crate::controllers::nodes::node_fit::UnfitReason;
 use crate::controllers::nodes::node_pod_counts::NodePodCounts;
 
-/// The scheduler's queues and its picture of the nodes.
+/// The scheduler's queues and the nodes that it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     loads: NodePodCounts,
     queue: WorkQueue,
-    /// Pods that fitted nowhere when they were last tried.
+    /// Pods that fitted no node.
     unschedulable: BTreeSet<Key>,
 }
 
@@ -74,7 +73,7 @@ impl Scheduler {
         node.map(|node| pod::name(node).to_owned())
     }
 
-    /// The sentence by which a pod's condition says why no node will do.
+    /// The message of the condition of a pod that fits no node.
     fn explain(&self, pod: &Value) -> String {
         let mut reasons: BTreeMap<UnfitReason, usize> = BTreeMap::new();
         for node in self.loads.emptiest_first() {
@@ -105,7 +104,7 @@ fn assigned<'a>(pod: &'a Value, node: &str) -> Event<'a> {
     Event { author: Author::Scheduler, about: pod, reason: "Scheduled", message }
 }
 
-/// Whether a node's change can make a pod fit that did not.
+/// Whether a node's change can make a pod fit.
 fn matters(change: &Change) -> bool {
     let (Some(before), Some(after)) = (&change.before, &change.after) else {
         return true;
@@ -125,7 +124,7 @@ fn wants_a_node(pod: &Value) -> bool {
         && gates.is_none_or(Vec::is_empty)
 }
 
-/// What of a pod decides where it fits.
+/// The fields of a pod that determine where it fits.
 fn demands(pod: &Value) -> String {
     let spec = &pod["spec"];
     json!([spec["nodeSelector"], spec["affinity"]["nodeAffinity"], spec["tolerations"]]).to_string()
@@ -156,7 +155,7 @@ impl Controller for Scheduler {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        // Room only shrinks within a turn: what fitted nowhere fits nowhere a second time.
+        // Capacity only shrinks during a reconcile, so a pod that fitted nowhere is not tried twice.
         let mut hopeless: HashMap<String, String> = HashMap::new();
         while !ctx.is_full() {
             let Some(key) = self.queue.pop() else {

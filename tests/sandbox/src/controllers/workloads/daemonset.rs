@@ -1,7 +1,7 @@
-//! `DaemonSets`: one pod on every node that the template fits, cordoned or not.
+//! The `DaemonSet` controller: one pod on every node that matches the template, cordoned or not.
 //!
-//! A change of one pod or node concerns that node alone, so on a large cluster nothing is counted anew per event but
-//! the status. Pods of an older template stay until something else ends them.
+//! A change of a pod or node concerns only that node, so on a large cluster an event costs little. Pods of an older
+//! template stay until something else terminates them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::controllers::workloads::pod_template;
 use crate::controllers::workloads::pod_template::PodName;
 use crate::controllers::workloads::template_hash::template_hash;
 
-/// What every pod of a `DaemonSet` tolerates for good.
+/// The tolerations of every pod of a `DaemonSet`.
 const TOLERATED: [(&str, &str); 6] = [
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
@@ -31,14 +31,14 @@ const TOLERATED: [(&str, &str); 6] = [
     ("unschedulable", "NoSchedule"),
 ];
 
-/// Where a set has to be looked after.
+/// Which nodes of a set to reconcile.
 #[derive(Debug)]
 enum AffectedNodes {
     Everywhere,
     On(BTreeSet<String>),
 }
 
-/// One set's pods and the nodes that should have one.
+/// A set's pods, and the nodes that should have one.
 #[derive(Debug, Default)]
 struct DaemonSetNodes {
     pods: HashMap<String, BTreeMap<String, PodSummary>>,
@@ -138,7 +138,7 @@ impl DaemonSets {
 }
 
 impl DaemonSetNodes {
-    /// Sees to it that the set's pod is on a node if it should be, and only then.
+    /// Ensures that the set's pod is on a node if it should be, and only then.
     fn settle(&mut self, ctx: &mut ReconcileContext<'_>, set: &Value, template: &Value, name: &str) {
         let pods = self.pods.get(name).into_iter().flatten();
         let mut live: Vec<(&String, &PodSummary)> = pods.filter(|(_, pod)| !pod.terminating).collect();
@@ -160,7 +160,7 @@ impl DaemonSetNodes {
         {
             ctx.record(&Event::created("daemonset-controller", set, &pod));
         }
-        // One healthy pod stays where it may; finished ones make room for a new one.
+        // One healthy pod may stay. Finished pods are replaced.
         live.sort_by_key(|(_, pod)| (pod.finished, !pod.ready));
         let keeps = fits(node_fit::check_staying) && live.first().is_some_and(|(_, pod)| !pod.finished);
         for (pod, _) in live.into_iter().skip(usize::from(keeps)) {
@@ -197,12 +197,12 @@ impl DaemonSetNodes {
     }
 }
 
-/// The node that a pod runs on or, before it is bound, the one that it asks for.
+/// The node of a pod or, before it is bound, the node that it requests.
 fn node_of(pod: &Value) -> Option<String> {
     pod::node(pod).map(str::to_owned).or_else(|| node_fit::named_node(pod))
 }
 
-/// The set's pod for no node in particular, with the tolerations that every such pod gets.
+/// The set's pod without a node, with the tolerations of every `DaemonSet` pod.
 fn pod_of(set: &Value) -> Value {
     let mut pod = pod_template::pod(set, PodName::Generated);
     pod["metadata"]["labels"]["controller-revision-hash"] = json!(template_hash(&set["spec"]["template"]));
@@ -212,7 +212,7 @@ fn pod_of(set: &Value) -> Value {
         let toleration = json!({
             "key": format!("node.kubernetes.io/{condition}"), "operator": "Exists", "effect": effect,
         });
-        // One that the template has already, perhaps for a time, gives way to that for good.
+        // A toleration of the template, which may be limited in time, is replaced by the permanent one.
         let same = |other: &Value| {
             ["key", "operator", "effect", "value"].iter().all(|field| other[*field] == toleration[*field])
         };
@@ -225,7 +225,7 @@ fn pod_of(set: &Value) -> Value {
     pod
 }
 
-/// The pod for one node, to which the scheduler binds it.
+/// The pod for one node. The scheduler binds it.
 fn pinned(template: &Value, node: &str) -> Value {
     let mut pod = template.clone();
     let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);

@@ -1,5 +1,6 @@
-//! Deployments: one `ReplicaSet` a template. A new template's set grows at once, and the old ones shrink by as many
-//! pods as the new one has Ready: simpler than a real rolling update, and never short of pods.
+//! The Deployment controller: one `ReplicaSet` for each template. A new template's set grows at once, and the old ones
+//! shrink by as many pods as the new one has Ready. That is simpler than a real rolling update and never short of
+//! pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

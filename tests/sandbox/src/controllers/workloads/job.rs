@@ -1,5 +1,5 @@
-//! Jobs: pods until enough of them have succeeded. A pod that somebody deletes before it has is replaced and counts as a
-//! failure; one that the job itself lets go, because it is to run fewer, counts as nothing.
+//! The Job controller: it creates pods until enough of them have succeeded. A pod that is deleted before it succeeds
+//! is replaced and counts as a failure, unless the job itself deleted it to run fewer.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,17 +19,17 @@ use crate::controllers::workloads::owned_pods::OwnedPods;
 use crate::controllers::workloads::pod_template;
 use crate::controllers::workloads::pod_template::PodName;
 
-/// The pods of a job that have finished, whether or not they are still there.
+/// The finished pods of a job, including those that are gone.
 #[derive(Debug, Default)]
 struct Finished {
     succeeded: BTreeSet<String>,
     failed: BTreeSet<String>,
-    /// Those that the job itself let go.
+    /// The pods that the job itself deleted.
     let_go: BTreeSet<String>,
 }
 
 impl Finished {
-    /// Counts a pod, once, if it has come to its end or will not any more.
+    /// Counts a pod once when it has finished or will not finish any more.
     fn count(&mut self, pod: &Value, is_gone: bool) {
         let uid = pod::uid(pod);
         if [&self.succeeded, &self.failed, &self.let_go].iter().any(|known| known.contains(uid)) {
@@ -107,7 +107,7 @@ fn pod_of(job: &Value) -> Value {
     pod
 }
 
-/// The condition with which a job ends, if it has.
+/// The condition of a job that has ended.
 fn outcome(job: &Value, succeeded: usize, failed: usize) -> Option<&'static str> {
     if succeeded >= number(job, "completions", 1) {
         Some("Complete")
@@ -165,7 +165,7 @@ impl Controller for Jobs {
     fn observe(&mut self, collection: &Collection, change: &Change) {
         if *collection == PODS {
             self.pods.observe_pod(change);
-            // Without a grace period it is never seen on its way out.
+            // Without a grace period the pod is never seen terminating.
             if let (Some(pod), None) = (&change.before, &change.after)
                 && let Some(owner) = pod::controller(pod).and_then(|owner| owner["uid"].as_str())
                 && let Some(finished) = self.finished.get_mut(owner)

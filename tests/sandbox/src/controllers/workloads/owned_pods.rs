@@ -1,4 +1,4 @@
-//! An index of pods by the controller that owns them, and of the controllers whose pods have changed.
+//! An index of pods by their controllers, and of the controllers whose pods have changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ struct Siblings {
     pods: BTreeMap<String, PodSummary>,
 }
 
-/// The pods of every controller of one kind, and which controllers have something to do.
+/// The pods of all controllers of one kind, and the controllers to reconcile.
 #[derive(Debug)]
 pub(crate) struct OwnedPods {
     kind: &'static str,
@@ -27,12 +27,12 @@ pub(crate) struct OwnedPods {
 }
 
 impl OwnedPods {
-    /// An empty index of pods whose controller is of this kind.
+    /// An empty index for controllers of this kind.
     pub(crate) fn of_kind(kind: &'static str) -> Self {
         Self { kind, pods: HashMap::new(), dirty: BTreeSet::new() }
     }
 
-    /// Follows a change of a pod.
+    /// Observes a change of a pod.
     pub(crate) fn observe_pod(&mut self, change: &Change) {
         let (before, after) = (self.owner(change.before.as_ref()), self.owner(change.after.as_ref()));
         if let Some((uid, key)) = before
@@ -55,14 +55,14 @@ impl OwnedPods {
         }
     }
 
-    /// Notes that a controller itself has changed.
+    /// Observes a change of a controller.
     pub(crate) fn observe_owner(&mut self, change: &Change) {
         if let Some(owner) = &change.after {
             self.dirty.insert(Key::of(owner));
         }
     }
 
-    /// Notes a change of a pod or of an owner.
+    /// Observes a change of a pod or of a controller.
     pub(crate) fn observe(&mut self, collection: &Collection, change: &Change) {
         if *collection == PODS {
             self.observe_pod(change);
@@ -71,42 +71,42 @@ impl OwnedPods {
         }
     }
 
-    /// Forgets the pods, if it is their history that was lost.
+    /// Drops all pods if the history of pods is lost.
     pub(crate) fn forget(&mut self, collection: &Collection) {
         if *collection == PODS {
             self.forget_pods();
         }
     }
 
-    /// Forgets the pods; what is to be done stays, and whoever had pods must look again.
+    /// Drops all pods. Controllers that had pods will reconcile.
     pub(crate) fn forget_pods(&mut self) {
         let siblings = std::mem::take(&mut self.pods).into_values();
         self.dirty.extend(siblings.filter_map(|siblings| siblings.owner));
     }
 
-    /// What is known of the pods of the controller with this uid, by name.
+    /// The pods of the controller with this uid, by name.
     pub(crate) fn of(&self, uid: &str) -> impl Iterator<Item = (&str, &PodSummary)> {
         let pods = self.pods.get(uid).into_iter().flat_map(|siblings| &siblings.pods);
         pods.map(|(name, pod)| (name.as_str(), pod))
     }
 
-    /// The pods themselves, for controllers that have few.
+    /// The pod objects, for controllers with few pods.
     pub(crate) fn objects(&self, ctx: &ReconcileContext<'_>, owner: &Value) -> Vec<Object> {
         let names = self.of(pod::uid(owner)).map(|(name, _)| name);
         names.filter_map(|name| ctx.get(&PODS, &Key::new(pod::namespace(owner), name))).collect()
     }
 
-    /// The next controller that has something to do.
+    /// The next controller to reconcile.
     pub(crate) fn next(&mut self) -> Option<Key> {
         self.dirty.pop_first()
     }
 
-    /// Gives a controller another turn.
+    /// Adds a controller to reconcile.
     pub(crate) fn again(&mut self, key: Key) {
         self.dirty.insert(key);
     }
 
-    /// Whether a controller has something to do.
+    /// Whether any controller is to reconcile.
     pub(crate) fn has_more(&self) -> bool {
         !self.dirty.is_empty()
     }

@@ -1,7 +1,6 @@
-//! What controllers remember of a pod: the few facts that they count and choose by.
+//! The fields of a pod that controllers remember.
 //!
-//! They remember every pod of a large cluster, so they do not hold the pods themselves. Whoever needs more asks the
-//! ctx for the pod.
+//! They remember every pod of a large cluster, so they do not keep whole pods.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::model::pod;
 
-/// The facts of one pod.
+/// The summary of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts, as a pod's status gives them")]
 pub(crate) struct PodSummary {
@@ -18,22 +17,22 @@ pub(crate) struct PodSummary {
     pub(crate) bound: bool,
     /// Whether its phase is Running.
     pub(crate) running: bool,
-    /// Whether it has run to its end.
+    /// Whether it has succeeded or failed.
     pub(crate) finished: bool,
     /// Whether it is Ready.
     pub(crate) ready: bool,
-    /// Whether it is on its way out.
+    /// Whether it is terminating.
     pub(crate) terminating: bool,
     /// When it was created.
     pub(crate) born: Option<Timestamp>,
     /// Its labels.
     pub(crate) labels: Arc<Value>,
-    /// The reference to its controller, or null.
+    /// The owner reference of its controller, or null.
     pub(crate) controller: Arc<Value>,
 }
 
 impl PodSummary {
-    /// The facts of a pod. What it has in common with its sibling is kept once.
+    /// The summary of a pod. It shares its labels and owner with a sibling where they are equal.
     pub(crate) fn of(pod: &Value, sibling: Option<&Self>) -> Self {
         let shared = |value: &Value, kept: Option<&Arc<Value>>| match kept {
             Some(kept) if **kept == *value => kept.clone(),
@@ -53,7 +52,7 @@ impl PodSummary {
         }
     }
 
-    /// Whether the pod counts as one of its controller's: neither finished nor on its way out.
+    /// Whether the pod counts as a replica: neither finished nor terminating.
     pub(crate) fn is_active(&self) -> bool {
         !self.finished && !self.terminating
     }

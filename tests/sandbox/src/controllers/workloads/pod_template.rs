@@ -1,19 +1,19 @@
-//! Pods out of a controller's template.
+//! Pods made from a controller's template.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::pod;
 
-/// What a new pod is called.
+/// The name of a new pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PodName<'a> {
-    /// The owner's name and a random end.
+    /// The owner's name and a random suffix.
     Generated,
-    /// Exactly this.
+    /// Exactly this name.
     Fixed(&'a str),
 }
 
-/// A pod of `owner`, as its template has it.
+/// A pod of `owner`, from its template.
 pub(crate) fn pod(owner: &Value, name: PodName<'_>) -> Value {
     let template = &owner["spec"]["template"];
     let mut metadata = Map::new();
@@ -28,12 +28,12 @@ pub(crate) fn pod(owner: &Value, name: PodName<'_>) -> Value {
     };
     metadata.insert("namespace".into(), owner["metadata"]["namespace"].clone());
     metadata.insert("ownerReferences".into(), json!([owner_reference(owner)]));
-    // Moved, where `json!` would write everything once more.
+    // Moved, since `json!` would copy everything.
     let fields = [("metadata", Value::Object(metadata)), ("spec", template["spec"].clone())];
     fields.into_iter().collect()
 }
 
-/// The reference by which a controller owns what it makes.
+/// The owner reference of a controller.
 pub(crate) fn owner_reference(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],

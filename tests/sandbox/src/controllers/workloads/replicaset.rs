@@ -1,4 +1,4 @@
-//! `ReplicaSets`: as many pods as were asked for, new ones for those that go.
+//! The `ReplicaSet` controller: it creates and deletes pods to match `spec.replicas`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -73,13 +73,13 @@ impl ReplicaSets {
     }
 }
 
-/// `spec.replicas`, by default one.
+/// `spec.replicas`, by default 1.
 pub(crate) fn replicas(object: &Value) -> usize {
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     usize::try_from(wanted).unwrap_or(usize::MAX)
 }
 
-/// The pods that a smaller set can do without: those that serve least, and among equals the youngest.
+/// The pods to delete first: those that are not Ready, then the youngest.
 fn surplus<'a>(pods: impl Iterator<Item = (&'a str, &'a PodSummary)>, number: usize) -> Vec<&'a str> {
     let mut ranked: Vec<_> = pods.filter(|(_, pod)| pod.is_active()).collect();
     ranked.sort_by_key(|(_, pod)| (pod.bound, pod.running, pod.ready, Reverse(pod.born)));
@@ -89,7 +89,7 @@ fn surplus<'a>(pods: impl Iterator<Item = (&'a str, &'a PodSummary)>, number: us
 fn report<'a>(ctx: &mut ReconcileContext<'_>, set: &Object, pods: impl Iterator<Item = &'a PodSummary>) {
     let selector =
         LabelSelector::parse(&json!({"matchLabels": set["spec"]["template"]["metadata"]["labels"]}));
-    // As a rule all pods have the same labels, and even the same copy of them.
+    // Usually all pods share one copy of their labels.
     let mut judged: Option<(&Arc<Value>, bool)> = None;
     let (mut active, mut labelled, mut ready, mut terminating) = (0, 0, 0, 0);
     for pod in pods {

@@ -1,5 +1,5 @@
-//! `StatefulSets`: pods with names that stay. One follows another only when that one is Ready, and a name is given
-//! again only when its last bearer is gone. Pods of an older template stay until something else ends them.
+//! The `StatefulSet` controller: pods with stable names. Each pod is created when the previous one is Ready, and a
+//! name is reused when its last pod is gone. Pods of an older template stay until something else terminates them.
 
 use serde_json::{Value, json};
 
@@ -23,12 +23,12 @@ pub(crate) struct StatefulSets {
     pods: OwnedPods,
 }
 
-/// Whether the pods after this one may be seen to.
+/// Whether the next pods may be reconciled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Requeue,
     Wait,
-    /// Not even of a set whose pods do not wait for each other: a pod was refused, and so would the next be.
+    /// No, even if the pods of the set do not wait for each other: a pod was rejected, and so would the next be.
     Stop,
 }
 
@@ -64,7 +64,7 @@ fn ordinals(set: &Value) -> std::ops::Range<usize> {
     start..start.saturating_add(replicas(set))
 }
 
-/// Sees to every name in turn.
+/// Reconciles the pods in order.
 fn fill(ctx: &mut ReconcileContext<'_>, set: &Object) -> Turn {
     for ordinal in ordinals(set) {
         if ctx.is_full() {
@@ -107,7 +107,7 @@ fn is_ours(set: &Value, pod: &Value) -> bool {
     pod::controller(pod).is_some_and(|owner| owner["uid"] == pod::uid(set))
 }
 
-/// Deletes the pods that a smaller set has no name for, the last one first.
+/// Deletes surplus pods, the last one first.
 fn shrink(ctx: &mut ReconcileContext<'_>, set: &Value, pods: &[Object]) {
     let kept = ordinals(set);
     let is_kept = |pod: &Object| {

@@ -1,4 +1,4 @@
-//! A short name for a pod template, by which pods of different revisions are told apart.
+//! A hash of a pod template, which distinguishes the pods of different revisions.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub(crate) fn template_hash(template: &Value) -> String {
     name
 }
 
-/// FNV-1a over the value, fields in the order of their names.
+/// FNV-1a over the value, with fields in the order of their names.
 fn feed(hash: &mut u64, value: &Value) {
     match value {
         Value::Object(fields) => {

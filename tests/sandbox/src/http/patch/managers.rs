@@ -24,7 +24,7 @@ pub(crate) enum PathElement {
 /// A path from the root of an object.
 pub(crate) type FieldPath = Vec<PathElement>;
 
-/// FieldSet: every scalar, every list that is one value, and every item of a list of items.
+/// Fields: every scalar, every list that is one value, and every item of a list of items.
 pub(crate) type FieldSet = BTreeSet<FieldPath>;
 
 /// Who writes, and to what.
