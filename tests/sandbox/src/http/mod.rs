@@ -1,9 +1,9 @@
-//! The API server without its sockets: a request goes in, an answer comes out.
+//! The API server without sockets: a request in, a response out.
 //!
-//! [`Api::answer`] finds out what a request is about (`path`), who asks and whether they may (`access`), and hands it
-//! to the one file that deals with it: `read`, `watch`, `write`, `modify` for patches and updates, `subresources` and
-//! `reviews`. Each of them reads and writes the cluster's store through `registry` and answers in the form that was
-//! asked for (`show`).
+//! [`Api::answer`] parses the path (`request`), authenticates and authorizes the user (`access`), applies faults
+//! (`lifecycle`), and calls one of the `handlers`: `read`, `watch`, `write`, `modify` for patches and updates,
+//! `subresources` or `reviews`. Handlers decode bodies (`decode`), read and write the store through `registry`, and
+//! respond in the requested format (`response`).
 
 mod api;
 pub(crate) mod decode;
@@ -44,7 +44,7 @@ use crate::faults::WatchBudget;
 use crate::request_log::{Entry, RequestLog};
 
 impl Api {
-    /// Answers one request. An answer with a [`ConnectionLost`] among its extensions is to be kept from the client.
+    /// Handles a request. If the response has a [`ConnectionLost`] extension, the connection must be closed instead.
     pub async fn answer(self: &Arc<Self>, request: Request<Bytes>) -> Response<Body> {
         let life = self.serving.life();
         if !self.serving.is_up() {
@@ -172,7 +172,7 @@ impl Api {
         if !known {
             return Err(subresources::not_served());
         }
-        // Objects of a namespaced resource are written and read in their namespace.
+        // Objects of a namespaced resource are read and written in their namespace.
         let placed = call.path.namespace.is_some() || !call.resource.namespaced;
         match (method.as_str(), &call.path.name) {
             ("GET" | "HEAD", None) if call.query.flag("watch") => watch::answer(self, &call),
@@ -199,8 +199,7 @@ struct ResourceRequest<'a> {
     user: User,
 }
 
-/// A request that is being answered. It is recorded when that is over, also where nobody waits for the answer any more:
-/// the server was killed, or the client went.
+/// A request in flight. It is logged when it ends, also if the client has gone or the server was killed.
 struct InFlightRequest<'a> {
     log: &'a RequestLog,
     began: Instant,
@@ -215,7 +214,7 @@ impl Drop for InFlightRequest<'_> {
     }
 }
 
-/// Says what a request is about, before anybody knows who asks.
+/// The log entry of a request, before authentication.
 fn entry(head: &Parts, path: &Path, query: &Query, at: Timestamp) -> Entry {
     let accept = text(&head.headers, "accept");
     let mut entry = Entry {

@@ -1,19 +1,18 @@
-//! Groups that others serve behind the API server, as far as its aggregation layer tells of them.
+//! API groups of aggregated API servers, as discovery reports them.
 //!
-//! An `APIService` has the API server pass a group's requests on and show in discovery what the group says of itself.
-//! There is no network of pods here, so who would serve a group is in this process, and offers what it has.
+//! A real API server proxies their requests to an `APIService`. Here such a group is served in this process.
 
 use std::sync::{PoisonError, RwLock};
 
 use serde_json::{Value, json};
 
-/// The groups that are passed on.
+/// The aggregated groups.
 #[derive(Debug, Default)]
 pub struct AggregatedGroups {
     groups: RwLock<Vec<AggregatedGroup>>,
 }
 
-/// What a group says of itself: only subresources, which have neither kinds nor verbs, as KubeVirt lists them.
+/// A group with subresources only, which have neither kinds nor verbs, as KubeVirt lists them.
 #[derive(Debug, Clone)]
 struct AggregatedGroup {
     group: String,
@@ -22,8 +21,7 @@ struct AggregatedGroup {
 }
 
 impl AggregatedGroups {
-    /// From now on a version of a group has these, each as `PLURAL/SUBRESOURCE` of something in a namespace, and no
-    /// others.
+    /// Sets the subresources of a group version, each as `PLURAL/SUBRESOURCE` of a namespaced resource.
     pub fn offer(&self, group: &str, version: &str, subresources: &[&str]) {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         groups.retain(|offer| (&*offer.group, &*offer.version) != (group, version));
@@ -31,7 +29,7 @@ impl AggregatedGroups {
         groups.push(AggregatedGroup { group: group.to_owned(), version: version.to_owned(), subresources });
     }
 
-    /// Whether it has this one.
+    /// Whether it has this subresource.
     pub fn offers(&self, group: &str, version: &str, subresource: &str) -> bool {
         self.find(group, version)
             .is_some_and(|offer| offer.subresources.iter().any(|known| known == subresource))
@@ -43,13 +41,13 @@ impl AggregatedGroups {
         groups.iter().map(|offer| (offer.group.clone(), vec![offer.version.clone()])).collect()
     }
 
-    /// What discovery lists of a version.
+    /// The entries of a version in discovery.
     pub(crate) fn listed(&self, group: &str, version: &str) -> Option<Vec<Value>> {
         let entry = |name: &String| json!({"name": name, "singularName": "", "namespaced": true, "kind": "", "verbs": null});
         Some(self.find(group, version)?.subresources.iter().map(entry).collect())
     }
 
-    /// The same in the aggregated form, where what has subresources stands above them, though it is no resource here.
+    /// The entries of a version in aggregated discovery, nested below their resources.
     pub(crate) fn nested(&self, group: &str, version: &str) -> Option<Vec<Value>> {
         let mut resources: Vec<Value> = Vec::new();
         let kind = json!({"group": "", "version": "", "kind": ""});

@@ -1,4 +1,4 @@
-//! The resources that a `CustomResourceDefinition` makes, and what the API server adds to the definition itself.
+//! The resources that a CRD defines, and the fields that the API server adds to the CRD.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::cluster::crd::Definition;
 use crate::cluster::store::Collection;
 use crate::model::status_error::{FieldError, StatusError, qualified};
 
-/// The resources that a CRD describes: one for each version that is served, the preferred one first.
+/// The resources of a CRD: one for each served version, the preferred one first.
 ///
 /// # Errors
-/// 422 for a CRD that lacks what it needs, or whose rules cannot be read.
+/// 422 for an incomplete CRD or invalid rules.
 pub(crate) fn resources(crd: &Value) -> Result<Vec<Resource>, StatusError> {
     let spec = &crd["spec"];
     let (group, plural) = names(crd)?;
@@ -47,13 +47,13 @@ pub(crate) fn resources(crd: &Value) -> Result<Vec<Resource>, StatusError> {
     Ok(served)
 }
 
-/// The collection that a CRD describes.
+/// The collection of a CRD.
 pub(crate) fn collection(crd: &Value) -> Collection {
     let spec = &crd["spec"];
     Collection::named(text(&spec["group"]), text(&spec["names"]["plural"]))
 }
 
-/// Fills in what the API server fills in: the names' other forms, and that nothing is converted.
+/// Sets defaults: the other forms of the names, and no conversion.
 pub(crate) fn complete(crd: &mut Value) {
     let kind = text(&crd["spec"]["names"]["kind"]);
     let spec = &mut crd["spec"];
@@ -66,7 +66,7 @@ pub(crate) fn complete(crd: &mut Value) {
     }
 }
 
-/// The status of a CRD that is served, conditions and all; conditions that were true keep their time.
+/// The status of an established CRD. Conditions that were true keep their times.
 pub(crate) fn established(crd: &Value, now: &str) -> Value {
     let since = |kind: &str| {
         let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
@@ -87,7 +87,7 @@ pub(crate) fn established(crd: &Value, now: &str) -> Value {
     })
 }
 
-/// The status of a CRD that nobody has looked at yet.
+/// The status of a new CRD.
 pub(crate) fn not_yet_established(crd: &Value) -> Value {
     json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""},
         "storedVersions": stored_versions(crd)})
@@ -137,7 +137,7 @@ fn list_kind(names: &Value) -> String {
     names["listKind"].as_str().map_or_else(|| format!("{}List", text(&names["kind"])), str::to_owned)
 }
 
-/// Released versions before betas before alphas, and within each the highest first, as discovery prefers them.
+/// Stable versions before beta before alpha, and the highest first, as in discovery.
 fn version_rank(version: &str) -> (u8, std::cmp::Reverse<(u32, u32)>, String) {
     let numbers: Vec<u32> =
         version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect();

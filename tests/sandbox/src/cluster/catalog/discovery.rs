@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Discovery: groups, versions and resources, in the legacy and in the aggregated format.
 
 use std::borrow::Cow;
 
@@ -74,19 +74,19 @@ pub(crate) fn aggregated_groups(catalog: &Catalog) -> Value {
     aggregated(catalog, &all_groups(catalog))
 }
 
-/// Every group that has a name, those of others last.
+/// Every named group, aggregated ones last.
 fn all_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
     let mut groups = named_groups(catalog);
     groups.extend(catalog.aggregated.named());
     groups
 }
 
-/// Every group with a name that is served here, and its versions, the preferred one first.
+/// Every named group that is served here, with its versions, the preferred one first.
 pub(crate) fn named_groups(catalog: &Catalog) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     let known = catalog.all();
     for (group, version) in known.iter().flat_map(|resource| {
-        // Reviews are no resources that are kept; their groups have their place all the same.
+        // Reviews are not stored, but their groups have a position.
         let reviews: &[_] = if resource.group() == "events.k8s.io" { &REVIEWS } else { &[] };
         std::iter::once((resource.group(), resource.version.as_ref())).chain(reviews.iter().copied())
     }) {
@@ -125,9 +125,9 @@ fn aggregated(catalog: &Catalog, groups: &[(String, Vec<String>)]) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-/// The beginning of the hash of the version and the kind in which objects are stored.
+/// The start of the hash of the version and kind in which objects are stored.
 fn storage_hash(resource: &Resource) -> String {
-    // The TLS library has the only SHA-256 at hand, as a part of a cipher suite.
+    // The SHA-256 of the TLS library avoids another dependency.
     let rustls::SupportedCipherSuite::Tls13(suite) =
         rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256
     else {
@@ -150,7 +150,7 @@ fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// One resource as discovery describes it.
+/// A resource in discovery.
 struct DiscoveryEntry {
     name: String,
     singular: String,
@@ -162,11 +162,11 @@ struct DiscoveryEntry {
     short_names: Vec<Cow<'static, str>>,
     categories: Vec<Cow<'static, str>>,
     below: Vec<Below>,
-    /// `storageVersionHash`, by which clients tell whether objects are stored in another version than before.
+    /// `storageVersionHash`, which changes with the stored version.
     storage_hash: Option<String>,
 }
 
-/// A subresource: its name, kind, verbs, and the group and version of the kind where they are its own.
+/// A subresource: its name, kind, verbs, and the group and version of the kind if they differ.
 type Below = (&'static str, String, &'static [&'static str], Option<(&'static str, &'static str)>);
 
 fn entries(catalog: &Catalog, group: &str, version: &str) -> Vec<DiscoveryEntry> {
@@ -265,7 +265,7 @@ impl DiscoveryEntry {
 
     fn aggregated(&self, group: &str, version: &str) -> Value {
         let kind = |kind: &str, (group, version): (&str, &str)| json!({"group": group, "version": version, "kind": kind});
-        // Built-in kinds leave out what they share with the page.
+        // Built-in kinds omit the group and version of the page.
         let own = if self.custom { (group, version) } else { ("", "") };
         let mut entry = json!({"resource": self.name, "responseKind": kind(&self.kind, own),
             "scope": if self.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": self.singular,

@@ -1,4 +1,4 @@
-//! Which resources the API server serves: the built-in ones, those of CRDs, and those of aggregated API servers.
+//! The resources that the API server serves: built-in, custom and aggregated.
 
 pub(crate) mod aggregated_groups;
 pub(crate) mod custom_resource;
@@ -12,11 +12,11 @@ use crate::cluster::catalog::aggregated_groups::AggregatedGroups;
 use crate::cluster::catalog::resource::{Resource, built_in};
 use crate::cluster::store::Collection;
 
-/// The resources that are served now: the built-in ones and those of CRDs.
+/// The resources that are served now.
 #[derive(Debug)]
 pub struct Catalog {
     resources: RwLock<Vec<Resource>>,
-    /// What is served by others.
+    /// Groups of aggregated API servers.
     pub aggregated: AggregatedGroups,
 }
 
@@ -27,12 +27,12 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// The resource behind a path.
+    /// The resource of a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Resource> {
         self.first(|r| r.group() == group && r.version == version && r.plural() == plural)
     }
 
-    /// Any version of a collection's resource.
+    /// Any version of the resource of a collection.
     pub fn of(&self, collection: &Collection) -> Option<Resource> {
         self.first(|resource| resource.collection == *collection)
     }
@@ -42,7 +42,7 @@ impl Catalog {
         resources.iter().find(|resource| wanted(resource)).cloned()
     }
 
-    /// Everything, in the order of discovery.
+    /// All resources, in the order of discovery.
     pub fn all(&self) -> Vec<Resource> {
         self.resources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,7 +1,6 @@
-//! As much of `OpenAPI` as kubectl asks for before it writes: which kinds can be patched, and with which parameters.
+//! The parts of `OpenAPI` that kubectl needs before it writes: which kinds can be patched, with which parameters.
 //!
-//! The schemas of built-in resources are left out, so that `kubectl explain` has nothing to say about them; what a CRD
-//! says of its own is passed on.
+//! It contains the schemas of CRDs but not those of built-in kinds, so `kubectl explain` does not describe them.
 
 use serde_json::{Value, json};
 
@@ -12,21 +11,21 @@ use crate::cluster::catalog::resource::Resource;
 const TITLE: &str = "Kubernetes";
 const VERSION: &str = "v1.36.2";
 
-/// The document of `OpenAPI` 2 as protobuf, which is how kubectl asks for it before it applies a list of objects. It
-/// describes no kind, and kubectl checks none that is not described.
+/// The `OpenAPI` 2 document in protobuf, which kubectl requests before it applies a list. It describes no kind, and
+/// kubectl validates only kinds that are described.
 pub(crate) fn in_protobuf() -> Vec<u8> {
     let info = [part(1, TITLE.as_bytes()), part(2, VERSION.as_bytes())].concat();
     [part(1, b"2.0"), part(2, &info), part(8, &[])].concat()
 }
 
-/// A part of a message, by its number; all of them are shorter than what one byte can tell.
+/// A protobuf field with a short value.
 fn part(number: u8, bytes: &[u8]) -> Vec<u8> {
     const LENGTH_AND_BYTES: u8 = 2;
     let length = u8::try_from(bytes.len()).unwrap_or_default();
     [&[number << 3 | LENGTH_AND_BYTES, length], bytes].concat()
 }
 
-/// The document at a path, if it is one of `OpenAPI`.
+/// The document at a path, if it is an `OpenAPI` path.
 pub(crate) fn document(catalog: &Catalog, path: &str) -> Option<Value> {
     if path == "/openapi/v3" {
         return Some(index(catalog));

@@ -1,4 +1,4 @@
-//! What kinds of object there are and how each behaves where they differ.
+//! The resources of the API and their properties.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 use crate::cluster::crd::Definition;
 use crate::cluster::store::Collection;
 
-/// One resource in one version, as discovery lists it.
+/// A resource in one version, as in discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent traits of a resource, not one state")]
 pub struct Resource {
-    /// Where its objects are kept.
+    /// The collection of its objects.
     pub collection: Collection,
-    /// API version without the group, as in `v1`.
+    /// API version without the group, such as `v1`.
     pub version: Cow<'static, str>,
-    /// Kind, as in `Pod`.
+    /// Kind, such as `Pod`.
     pub kind: Cow<'static, str>,
     /// Singular name.
     pub singular: Cow<'static, str>,
-    /// Names that kubectl takes for the plural.
+    /// Short names for kubectl.
     pub short_names: Vec<Cow<'static, str>>,
-    /// Groups of resources such as `all`.
+    /// Categories such as `all`.
     pub categories: Vec<Cow<'static, str>>,
-    /// Whether its objects live in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
-    /// Whether `/status` is written apart from the rest.
+    /// Whether it has a status subresource.
     pub status: bool,
-    /// Whether `metadata.generation` counts the changes of what is not metadata or status.
+    /// Whether `metadata.generation` counts changes outside of metadata and status.
     pub generation: bool,
-    /// Whether a delete waits for a kubelet, as it does for pods.
+    /// Whether a delete waits for a kubelet, as for pods.
     pub graceful: bool,
-    /// What its CRD says of it; none for built-in resources.
+    /// The version of its CRD; none for built-in resources.
     pub definition: Option<Arc<Definition>>,
 }
 
@@ -40,9 +40,9 @@ pub const NODES: Collection = Collection::fixed("", "nodes");
 pub const NAMESPACES: Collection = Collection::fixed("", "namespaces");
 /// Pods.
 pub const PODS: Collection = Collection::fixed("", "pods");
-/// Events of the core group, which `events.k8s.io` shows too.
+/// Core events, which `events.k8s.io` serves too.
 pub const EVENTS: Collection = Collection::fixed("", "events");
-/// The same events under `events.k8s.io`, where nothing is stored.
+/// `events.k8s.io` events, which are stored as core events.
 pub const NEW_EVENTS: Collection = Collection::fixed("events.k8s.io", "events");
 /// `ReplicaSets`.
 pub const REPLICA_SETS: Collection = Collection::fixed("apps", "replicasets");
@@ -62,14 +62,14 @@ pub const LEASES: Collection = Collection::fixed("coordination.k8s.io", "leases"
 pub const SERVICE_ACCOUNTS: Collection = Collection::fixed("", "serviceaccounts");
 /// Roles of a namespace.
 pub const ROLES: Collection = Collection::fixed("rbac.authorization.k8s.io", "roles");
-/// Who has which of them.
+/// Role bindings.
 pub const ROLE_BINDINGS: Collection = Collection::fixed("rbac.authorization.k8s.io", "rolebindings");
-/// Roles of the cluster.
+/// Cluster roles.
 pub const CLUSTER_ROLES: Collection = Collection::fixed("rbac.authorization.k8s.io", "clusterroles");
-/// Who has which of them everywhere.
+/// Cluster role bindings.
 pub const CLUSTER_ROLE_BINDINGS: Collection =
     Collection::fixed("rbac.authorization.k8s.io", "clusterrolebindings");
-/// Classes of pods by priority.
+/// Priority classes.
 pub const PRIORITY_CLASSES: Collection = Collection::fixed("scheduling.k8s.io", "priorityclasses");
 /// Custom resource definitions.
 pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customresourcedefinitions");
@@ -77,9 +77,9 @@ pub const CRDS: Collection = Collection::fixed("apiextensions.k8s.io", "customre
 /// A built-in resource: group, version, plural, kind, short names and traits.
 type BuiltInResource = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// The resources that every cluster has, in the order of discovery.
+/// The built-in resources, in the order of discovery.
 ///
-/// The traits are fields of [`Resource`], each by its word.
+/// Each property is a field of [`Resource`].
 #[rustfmt::skip]
 const BUILT_IN: &[BuiltInResource] = &[
     ("", "v1", "configmaps", "ConfigMap", "cm", "namespaced"),
@@ -131,7 +131,7 @@ const BUILT_IN: &[BuiltInResource] = &[
     ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "", "namespaced generation"),
 ];
 
-/// The resources that every cluster has, in the order of discovery.
+/// The built-in resources, in the order of discovery.
 pub fn built_in() -> Vec<Resource> {
     BUILT_IN.iter().map(|row| Resource::fixed(*row)).collect()
 }
@@ -155,7 +155,7 @@ impl Resource {
         }
     }
 
-    /// Where its objects are kept: `events.k8s.io` is another view of the core group's events.
+    /// The collection of its objects: `events.k8s.io` is a view of core events.
     pub fn storage(&self) -> &Collection {
         const CORE: &Collection = &EVENTS;
         if self.collection == NEW_EVENTS { CORE } else { &self.collection }
@@ -171,7 +171,7 @@ impl Resource {
         &self.collection.plural
     }
 
-    /// `group/version`, or the version alone in the core group.
+    /// `group/version`, or only the version in the core group.
     pub fn api_version(&self) -> String {
         if self.group().is_empty() {
             self.version.to_string()
@@ -180,7 +180,7 @@ impl Resource {
         }
     }
 
-    /// The fields of `metadata` that a write to the status may change.
+    /// The metadata fields that a status update may change.
     pub fn metadata_of_status(&self) -> &'static [&'static str] {
         match (self.group(), self.plural()) {
             _ if self.definition.is_some() => &[],

@@ -1,4 +1,4 @@
-//! `additionalPrinterColumns`: the paths that a CRD prints, as far as such paths go in practice.
+//! `additionalPrinterColumns`, with the JSON paths that are used in practice.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(crate) struct Column {
     pub(crate) kind: String,
     /// `OpenAPI` format, or empty.
     pub(crate) format: String,
-    /// What it means.
+    /// Description.
     pub(crate) description: String,
     /// Above 0 only in wide output.
     pub(crate) priority: i64,
@@ -27,7 +27,7 @@ enum JsonPathStep {
     Where(String, String),
 }
 
-/// The columns of a version; name and age where it names none.
+/// The columns of a version; name and age if it has none.
 pub(crate) fn read(columns: &Value) -> Vec<Column> {
     let Some(columns) = columns.as_array().filter(|columns| !columns.is_empty()) else {
         let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
@@ -55,7 +55,7 @@ fn column(column: &Value) -> Column {
     }
 }
 
-/// What the column shows of an object; null where there is nothing.
+/// The value of the column; null if there is none.
 pub(crate) fn cell(column: &Column, object: &Value) -> Value {
     let mut found = vec![object];
     for step in &column.path {
@@ -110,7 +110,7 @@ fn steps(path: &str) -> Vec<JsonPathStep> {
     steps
 }
 
-/// A name up to the next `.` or `[`; a backslash keeps what follows it.
+/// A name up to the next `.` or `[`; a backslash escapes the next character.
 fn identifier(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();

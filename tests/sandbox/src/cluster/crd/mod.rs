@@ -1,8 +1,8 @@
-//! Holding custom resources to what their `CustomResourceDefinition` says.
+//! Validation of custom resources.
 //!
-//! An object that comes in is pruned of what its schema does not know (`prune`), completed with its defaults, checked
-//! against the schema (`schema`) and then against the rules that compare it with its old self (`rules`). All of this
-//! is pure. Which resources a definition makes is in `custom_resource`; serving them is the API server's.
+//! An object is pruned (`prune`), completed with defaults, validated against the schema (`schema`), and then against
+//! CEL rules (`rules`), which may refer to the old object. All of this is pure. `catalog` derives resources from CRDs,
+//! and `registry` installs them.
 
 mod columns;
 mod prune;
@@ -39,10 +39,10 @@ impl PartialEq for Definition {
 impl Eq for Definition {}
 
 impl Definition {
-    /// Reads one of a CRD's versions.
+    /// Reads a version of a CRD.
     ///
     /// # Errors
-    /// What is wrong with the schema's rules.
+    /// Errors in the schema's rules.
     pub(crate) fn read(version: &Value, list_kind: String) -> Result<Self, String> {
         let schema = version["schema"]["openAPIV3Schema"].clone();
         Ok(Self {
@@ -54,20 +54,20 @@ impl Definition {
         })
     }
 
-    /// Drops what the schema does not know, and says which fields that were.
+    /// Drops unknown fields and returns them.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::root(&self.schema, object)
     }
 
-    /// Fills in defaults.
+    /// Sets defaults.
     pub(crate) fn default(&self, object: &mut Value) {
         prune::fill(&self.schema, object);
     }
 
-    /// Checks an object, with its old self on an update.
+    /// Validates an object, with the old object on an update.
     pub(crate) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = schema::check(&self.schema, object, old);
-        // These make the rules meaningless, and the API server says that it left them out (`hasBlockingErr` in
+        // With these errors the API server does not evaluate rules, and reports that (`hasBlockingErr` in
         // `apiextensions-apiserver/pkg/registry/customresource/strategy.go`).
         let meaningless = |error: &FieldError| {
             matches!(

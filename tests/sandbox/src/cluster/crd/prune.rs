@@ -1,10 +1,10 @@
-//! Dropping unknown fields and filling in defaults, along the structure of a schema.
+//! Pruning and defaulting by a schema.
 
 use serde_json::Value;
 
 use crate::cluster::crd::schema::property;
 
-/// Prunes a whole object. Its `apiVersion`, `kind` and `metadata` are known without a schema.
+/// Prunes an object. `apiVersion`, `kind` and `metadata` are always known.
 pub(crate) fn root(schema: &Value, object: &mut Value) -> Vec<String> {
     let mut dropped = Vec::new();
     let Some(fields) = object.as_object_mut() else {
@@ -19,7 +19,7 @@ pub(crate) fn root(schema: &Value, object: &mut Value) -> Vec<String> {
     dropped
 }
 
-/// Prunes below one field; false when the field itself has to go.
+/// Prunes below a field; false if the field itself is unknown.
 fn field(schema: &Value, name: &str, value: &mut Value, path: &str, dropped: &mut Vec<String>) -> bool {
     if let Some(known) = property(schema, name) {
         below(known, value, path, dropped);
@@ -59,7 +59,7 @@ fn preserves(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
-/// Fills in the defaults of fields that are missing; a null where none is allowed counts as missing.
+/// Sets the defaults of missing fields; a null that is not allowed counts as missing.
 pub(crate) fn fill(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations`: rules in CEL, among them those that compare a value with its old self.
+//! `x-kubernetes-validations`: CEL rules, including transition rules.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::model::status_error::FieldError;
 
-/// Where a schema has its rules.
+/// The rules of a schema.
 const RULES: &str = "x-kubernetes-validations";
 
-/// The compiled rules of one schema. As in an API server, what has no rules below it is not looked at.
+/// The compiled rules of a schema. Parts without rules are skipped.
 pub(crate) enum Rules {
-    /// There are rules for this value, or nobody can tell that there are none.
+    /// The value has rules, or may have.
     Here(Box<CompiledSchema>),
-    /// There are rules for some of the fields, the items or the entries, if anywhere.
+    /// Some fields, items or entries have rules.
     Below { fields: Vec<(String, Rules)>, items: Option<Box<Rules>>, entries: Option<Box<Rules>> },
 }
 
@@ -45,7 +45,7 @@ impl Rules {
         Ok(Self::Below { fields, items, entries })
     }
 
-    /// The rules that do not hold.
+    /// The rules that are violated.
     pub(crate) fn check(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_at("", object, old, &mut errors);
@@ -105,7 +105,7 @@ fn join(path: &str, step: &str) -> String {
     format!("{path}{dot}{step}")
 }
 
-/// The value that a message quotes: scalars as they are, objects and lists by their type.
+/// The value in an error message: scalars as they are, objects and lists by type.
 fn shown(object: &Value, path: &str) -> Value {
     let keys = path.split(['.', '[', ']']).filter(|key| !key.is_empty());
     let value = keys.fold(object, |value, key| match key.parse::<usize>() {

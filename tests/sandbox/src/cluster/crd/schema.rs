@@ -1,12 +1,12 @@
-//! Holding an object to an `openAPIV3Schema`, with the messages of the API server.
+//! Validation against an `openAPIV3Schema`, with the API server's messages.
 
 use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::model::status_error::FieldError;
 
-/// Everything that is wrong with `object`. Of an update, what is as it was is not looked at ("validation ratcheting",
-/// since Kubernetes 1.30): so a schema that becomes stricter holds up nobody who changes something else.
+/// All errors in `object`. On an update, unchanged values are not validated (validation ratcheting, since Kubernetes
+/// 1.30), so a stricter schema does not block unrelated changes.
 pub(crate) fn check(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, object, old, "", &mut errors);
@@ -70,7 +70,7 @@ fn object(
 fn list(schema: &Value, value: &Value, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     bounds(schema, value, path, ("minItems", "maxItems", "items"), items.len(), errors);
     for (index, item) in items.iter().enumerate() {
-        // Which item of before an item was is known only where they have keys, and the server does not guess either.
+        // Items can be matched to old items only if the list has keys.
         walk(&schema["items"], item, None, &format!("{path}[{index}]"), errors);
     }
     let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
@@ -207,7 +207,7 @@ fn has_type(schema: &Value, value: &Value) -> bool {
         Some("array") => value.is_array(),
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
-        // 1.0 is an integer to the API server, too.
+        // 1.0 is an integer to the API server.
         Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         Some("number") => value.is_number(),
         _ => true,
@@ -230,7 +230,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The part of `schema.properties` that names `field`, if any.
+/// The field in `schema.properties`, if any.
 pub(crate) fn property<'a>(schema: &'a Value, field: &str) -> Option<&'a Value> {
     schema["properties"]
         .as_object()

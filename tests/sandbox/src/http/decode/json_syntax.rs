@@ -1,19 +1,19 @@
-//! What is wrong with a text that should be JSON, in the words of Go's reader, which are what clients are told.
+//! JSON parsing with the error messages of Go.
 
 use serde_json::Value;
 
-/// Reads JSON.
+/// Parses JSON.
 ///
 /// # Errors
-/// What Go would say of it.
+/// The message of Go.
 pub(crate) fn read(text: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(text).map_err(|error| complaint(text).unwrap_or_else(|| error.to_string()))
 }
 
-/// Whole numbers from here on are written with an exponent and stay as they are.
+/// Larger whole numbers are written with an exponent and stay as they are.
 const WITH_EXPONENT: f64 = 9.2e18;
 
-/// Makes whole numbers of those that were sent with a fraction of zero, as Go writes them: `0.0` becomes `0`.
+/// Converts numbers with a zero fraction to integers, as Go does: `0.0` becomes `0`.
 pub(crate) fn write_whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -29,7 +29,7 @@ pub(crate) fn write_whole_numbers(value: &mut Value) {
     }
 }
 
-/// What a value is called that stands where another was wanted.
+/// The name of a value's type in error messages.
 pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -41,7 +41,7 @@ pub(crate) fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What is wrong with a text, if it is its syntax.
+/// The syntax error of a text.
 pub(crate) fn complaint(text: &[u8]) -> Option<String> {
     let mut scan = Scan { text, at: 0, depth: 0 };
     let found = scan.value().and_then(|()| match scan.peek() {
@@ -51,7 +51,7 @@ pub(crate) fn complaint(text: &[u8]) -> Option<String> {
     found.err()
 }
 
-/// How deep values may stand in one another; deeper ones are read nowhere, and nobody's stack is spent on them.
+/// The maximum nesting depth, which protects the stack.
 const DEEPEST: usize = 127;
 const CUT_SHORT: &str = "unexpected end of JSON input";
 
@@ -64,7 +64,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The next byte that is no space.
+    /// The next byte that is not a space.
     fn peek(&mut self) -> Option<u8> {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;

@@ -1,4 +1,4 @@
-//! Reading bodies: JSON, protobuf and patches, checked against the fields of their kinds.
+//! Decoding of bodies: JSON, protobuf and patches, checked against the fields of their kinds.
 
 pub(crate) mod json_syntax;
 pub(crate) mod known_fields;

@@ -1,5 +1,5 @@
-//! Reading bodies and patches as objects of their kind: which fields are dropped, which values do not fit, and what
-//! is said of both.
+//! Decodes bodies and patches as objects of their kinds: drops unknown fields, and reports them and values of the
+//! wrong type.
 
 use std::fmt::Write;
 
@@ -13,21 +13,21 @@ use crate::http::request::call::Call;
 use crate::model::micro_time;
 use crate::model::status_error::{FieldError, StatusError};
 
-/// Where an object came from, which is what a complaint quotes.
+/// The source of an object, which error messages quote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// From a body as it was sent.
+    /// A body.
     Body,
-    /// From a patch, which is quoted by what it leads to.
+    /// The result of a patch.
     Patch,
-    /// From a strategic merge patch, which is quoted itself.
+    /// A strategic merge patch.
     Strategic(&'a Value),
 }
 
-/// Drops what the kind does not have, and says of what to warn.
+/// Drops unknown fields and returns warnings.
 ///
 /// # Errors
-/// 400, or 422 for a patch: for a value that does not fit, and for unknown fields where the caller is strict.
+/// 400, or 422 for a patch: for values of the wrong type, and for unknown fields if validation is strict.
 pub(crate) fn decode(
     call: &Call,
     object: &mut Value,
@@ -50,10 +50,10 @@ pub(crate) fn decode(
     })
 }
 
-/// The same for the body of a subresource that has a kind of its own.
+/// Decodes the body of a subresource with a kind of its own.
 ///
 /// # Errors
-/// 400 for a value that does not fit, and for unknown fields where the caller is strict.
+/// 400 for values of the wrong type, and for unknown fields if validation is strict.
 pub(crate) fn decode_as(
     call: &Call,
     (group, version, kind): (&str, &str, &str),
@@ -63,10 +63,10 @@ pub(crate) fn decode_as(
     judge(call, decoded, |because| unreadable(kind, version, because))
 }
 
-/// The same for what is asked and never stored: nobody is strict about that.
+/// Decodes a body that is not stored, such as a review. Unknown fields are ignored.
 ///
 /// # Errors
-/// 400 for a value that does not fit.
+/// 400 for values of the wrong type.
 pub(crate) fn warnings_of(
     (group, version, kind): (&str, &str, &str),
     object: &mut Value,
@@ -78,7 +78,7 @@ pub(crate) fn warnings_of(
     }
 }
 
-/// Unknown fields, and what is wrong with a value.
+/// Unknown fields, and the first type error.
 struct Findings {
     unknown: Vec<String>,
     misfit: Option<String>,
@@ -103,10 +103,10 @@ fn judge(
     }
 }
 
-/// Holds what is applied to what its kind declares; here nothing is dropped.
+/// Checks an apply against the declared fields. Nothing is dropped.
 ///
 /// # Errors
-/// 500 that names what is not declared, as the API server has it.
+/// 500 that names the undeclared field, as the API server does.
 pub(crate) fn declared(call: &Call, applied: &Value) -> Result<(), StatusError> {
     let unknown = read(call, &mut applied.clone()).unknown;
     let errors: Vec<String> = unknown
@@ -140,7 +140,7 @@ fn read(call: &Call, object: &mut Value) -> Decoded {
     decoded
 }
 
-/// A strategic merge patch is read without knowing where its values stand.
+/// The values of a strategic merge patch are decoded without their position.
 fn worded(decoded: Decoded, strategic: bool) -> Findings {
     let misfit = decoded.misfit.map(|misfit| {
         if !strategic {
@@ -148,7 +148,7 @@ fn worded(decoded: Decoded, strategic: bool) -> Findings {
         }
         let TypeMismatch { read_as, expected, .. } = misfit;
         match expected.as_str() {
-            // Go would take a number for a letter, and the API server does not.
+            // Go would accept a number as a rune; the API server does not.
             "string" if read_as == "int64" => format!("cannot convert {read_as} to {expected}"),
             "string" | "bool" | "int32" | "int64" => format!("unrecognized type: {expected}"),
             list if list.starts_with("[]") => format!("cannot restore slice from {read_as}"),
@@ -159,14 +159,14 @@ fn worded(decoded: Decoded, strategic: bool) -> Findings {
     Findings { unknown: decoded.unknown, misfit }
 }
 
-/// 400 for a body that is none of its kind.
+/// 400 for a body of another kind.
 fn unreadable(kind: &str, version: &str, because: &str) -> StatusError {
     StatusError::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {kind}: {because}"
     ))
 }
 
-/// 422 that blames a patch as a whole.
+/// 422 for a patch as a whole.
 fn bad_patch(quoted: &str, because: &str) -> StatusError {
     let error = FieldError::invalid("patch", &json!(quoted), because);
     let mut refusal = StatusError::invalid("", "", "", &[error]);

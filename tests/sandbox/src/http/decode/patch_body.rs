@@ -1,4 +1,4 @@
-//! The bodies of patches: read as what their type says, and refused in the API server's words.
+//! Patch bodies, with the error messages of the API server.
 
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
@@ -10,32 +10,33 @@ use crate::http::request::call::Call;
 use crate::http::request::options;
 use crate::model::status_error::StatusError;
 
-/// More operations than this are too many.
+/// The maximum number of operations.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// What operations copy may take more bytes than this in no patch.
+/// The maximum number of bytes that operations may copy.
 const MOST_COPIED: usize = LARGEST;
-/// What operations lead to may be no deeper than this, so that nobody's stack is spent on it.
+/// The maximum depth of the result, which protects the stack.
 const DEEPEST: usize = 127;
 
-/// A patch that was read.
+/// A parsed patch.
 #[derive(Debug, Clone)]
 pub(crate) enum PatchBody {
-    /// Operations, one after another.
+    /// A JSON patch.
     Json(Vec<Value>),
     /// A merge patch.
     Merge(Value),
     /// A strategic merge patch.
     Strategic(Value),
-    /// What a manager wants.
+    /// An apply.
     Apply(Value),
 }
 
 impl PatchBody {
-    /// Reads the body. What is wrong with it matters only once there is something to patch, so that comes apart.
+    /// Parses the body. Its errors are separate, since they are reported only if there is an object to patch.
     ///
     /// # Errors
-    /// 415 for an unknown type, 422 for options that the type does not take; within, 400 and 413 for what is no patch.
+    /// 415 for an unknown type, 422 for options that the type does not support; inside, 400 and 413 for an invalid
+    /// patch.
     pub(crate) fn read(call: &Call) -> Result<Result<Self, StatusError>, StatusError> {
         let built_in = call.resource.definition.is_none();
         let kind = match call.content_type.as_str() {
@@ -118,10 +119,10 @@ impl PatchBody {
     }
 }
 
-/// Carries operations out. They mean what they mean to the API server, which takes what is missing for null.
+/// Applies a JSON patch with the API server's semantics, in which missing values are null.
 ///
 /// # Errors
-/// 422, in the same words for everything that can go wrong.
+/// 422, with the same message for every failure.
 pub(crate) fn operate(object: &mut Value, operations: &[Value]) -> Result<(), StatusError> {
     let rejected = || {
         let message = "the server rejected our request due to an error in our request";
@@ -161,8 +162,7 @@ pub(crate) fn operate(object: &mut Value, operations: &[Value]) -> Result<(), St
     Ok(())
 }
 
-/// How deep an object may be after an operation, where it is no deeper than `deepest` before it. What is moved is
-/// not looked at for that, however often it is.
+/// The depth of an object after an operation, if it was at most `deepest` before. Moved values are not checked.
 fn reach(object: &Value, operation: &Value, path: &str, deepest: usize) -> usize {
     let steps = |path: &str| path.matches('/').count();
     let from = operation["from"].as_str().unwrap_or_default();
@@ -182,7 +182,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// About how many bytes a value takes as JSON, counted no further than to `enough`.
+/// Approximate size of a value as JSON, counted up to `enough`.
 fn size(value: &Value, enough: usize) -> usize {
     let mut taken = 2;
     let mut add = |bytes: usize, value: &Value| {
@@ -198,7 +198,7 @@ fn size(value: &Value, enough: usize) -> usize {
     taken.min(enough)
 }
 
-/// Whether a path leads to a field that is not there, of an object that is.
+/// Whether a path refers to a missing field of an existing object.
 fn is_free(object: &Value, path: &str) -> bool {
     let parent = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
     parent.is_some_and(Value::is_object) && object.pointer(path).is_none()

@@ -1,4 +1,4 @@
-//! `PUT virtualmachineinstances/NAME/evacuate/cancel`: KubeVirt's own subresource, by which an evacuation is called off.
+//! `PUT virtualmachineinstances/NAME/evacuate/cancel`: KubeVirt's subresource that cancels an evacuation.
 
 use bytes::Bytes;
 use http::Method;
@@ -14,16 +14,16 @@ use crate::http::response::answer::{HandlerResult, not_allowed};
 use crate::kubevirt::{CANCEL, SUBRESOURCES, VMIS};
 use crate::model::status_error::StatusError;
 
-/// Whether a path leads here.
+/// Whether the path is this subresource.
 pub(crate) fn is_meant(path: &ResourcePath) -> bool {
     path.group == SUBRESOURCES
         && path.subresource.as_deref().is_some_and(|below| format!("{}/{below}", path.plural) == CANCEL)
 }
 
-/// Takes the mark off an instance, if it is the one that the body names. The answer has no body.
+/// Removes the evacuation mark of an instance, if it is the one in the body. The response has no body.
 ///
 /// # Errors
-/// 404 for an instance that is not there, 400 for a body that cannot be read, 500 for another mark.
+/// 404 for an unknown instance, 400 for an invalid body, 500 for another mark.
 pub(crate) fn cancel(cluster: &Cluster, method: &Method, path: &ResourcePath, body: &Bytes) -> HandlerResult {
     if !cluster.catalog.aggregated.offers(&path.group, &path.version, CANCEL) {
         return Ok(answer::page_not_found());

@@ -1,4 +1,4 @@
-//! One file for each kind of request.
+//! Handlers: one file for each kind of request.
 
 pub(crate) mod evacuation;
 pub(crate) mod modify;

@@ -1,7 +1,7 @@
-//! Updates and patches of an object that is there; an apply may also make it.
+//! Updates and patches. An apply may also create the object.
 //!
-//! Each reads the object, computes what it should become, and writes that if the object is still the one that was
-//! read; otherwise it begins again. So nothing is held while a change is computed and checked.
+//! A handler reads the object, computes the new one, and writes it if the object is unchanged; otherwise it starts
+//! again. So the store is not locked while a change is computed and checked.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::http::response::answer::HandlerResult;
 use crate::http::response::answer::warn;
 use crate::model::status_error::StatusError;
 
-/// How often a change is computed again because somebody else was quicker.
+/// How often a change is computed again after a concurrent write.
 const ATTEMPTS: usize = 100;
 
 /// `PUT`.
@@ -49,7 +49,7 @@ pub(crate) async fn patch(cluster: &Cluster, call: &Call) -> HandlerResult {
     change(cluster, call, source, |current| next(cluster, call, patch.as_ref(), current)).await
 }
 
-/// What an object becomes, and whether its managed fields are settled.
+/// The new object, and whether its managed fields are already set.
 enum Modified {
     Written(Value),
     Applied(Value),
@@ -90,7 +90,7 @@ async fn change(
     }
 }
 
-/// Merges what was computed with what stays, and checks the whole.
+/// Merges the new part with the rest of the object, and validates the result.
 fn complete(
     cluster: &Cluster,
     call: &Call,
@@ -110,10 +110,10 @@ fn complete(
     if !applied && let Some(metadata) = wanted["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
-    // The one that was read, so that the registry notices if it is no longer the one that is there.
+    // The revision that was read, so that the registry detects a concurrent write.
     let mut object = registry::merged(&call.stored, current, &wanted, call.part());
     if call.stored.collection == NAMESPACES {
-        // They are taken off below `finalize` alone.
+        // Only `finalize` removes them.
         object["spec"] = current["spec"].clone();
     }
     let more = write_checks::admit(call, &mut object, Some(current));
@@ -125,7 +125,7 @@ fn complete(
     Ok((definitions::prepare(&call.stored.collection, object)?, warnings))
 }
 
-/// What a patch makes of an object.
+/// The result of a patch.
 fn next(
     cluster: &Cluster,
     call: &Call,
@@ -161,7 +161,7 @@ fn next(
     Ok(Modified::Written(write_checks::stored_shape(call, object)))
 }
 
-/// An object that is to be made cannot be one that was there before.
+/// A new object must not have the uid of an old one.
 fn nobody_in_particular(call: &Call, applied: &Value) -> Result<(), StatusError> {
     let Some(uid) = applied["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Reading one object and listing many, whole or in pages.
+//! Gets and lists, whole or in pages.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::http::response::representation::Representation;
 use crate::http::selector::Selection;
 use crate::model::status_error::StatusError;
 
-/// `GET` of one object, or of its status, which shows the same.
+/// `GET` of an object or of its status.
 pub(crate) fn get(cluster: &Cluster, call: &Call) -> HandlerResult {
     let oldest = call.query.get("resourceVersion").map(options::revision).transpose();
     let oldest = oldest.map_err(StatusError::internal)?.unwrap_or_default();
@@ -27,7 +27,7 @@ pub(crate) fn get(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(object_answer(cluster, call, 200, &object))
 }
 
-/// An object in the form that the call asks for.
+/// An object in the requested format.
 pub(crate) fn object_answer(
     cluster: &Cluster,
     call: &Call,
@@ -46,7 +46,7 @@ pub(crate) fn list(cluster: &Cluster, call: &Call) -> HandlerResult {
     let limit = limit(call);
     let (start, oldest) = beginning(call, limit)?;
     let lost = if call.query.get("continue").is_some() { LOST_PAGE } else { LOST_REVISION };
-    // Where all are chosen, a page is known without a look at what comes after it.
+    // If every object matches, the size of the rest is known without reading it.
     let at_most = if limit > 0 && selection.is_everything() { limit } else { usize::MAX };
     let (candidates, after, current) = cluster.store.read(|state| {
         if oldest > state.revision() {
@@ -75,14 +75,14 @@ pub(crate) fn list(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(answer::bytes_of(200, "application/json", show.list(&metadata, objects)))
 }
 
-/// How many objects a page has; 0 for all of them. Any state will do for version 0, and that one comes whole: it is what a
+/// The page size; 0 for all objects. A list at version 0 is served from a cache in a real server, and not in pages.
 /// real server has in its cache.
 fn limit(call: &Call) -> usize {
     let from_cache = call.query.get("resourceVersion") == Some("0") && call.query.get("continue").is_none();
     if from_cache { 0 } else { call.query.number("limit").unwrap_or_default() }
 }
 
-/// Where a list begins if not with the first object of today, and how old it may be.
+/// Where a list starts, and at which revision.
 fn beginning(call: &Call, limit: usize) -> Result<(Option<Continue>, u64), StatusError> {
     let version = call.query.get("resourceVersion");
     if let Some(token) = call.query.get("continue") {
@@ -99,19 +99,19 @@ fn beginning(call: &Call, limit: usize) -> Result<(Option<Continue>, u64), Statu
     let revision = oldest?.unwrap_or_default();
     let exactly = match call.query.get("resourceVersionMatch") {
         Some(wanted) => wanted == "Exact",
-        // A page of a list that named a version was of that version before there was a word for it.
+        // The first page of a list at an exact version has that version too.
         None => limit > 0 && revision > 0,
     };
     Ok((exactly.then(|| Continue { revision, after: Key::new("", "") }), revision))
 }
 
-/// Every object that a selection chooses, by the shortest way there is.
+/// Every object that matches, from the best index.
 pub(crate) fn selected(state: &State, call: &Call, selection: &Selection) -> Vec<Object> {
     find(state, call, selection).map(StoredObject::open).filter(|object| selection.matches(object)).collect()
 }
 
-/// The objects that a selection may choose, none of them opened: on a large cluster that takes longer than others
-/// should wait.
+/// The objects that may match, still folded: unfolding the objects of a large cluster takes too long while the store
+/// is locked.
 pub(crate) fn candidates(state: &State, call: &Call, selection: &Selection) -> Vec<StoredObject> {
     find(state, call, selection).cloned().collect()
 }
@@ -128,7 +128,7 @@ fn find<'a>(state: &'a State, call: &Call, selection: &'a Selection) -> ListPage
     Box::new(state.seek(collection, scope(collection, selection)))
 }
 
-/// The same for the rest of a list, as it was when the list began; `None` when that is forgotten.
+/// The rest of a list, as it was when the list started; `None` if the history does not go back that far.
 fn later<'a>(
     state: &'a State,
     call: &Call,
@@ -151,13 +151,13 @@ fn namespace(selection: &Selection) -> Option<&str> {
     selection.namespace.as_deref().or_else(|| selection.fields.exactly("metadata.namespace"))
 }
 
-/// The one node whose pods a selection asks for.
+/// The node whose pods are selected, if it is one.
 pub(crate) fn node<'a>(collection: &Collection, selection: &'a Selection) -> Option<&'a str> {
     let node = selection.fields.exactly("spec.nodeName")?;
     (*collection == PODS && !node.is_empty()).then_some(node)
 }
 
-/// What was found, not opened yet.
+/// Objects of a page, still folded.
 type ListPage<'a> = Box<dyn Iterator<Item = &'a StoredObject> + 'a>;
 
 const LOST_PAGE: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
@@ -167,7 +167,7 @@ const LOST_PAGE: &str = "The provided continue parameter is too old to display a
 const LOST_REVISION: &str = "The resourceVersion for the provided list is too old.";
 
 struct Page {
-    /// Those that the selection chooses, or all that it may choose where there is no limit.
+    /// The objects that match, or all that may match if there is no limit.
     objects: Vec<StoredObject>,
     revision: u64,
     next: Option<String>,
@@ -183,7 +183,7 @@ fn page(
 ) -> Page {
     let mut remaining = after;
     if limit > 0 && !selection.is_everything() {
-        // One more than asked for says whether there is more.
+        // One more than requested shows whether there are more.
         let chosen = candidates.into_iter().filter(|stored| selection.matches(&stored.open()));
         candidates = chosen.take(limit.saturating_add(1)).collect();
         remaining = candidates.len().saturating_sub(limit);
@@ -194,7 +194,7 @@ fn page(
     Page { objects: candidates, revision, next, remaining }
 }
 
-/// 504 for a read at a revision that is not there yet.
+/// 504 for a revision that does not exist yet.
 fn too_new(wanted: u64, current: u64) -> StatusError {
     let mut refusal = StatusError::new(
         504,

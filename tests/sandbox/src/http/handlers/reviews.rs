@@ -1,4 +1,4 @@
-//! Questions about rights and identity: asked by creating a review, of which nothing is stored.
+//! Access and authentication reviews: created, answered, not stored.
 
 use bytes::Bytes;
 use http::Method;
@@ -14,20 +14,20 @@ use crate::http::response::answer;
 use crate::http::response::answer::{HandlerResult, not_allowed};
 use crate::model::status_error::{FieldError, StatusError};
 
-/// The reviews that are answered.
+/// The supported reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Review {
-    /// May I?
+    /// `SelfSubjectAccessReview`.
     SelfAccess,
-    /// May they?
+    /// `SubjectAccessReview`.
     Access,
-    /// May they, in this namespace?
+    /// `LocalSubjectAccessReview`.
     LocalAccess,
-    /// What may I do in a namespace?
+    /// `SelfSubjectRulesReview`.
     SelfRules,
-    /// Who am I?
+    /// `SelfSubjectReview`.
     SelfSubject,
-    /// Whose token is this?
+    /// `TokenReview`.
     Token,
 }
 
@@ -45,10 +45,10 @@ impl Review {
         }
     }
 
-    /// Answers it to somebody who may ask.
+    /// Answers a review.
     ///
     /// # Errors
-    /// 405, 415 and 400 for what is no review, 422 for one that asks nothing.
+    /// 405, 415 and 400 for an invalid review, 422 for an empty one.
     pub(crate) fn answer(
         self,
         api: &Api,
@@ -78,7 +78,7 @@ impl Review {
         }
         let spec = &mut review["spec"];
         match self {
-            // It has no spec.
+            // This review has no spec.
             Self::SelfSubject => {}
             Self::SelfRules => {
                 review["status"] = rules(api, user, text(&spec["namespace"]))?;
@@ -119,7 +119,7 @@ impl Review {
     }
 }
 
-/// A spec asks one thing; as written by the API server it is without what is empty.
+/// The spec as the API server returns it, without empty fields.
 fn check(spec: &mut Value) -> Result<(), StatusError> {
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
         (false, false) => {
@@ -143,7 +143,7 @@ fn check(spec: &mut Value) -> Result<(), StatusError> {
     Ok(())
 }
 
-/// These are validated without their kind.
+/// These messages do not contain the kind.
 fn invalid(field: &str, value: &Value, because: &str) -> StatusError {
     let cause = FieldError::invalid(field, value, because);
     let mut refusal = StatusError::invalid("authorization.k8s.io", "", "", &[cause]);

@@ -1,4 +1,4 @@
-//! What hangs below objects beside their status: evictions, bindings, logs, scales and a namespace's end.
+//! Subresources other than status: evictions, bindings, logs, scale, and `finalize` of namespaces.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::http::response::answer::warn;
 use crate::http::response::answer::{HandlerResult, not_allowed};
 use crate::model::status_error::{FieldError, StatusError};
 
-/// Answers for a subresource other than `status`.
+/// Handles a subresource other than `status`.
 pub(crate) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> HandlerResult {
     let workload = matches!(
         (call.resource.group(), call.resource.plural()),
@@ -39,7 +39,7 @@ pub(crate) async fn answer(cluster: &Cluster, method: &Method, call: &Call) -> H
     }
 }
 
-/// 404 below an object that may well be there.
+/// 404 for an unknown subresource.
 pub(crate) fn not_served() -> StatusError {
     let message = "the server could not find the requested resource";
     StatusError::new(404, "NotFound", message).with_details(json!({}))
@@ -68,7 +68,7 @@ async fn evict(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(warn(success(), &warnings))
 }
 
-/// Both the query and the body may ask for a dry run, but not for two.
+/// The query or the body may request a dry run, but not both.
 fn check_dry_runs(call: &Call, said: &Value) -> Result<(), StatusError> {
     let asked: Vec<&str> = call.query.all("dryRun").collect();
     let said: Vec<&str> = said.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -101,7 +101,7 @@ async fn bind(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(warn(success(), &warnings))
 }
 
-/// Lets a terminating namespace go once its own finalizer is off.
+/// Removes a terminating namespace whose finalizer is gone.
 async fn finalize(cluster: &Cluster, call: &Call) -> HandlerResult {
     options::check_write(&call.query, "UpdateOptions")?;
     let object = write_checks::object(call)?;
@@ -117,7 +117,7 @@ async fn finalize(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(warn(read::object_answer(cluster, call, 200, &stored), &warnings))
 }
 
-/// All containers of a pod have logged what its annotation says, and nothing runs that would log more.
+/// The log of every container is the text of the pod's annotation.
 fn log(cluster: &Cluster, call: &Call) -> HandlerResult {
     let pod = cluster.store.read(|state| current(state, call))?;
     check_container(&pod, call.name(), call.query.get("container"))?;
@@ -125,7 +125,7 @@ fn log(cluster: &Cluster, call: &Call) -> HandlerResult {
     Ok(answer::text(200, logged.unwrap_or_default()))
 }
 
-/// Which container's log is wanted must be clear (`validateContainer` in the API server's `pod/strategy.go`).
+/// The container must be unambiguous (`validateContainer` in the API server's `pod/strategy.go`).
 fn check_container(pod: &Value, name: &str, wanted: Option<&str>) -> Result<(), StatusError> {
     let names = |list: &str| -> Vec<&str> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
@@ -173,7 +173,7 @@ async fn set_scale(cluster: &Cluster, method: &Method, call: &Call) -> HandlerRe
     let mut new = old.clone();
     new["spec"]["replicas"] = json!(replicas);
     let warnings = webhooks::on_subresource(cluster, call, "UPDATE", SCALE, (&new, &old)).await?;
-    // A patch that says nothing of the version has that of the scale that it was put on, and holds for a later one too.
+    // A patch without a resource version applies to any later version too.
     let version = wanted["metadata"]["resourceVersion"].as_str();
     let version =
         version.filter(|version| *method == Method::PUT || old["metadata"]["resourceVersion"] != *version);
@@ -188,7 +188,7 @@ async fn set_scale(cluster: &Cluster, method: &Method, call: &Call) -> HandlerRe
     Ok(warn(answer::json(200, &as_scale(&scaled)), &warnings))
 }
 
-/// What a patch makes of a scale. It has no lists, and nobody owns its one field, so that most patches are merges.
+/// The result of a patch of a scale. A scale has no lists and one field, so most patches are merge patches.
 fn patched(old: &Value, patch: PatchBody) -> Result<Value, StatusError> {
     let mut scale = old.clone();
     match patch {
@@ -200,7 +200,7 @@ fn patched(old: &Value, patch: PatchBody) -> Result<Value, StatusError> {
     Ok(scale)
 }
 
-/// How many replicas a scale asks for; one that does not say it asks for none, as a client does whose zeros are left out.
+/// The replicas in a scale. A missing number is zero, since Go clients omit zeros.
 fn replicas(call: &Call, scale: &Value) -> Result<i64, StatusError> {
     let said = &scale["spec"]["replicas"];
     let replicas = if said.is_null() { Some(0) } else { said.as_i64() };

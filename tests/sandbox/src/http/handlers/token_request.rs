@@ -1,4 +1,4 @@
-//! `POST serviceaccounts/NAME/token`: bearer tokens for programs.
+//! `POST serviceaccounts/NAME/token`.
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -12,16 +12,16 @@ use crate::http::response::answer::{HandlerResult, not_allowed};
 use crate::model::clock::metav1_time;
 use crate::model::status_error::{FieldError, StatusError};
 
-/// Whom the tokens are for, where the request does not say it.
+/// The default audience.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 const USUAL_SECONDS: i64 = 3600;
 const LEAST_SECONDS: i64 = 600;
 
-/// Gives out a token. Tokens that live as long as a pod are not given out, since no pod here would use one.
+/// Creates a token. Tokens bound to pods are not supported.
 ///
 /// # Errors
-/// 404 for an account that is not there, 422 for a token that would live too short or for options that it does not take.
+/// 404 for an unknown account, 422 for a short lifetime or unsupported options.
 pub(crate) fn create(api: &Api, method: &http::Method, call: &Call) -> HandlerResult {
     if method != http::Method::POST {
         return Err(not_allowed());
@@ -46,7 +46,7 @@ pub(crate) fn create(api: &Api, method: &http::Method, call: &Call) -> HandlerRe
     let for_us = spec["audiences"].as_array().is_some_and(|all| all.contains(&json!(AUDIENCE)));
     let audiences = spec["audiences"].clone();
     let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
-    // A token for others is never shown here, so it need not be known; an empty account has no tokens.
+    // Tokens for other audiences are never used here, so they are not stored.
     let uid_of_token = if for_us { uid } else { "" };
     let lifetime = SignedDuration::from_secs(seconds);
     let (token, expires) = api.access.account_token(call.key(), uid_of_token, lifetime);

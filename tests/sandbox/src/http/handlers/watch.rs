@@ -1,7 +1,7 @@
-//! Watching a collection: what is there, if that is asked for, and then every change, until somebody has enough.
+//! Watches: the existing objects, if requested, then every change.
 //!
-//! A watch holds a revision and nothing else. Whenever the store has grown it reads the changes since, and says those
-//! that its selection sees; so a slow reader costs no memory, and one that is too slow is told that history is gone.
+//! A watch stores only a revision. Whenever the store changes it reads the changes since then and sends those that
+//! match its selectors. So a slow client costs no memory, and one that is too slow gets a 410.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::http::response::representation::Representation;
 use crate::http::selector::Selection;
 use crate::model::status_error::StatusError;
 
-/// How often a quiet watch that asks for bookmarks is told how far it has come.
+/// How often an idle watch with bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How many changes a watch that is behind takes in at a time.
+/// How many changes a watch reads at once.
 const AT_ONCE: usize = 500;
-/// How long a watch runs that names no end of its own.
+/// The timeout of a watch without `timeoutSeconds`.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
-/// The most seconds that a watch may name: moments end before numbers do.
+/// The maximum of `timeoutSeconds`, within the range of tokio's clock.
 const MOST_SECONDS: u64 = 24 * 60 * 60;
 
 /// `GET` of a collection with `watch=1`.
@@ -48,7 +48,7 @@ pub(crate) fn answer(api: &Arc<Api>, call: &Call) -> HandlerResult {
         Representation::new(&call.resource, call.form, call.query.get("includeObject"), cluster.clock.now());
     let node = read::node(call.resource.storage(), &selection);
     let mut watch = Watch {
-        // Followed before the first look, so that nothing falls between.
+        // Subscribed before the first read, so that no change is missed.
         grown: cluster.store.follow(call.resource.storage(), node),
         api: api.clone(),
         collection: call.resource.storage().clone(),
@@ -63,7 +63,7 @@ pub(crate) fn answer(api: &Arc<Api>, call: &Call) -> HandlerResult {
     };
     let wants_initial = streams || (from.is_none() && call.query.get("sendInitialEvents").is_none());
     let first = if wants_initial {
-        // The end is told to whoever takes bookmarks, also without having asked for a stream by name.
+        // Clients that accept bookmarks get one at the end.
         watch.initial(call, bookmarks)
     } else {
         let (compacted, revision) = cluster
@@ -80,9 +80,9 @@ struct Watch {
     collection: Collection,
     selection: Selection,
     show: Representation,
-    /// Whether an event was said, which carried a table's columns.
+    /// Whether an event was sent, which contained the columns of a table.
     said_any: bool,
-    /// Everything up to this revision is said.
+    /// Everything up to this revision was sent.
     since: u64,
     grown: signal::Receiver<u64>,
     ends_at: Instant,
@@ -91,7 +91,7 @@ struct Watch {
     over: bool,
 }
 
-/// The events, in pieces as they come.
+/// The events as a stream.
 fn events(watch: Watch, first: Vec<u8>) -> impl Stream<Item = Bytes> + Send {
     stream::unfold((watch, first), |(mut watch, first)| async move {
         if !first.is_empty() {
@@ -103,7 +103,7 @@ fn events(watch: Watch, first: Vec<u8>) -> impl Stream<Item = Bytes> + Send {
 }
 
 impl Watch {
-    /// Waits for something to say; none when it is over.
+    /// Waits for the next events; none when the watch is over.
     async fn next(&mut self) -> Option<Vec<u8>> {
         while !self.over {
             let grown = self.grown.borrow_and_update().to_owned();
@@ -124,7 +124,7 @@ impl Watch {
         None
     }
 
-    /// What has changed since the last look, or that this is not known any more.
+    /// The changes since the last read, or an error if the history does not go back that far.
     fn catch_up(&mut self, grown: u64) -> Vec<u8> {
         if grown <= self.since {
             return Vec::new();
@@ -141,7 +141,7 @@ impl Watch {
         said
     }
 
-    /// History is told from later on only, and the watch is over.
+    /// The history was dropped, and the watch is over.
     fn expired(&mut self, revision: u64) -> Vec<u8> {
         self.over = true;
         let message = format!("too old resource version: {} ({revision})", self.since);
@@ -150,7 +150,7 @@ impl Watch {
         said
     }
 
-    /// The next changes that it may have to tell of. One that watches a node's pods looks at no others.
+    /// The next changes that may match. A watch of one node's pods reads only their changes.
     fn changes(&self, state: &State) -> Option<Vec<Change>> {
         let changes: Box<dyn Iterator<Item = Change>> = match read::node(&self.collection, &self.selection) {
             Some(node) => Box::new(state.changes_on_node(&self.collection, node, self.since)?),
@@ -176,7 +176,7 @@ impl Watch {
         line(said, kind, &shown);
     }
 
-    /// The objects that are there, and where the watch begins after them.
+    /// The existing objects, and the revision after which the watch continues.
     fn initial(&mut self, call: &Call, with_end: bool) -> Vec<u8> {
         let store = &self.api.cluster().store;
         let (candidates, revision) =
@@ -189,7 +189,7 @@ impl Watch {
             self.said_any = true;
             line(&mut said, "ADDED", &shown);
         }
-        // A version from the future is waited for, as if nothing had been there.
+        // A watch at a future version waits for it.
         self.since = self.since.max(revision);
         if with_end {
             let metadata = json!({"resourceVersion": revision.to_string(),
@@ -199,7 +199,7 @@ impl Watch {
         said
     }
 
-    /// How far it has come, which is as far as the cluster where nothing of its own has changed.
+    /// The bookmark's revision: that of the store if nothing relevant has changed.
     fn bookmark(&mut self) -> Vec<u8> {
         self.bookmark_at = Instant::now() + BOOKMARK_EVERY;
         let revision = self.api.cluster().store.read(State::revision);
@@ -213,7 +213,7 @@ impl Watch {
     }
 }
 
-/// An object that left a selection: as it was when it was last seen, at the revision at which it left.
+/// An object that no longer matches: its last matching state, at the revision of the change.
 fn left(before: &Object, revision: u64) -> Object {
     let mut object = Value::clone(before);
     object["metadata"]["resourceVersion"] = json!(revision.to_string());

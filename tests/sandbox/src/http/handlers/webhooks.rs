@@ -1,4 +1,4 @@
-//! Asking validating webhooks about a call, when it is known what it would do and before it does it.
+//! Calls validating webhooks before a write.
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,10 @@ use crate::http::request::call::Call;
 use crate::model::event_versions;
 use crate::model::status_error::StatusError;
 
-/// Asks about an object that is about to be created, and returns what to warn of.
+/// Reviews a create, and returns warnings.
 ///
 /// # Errors
-/// What a webhook says against it, or that one could not be asked.
+/// A denial, or the failure of a webhook.
 pub(crate) async fn on_create(
     cluster: &Cluster,
     call: &Call,
@@ -26,10 +26,10 @@ pub(crate) async fn on_create(
     cluster.admission.review(&cluster.store, ask).await
 }
 
-/// Asks about an update, or a patch, which is an update too.
+/// Reviews an update or a patch.
 ///
 /// # Errors
-/// What a webhook says against it, or that one could not be asked.
+/// A denial, or the failure of a webhook.
 pub(crate) async fn on_update(
     cluster: &Cluster,
     call: &Call,
@@ -41,10 +41,10 @@ pub(crate) async fn on_update(
     cluster.admission.review(&cluster.store, ask).await
 }
 
-/// Asks about the deletion of an object, which may be one of many.
+/// Reviews the deletion of an object, perhaps one of a collection.
 ///
 /// # Errors
-/// What a webhook says against it, or that one could not be asked.
+/// A denial, or the failure of a webhook.
 pub(crate) async fn on_delete(
     cluster: &Cluster,
     call: &Call,
@@ -58,10 +58,10 @@ pub(crate) async fn on_delete(
     cluster.admission.review(&cluster.store, ask).await
 }
 
-/// Asks about what is sent to a subresource that has a kind of its own.
+/// Reviews a request to a subresource with a kind of its own.
 ///
 /// # Errors
-/// What a webhook says against it, or that one could not be asked.
+/// A denial, or the failure of a webhook.
 pub(crate) async fn on_subresource(
     cluster: &Cluster,
     call: &Call,
@@ -118,7 +118,7 @@ fn question(
     }
 }
 
-/// A stored object as the resource shows it.
+/// A stored object in the version of the resource.
 fn shaped(resource: &Resource, object: &Value) -> Value {
     if !object.is_object() {
         return Value::Null;
@@ -146,7 +146,7 @@ fn write_options(call: &Call, operation: &str) -> Value {
 
 /// The options of the body, completed by those of the query.
 fn delete_options(call: &Call) -> Value {
-    // What cannot be read was refused before.
+    // Invalid options were rejected before.
     let body = write_checks::body(call).ok().filter(Value::is_object);
     let mut options = body.unwrap_or_else(|| json!({}));
     options["kind"] = json!("DeleteOptions");

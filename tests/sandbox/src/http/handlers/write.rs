@@ -1,4 +1,4 @@
-//! Creating and deleting.
+//! Creates and deletes.
 
 use serde_json::{Value, json};
 
@@ -29,10 +29,10 @@ pub(crate) async fn create(cluster: &Cluster, call: &Call) -> HandlerResult {
     created(cluster, call, object, Source::Body).await
 }
 
-/// Creates an object that is in its place already; a patch may have made it.
+/// Creates a complete object, perhaps one made by a patch.
 ///
 /// # Errors
-/// Whatever is wrong with it.
+/// The errors of validation.
 pub(crate) async fn created(
     cluster: &Cluster,
     call: &Call,
@@ -44,7 +44,7 @@ pub(crate) async fn created(
     let metadata = &mut object["metadata"];
     let generate = metadata["generateName"].as_str().map(str::to_owned);
     if let (None | Some(""), Some(prefix)) = (metadata["name"].as_str(), generate) {
-        // Here and not only in the registry, so that complaints can name it.
+        // Set here and not only in the registry, so that errors contain the name.
         metadata["name"] = json!(format!("{prefix}{}", registry::suffix()));
     }
     let mut warnings = object::decode(call, &mut object, source)?;
@@ -79,13 +79,13 @@ pub(crate) async fn created(
     Ok(warn(read::object_answer(cluster, call, 201, &stored), &warnings))
 }
 
-/// Whether an object was read from a cluster before, and is not new.
+/// Whether an object was read from a cluster before.
 fn is_of_a_version(object: &Value) -> bool {
     let version = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse::<u64>().ok());
     version.is_some_and(|version| version > 0)
 }
 
-/// Who writes, as managed fields tell it.
+/// The entry in managed fields.
 pub(crate) fn writer<'a>(call: &'a Call, now: &'a str) -> Writer<'a> {
     Writer {
         manager: &call.manager,
@@ -96,7 +96,7 @@ pub(crate) fn writer<'a>(call: &'a Call, now: &'a str) -> Writer<'a> {
     }
 }
 
-/// Namespaces that a cluster cannot be without.
+/// Namespaces that cannot be deleted.
 const LASTING: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// `DELETE` of one object.
@@ -108,7 +108,7 @@ pub(crate) async fn delete(cluster: &Cluster, call: &Call) -> HandlerResult {
     }
     let (deleted, warnings) = delete_one(cluster, call, &call.key(), &options, effect).await?;
     let response = match deleted {
-        // Pods are answered as they were, and so is what goes on terminating.
+        // The response is the pod before its deletion; the same holds for an object that is already terminating.
         Deleted::Terminating(object) => read::object_answer(cluster, call, 200, &object),
         Deleted::Gone(object) if call.resource.graceful => read::object_answer(cluster, call, 200, &object),
         Deleted::Gone(object) => answer::json(200, &gone(call, &object)),
@@ -126,7 +126,7 @@ pub(crate) async fn delete_many(cluster: &Cluster, call: &Call) -> HandlerResult
     for object in &chosen {
         match delete_one(cluster, call, &Key::of(object), &options, effect).await {
             Ok((_, more)) => warnings.extend(more),
-            // Gone meanwhile is as good.
+            // An object that is already gone is not an error.
             Err(StatusError { code: 404, .. }) => {}
             Err(refusal) => return Err(refusal),
         }
@@ -140,14 +140,14 @@ pub(crate) async fn delete_many(cluster: &Cluster, call: &Call) -> HandlerResult
     );
     let mut metadata = json!({"resourceVersion": revision});
     if call.stored.definition.is_some() {
-        // Lists without a type of their own say that nothing follows.
+        // Lists without a type of their own contain an empty continue token.
         metadata["continue"] = json!("");
     }
     let response = answer::bytes_of(200, "application/json", show.list(&metadata, chosen));
     Ok(warn(response, &warnings))
 }
 
-/// Deletes one object, if nobody has anything against it, and says what to warn of.
+/// Deletes one object after admission, and returns warnings.
 async fn delete_one(
     cluster: &Cluster,
     call: &Call,
@@ -163,7 +163,7 @@ async fn delete_one(
             let current = state.get(&call.stored.collection, key);
             Ok((current.ok_or_else(|| call.not_found())?, would))
         })?;
-        // A pod that goes on terminating as before is nobody's business any more.
+        // A pod that is already terminating is not reviewed again.
         let nothing_new = matches!(&would, Deleted::Terminating(next) if *next == current);
         if !(nothing_new && call.stored.graceful) {
             warnings = webhooks::on_delete(cluster, call, &current, effect).await?;

@@ -1,4 +1,4 @@
-//! What comes in: bodies are read, put in their place, completed and checked before anything is written.
+//! Reads, completes and validates the object of a write.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::http::request::call::Call;
 use crate::model::event_versions;
 use crate::model::status_error::{FieldError, StatusError};
 
-/// The object in the body, as it is stored: with its kind, in its namespace and under the name of the path.
+/// The object in the body, in its stored form, with the kind, namespace and name of the path.
 ///
 /// # Errors
 /// 415 for a body that is neither JSON nor YAML, 400 and 422 for one that does not fit the path.
@@ -24,12 +24,12 @@ pub(crate) fn object(call: &Call) -> Result<Value, StatusError> {
     Ok(stored_shape(call, object))
 }
 
-/// An object as it is stored.
+/// An object in its stored form.
 pub(crate) fn stored_shape(call: &Call, object: Value) -> Value {
     if call.resource.collection == NEW_EVENTS { event_versions::to_core(&object) } else { object }
 }
 
-/// A stored object as the path shows it, for patches to work on.
+/// A stored object in the version of the path, for patches.
 pub(crate) fn wire_shape(call: &Call, object: &Value) -> Value {
     let is_event = call.resource.collection == NEW_EVENTS;
     let mut shown = if is_event { event_versions::to_new(object) } else { object.clone() };
@@ -37,23 +37,23 @@ pub(crate) fn wire_shape(call: &Call, object: &Value) -> Value {
     shown
 }
 
-/// The body, whatever it means.
+/// The body.
 ///
 /// # Errors
-/// 415 for an unknown type, 400 for what cannot be read.
+/// 415 for an unknown type, 400 for an invalid body.
 pub(crate) fn body(call: &Call) -> Result<Value, StatusError> {
     read(&call.content_type, &call.body, &call.resource.kind)
 }
 
-/// A body of a type that is to hold an object of a kind.
+/// A body that contains an object of a kind.
 ///
 /// # Errors
-/// 415 for an unknown type, 400 for what cannot be read.
+/// 415 for an unknown type, 400 for an invalid body.
 pub(crate) fn read(content_type: &str, body: &[u8], kind: &str) -> Result<Value, StatusError> {
     parsed(content_type, body)?.map_err(|because| unrecognized(kind, &because, body))
 }
 
-/// A body of a type, or what is wrong with it.
+/// A parsed body, or its error.
 ///
 /// # Errors
 /// 415 for an unknown type.
@@ -81,7 +81,7 @@ pub(crate) fn parsed(content_type: &str, body: &[u8]) -> Result<Result<Value, St
     Ok(found.and_then(with_kind).map_err(because))
 }
 
-/// Before anything else of an object its kind is read.
+/// The kind is read first.
 fn with_kind(object: Value) -> Result<Value, String> {
     const WANTED: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let found = json_syntax::kind_of(&object);
@@ -103,7 +103,7 @@ fn with_kind(object: Value) -> Result<Value, String> {
     }
 }
 
-/// 400 for a body of which not even the kind is known; it is quoted in part.
+/// 400 for a body without a kind. The message quotes the start of the body.
 fn unrecognized(kind: &str, because: &str, body: &[u8]) -> StatusError {
     const SHOWN: usize = 30;
     let (start, more) = if body.len() > SHOWN { (&body[..SHOWN], " ...") } else { (body, "") };
@@ -111,7 +111,7 @@ fn unrecognized(kind: &str, because: &str, body: &[u8]) -> StatusError {
         None => "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(start).into_owned(),
         Some(_) => start.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a string cannot fail.
+            // Writing to a string does not fail.
             let _ = write!(hex, "{byte:02x}");
             hex
         }),
@@ -121,7 +121,7 @@ fn unrecognized(kind: &str, because: &str, body: &[u8]) -> StatusError {
     StatusError::bad_request(message)
 }
 
-/// YAML, of which JSON is a part.
+/// Parses YAML, which includes JSON.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
@@ -154,7 +154,7 @@ fn text_or(value: &Value, default: &str) -> String {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or(default).to_owned()
 }
 
-/// Takes an object for one of a built-in kind, unless it says to be another.
+/// Sets the built-in kind, unless the object has another.
 ///
 /// # Errors
 /// 400 for another kind.
@@ -180,7 +180,7 @@ pub(crate) fn of_kind(
             };
             format!("converting ({said}.{said_kind}) to ({package}.{kind}): unknown conversion")
         } else if kind == "Eviction" {
-            // Its first version is taken as well.
+            // The first version is accepted as well.
             String::new()
         } else {
             return Err(StatusError::bad_request(format!(
@@ -197,7 +197,7 @@ pub(crate) fn of_kind(
     Ok(())
 }
 
-/// What is said of a kind that is none.
+/// The error for an unknown kind.
 pub(crate) fn unregistered(kind: &str, version: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"")
 }
@@ -219,10 +219,10 @@ fn is_registered(version: &str, kind: &str) -> bool {
             .any(|known| known.api_version() == version && (known.kind == kind || known.kind == listed))
 }
 
-/// Puts an object where the path says, unless it says otherwise itself.
+/// Sets name and namespace from the path.
 ///
 /// # Errors
-/// 400 when path and object disagree.
+/// 400 if the object differs from the path.
 pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), StatusError> {
     settle(call, object)?;
     if !object["metadata"].is_object() || call.path.name.is_none() {
@@ -240,16 +240,16 @@ pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), StatusError> 
     }
 }
 
-/// Puts an object into the namespace of the path, unless it says otherwise itself.
+/// Sets the namespace from the path.
 ///
 /// # Errors
-/// 400 when path and object disagree.
+/// 400 if the object differs from the path.
 pub(crate) fn settle(call: &Call, object: &mut Value) -> Result<(), StatusError> {
     if object["metadata"].is_null() {
         object["metadata"] = json!({});
     }
     if !object["metadata"].is_object() {
-        // What stands there instead is told with all that does not fit.
+        // A value of another type is reported with all other type errors.
         return Ok(());
     }
     let metadata = &mut object["metadata"];
@@ -267,10 +267,10 @@ pub(crate) fn settle(call: &Call, object: &mut Value) -> Result<(), StatusError>
     Ok(())
 }
 
-/// Completes and checks what is about to be stored, and says what to warn of.
+/// Completes and validates an object before it is stored, and returns warnings.
 ///
 /// # Errors
-/// 422 for an object that is not valid.
+/// 422 for an invalid object.
 pub(crate) fn admit(
     call: &Call,
     object: &mut Value,

@@ -1,4 +1,4 @@
-//! A request that meets its faults.
+//! Applies faults to a request.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use crate::faults::{End, Moment, Plan};
 use crate::http::response::answer;
 use crate::http::response::answer::HandlerResult;
 
-/// Carries a request out as is planned for it: late, not at all, or without telling.
+/// Handles a request with its faults: delayed, failed, or without a response.
 pub(crate) async fn play(plan: Plan, carry_out: impl Future<Output = HandlerResult>) -> HandlerResult {
     if !plan.delay.is_zero() {
         tokio::time::sleep(plan.delay).await;
@@ -15,7 +15,7 @@ pub(crate) async fn play(plan: Plan, carry_out: impl Future<Output = HandlerResu
         None => carry_out.await,
         Some((end, moment)) => {
             if moment == Moment::AfterEffect {
-                // Whatever it was, nobody will know.
+                // The client never sees the result.
                 drop(carry_out.await);
             }
             match end {

@@ -1,4 +1,4 @@
-//! Starting, stopping and breaking the server, and the watches that end with it.
+//! Start, stop and kill of the server, faults, and the watches that depend on them.
 
 pub(crate) mod fault_injection;
 pub(crate) mod server_state;

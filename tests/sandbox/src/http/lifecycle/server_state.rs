@@ -1,12 +1,12 @@
-//! Whether the API server serves at all, and how it last ceased to.
+//! Whether the API server is up, and how it last went down.
 
 use tokio::sync::watch as signal;
 
-/// The server's life, as those who depend on it hear of it.
+/// The state that requests observe.
 #[derive(Debug)]
 pub(crate) struct ServerState(signal::Sender<ServerStatus>);
 
-/// What is counted never goes back, so that a restart is noticed by whoever was not looking.
+/// Counters only grow, so that nobody misses a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ServerStatus {
     up: bool,
@@ -14,10 +14,10 @@ struct ServerStatus {
     kills: u64,
 }
 
-/// How what was under way is to end.
+/// How requests in flight end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shutdown {
-    /// In good order: watches are closed, answers are finished.
+    /// Gracefully: watches end, responses are completed.
     Ended,
     /// At once: every connection is lost.
     Killed,
@@ -30,29 +30,29 @@ impl Default for ServerState {
 }
 
 impl ServerState {
-    /// Whether requests are taken.
+    /// Whether the server is up.
     pub(crate) fn is_up(&self) -> bool {
         self.0.borrow().up
     }
 
-    /// Requests are taken from now on.
+    /// Brings the server up.
     pub(crate) fn begin(&self) {
         self.0.send_modify(|life| life.up = true);
     }
 
-    /// No requests are taken any more. Nothing new happens where that is so already.
+    /// Brings the server down. Does nothing if it is down.
     pub(crate) fn cease(&self, how: Shutdown) {
         self.0.send_modify(|life| {
             let was_up = std::mem::replace(&mut life.up, false);
             match how {
                 Shutdown::Ended => life.ends += u64::from(was_up),
-                // What was to end in good order may still be ending.
+                // A graceful shutdown may still be in progress.
                 Shutdown::Killed => life.kills += 1,
             }
         });
     }
 
-    /// By which one hears of the end of the life that is now.
+    /// A subscription to the end of the current run.
     pub(crate) fn life(&self) -> Subscription {
         let life = self.0.subscribe();
         let began = *life.borrow();
@@ -60,7 +60,7 @@ impl ServerState {
     }
 }
 
-/// One life of the server, as seen from a request of its time.
+/// One run of the server, as a request sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Subscription {
     life: signal::Receiver<ServerStatus>,
@@ -68,11 +68,11 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for the end.
+    /// Waits for the end of the run.
     pub(crate) async fn over(&mut self) -> Shutdown {
         let began = self.began;
         let is_over = |life: &ServerStatus| life.ends != began.ends || life.kills != began.kills;
-        // A server that is no more has ended.
+        // A server that was dropped has ended.
         match self.life.wait_for(is_over).await {
             Ok(life) if life.kills != began.kills => Shutdown::Killed,
             _ => Shutdown::Ended,

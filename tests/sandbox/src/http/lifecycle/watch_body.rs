@@ -1,5 +1,4 @@
-//! What holds an open watch: it ends with the server's life, or when somebody says that it has said enough; and it may
-//! fall silent.
+//! The body of a watch: it ends when the server goes down or when a test ends it, and a test can mute it.
 
 use bytes::Bytes;
 use futures::stream;
@@ -11,7 +10,7 @@ use crate::faults::open_watches::WatchControl;
 use crate::http::lifecycle::server_state::{Shutdown, Subscription};
 use crate::http::response::answer::{Body, ConnectionLost};
 
-/// The events of a watch, for as long as it is let.
+/// The events of a watch.
 pub(crate) fn hold(body: Body, leash: WatchControl, life: Subscription) -> Body {
     let left = *leash.allowance.borrow();
     let held = WatchBody { body, leash, life, left };
@@ -44,7 +43,7 @@ impl WatchBody {
                     Shutdown::Ended => None,
                     Shutdown::Killed => Some(Err(ConnectionLost)),
                 },
-                // The other end is in the leash's own register.
+                // The sender is in the register of open watches.
                 Ok(()) = self.leash.allowance.changed() => {
                     self.left = *self.leash.allowance.borrow_and_update();
                 }
@@ -58,7 +57,7 @@ impl WatchBody {
         }
     }
 
-    /// As many of the events as are let through; each is a line.
+    /// At most so many events, each a line.
     fn cut(&mut self, bytes: Bytes) -> Bytes {
         let WatchBudget::Events(left) = &mut self.left else {
             return bytes;

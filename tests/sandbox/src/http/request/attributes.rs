@@ -1,4 +1,4 @@
-//! Which right a request takes: its verb, and what it is about, as the API server reads them off the path.
+//! The attributes of a request for authorization: verb, resource, namespace and name.
 
 use http::Method;
 
@@ -6,17 +6,17 @@ use crate::access::Attributes;
 use crate::http::request::path::{Query, ResourcePath};
 use crate::http::selector::fields;
 
-/// The right that a request takes.
+/// The attributes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestAttributes {
-    /// What the request is called in roles and in the log.
+    /// The verb in roles and in the request log.
     pub(crate) verb: &'static str,
     namespace: String,
     name: String,
 }
 
 impl RequestAttributes {
-    /// The right for a request to a resource, whether or not there is one of that name.
+    /// The attributes of a request for a resource.
     pub(crate) fn of(path: &ResourcePath, query: &Query, method: &Method) -> Self {
         let verb = match (method.as_str(), &path.name) {
             ("GET" | "HEAD", None) if query.flag("watch") => "watch",
@@ -35,7 +35,7 @@ impl RequestAttributes {
         {
             only.clone_into(&mut name);
         }
-        // A namespace is in itself.
+        // A namespace belongs to itself.
         let is_namespace = path.group.is_empty() && path.plural == "namespaces";
         let namespace = if is_namespace { &path.name } else { &path.namespace };
         Self { verb, namespace: namespace.clone().unwrap_or_default(), name }
@@ -47,7 +47,7 @@ impl RequestAttributes {
             verb: self.verb,
             group: &path.group,
             plural: &path.plural,
-            // What comes after is for those who serve it to understand.
+            // Aggregated API servers interpret the rest of the path.
             subresource: path
                 .subresource
                 .as_deref()
@@ -60,7 +60,7 @@ impl RequestAttributes {
         }
     }
 
-    /// What a group that is served behind the API server asks for once more: the whole of the path.
+    /// Aggregated API servers authorize the whole path once more.
     pub(crate) fn whole<'a>(&'a self, path: &'a ResourcePath) -> Attributes<'a> {
         let whole = path.subresource.as_deref().unwrap_or_default();
         match self.attributes(path) {
@@ -71,7 +71,7 @@ impl RequestAttributes {
         }
     }
 
-    /// What an apply takes beside it where there is nothing to patch yet.
+    /// An apply to an object that does not exist needs `create` as well.
     pub(crate) fn to_create(&self) -> Self {
         Self { verb: "create", ..self.clone() }
     }

@@ -1,4 +1,4 @@
-//! The bodies of requests: read as far as anybody will look, and no further.
+//! Request bodies.
 
 use bytes::{Bytes, BytesMut};
 use http::Method;
@@ -6,11 +6,11 @@ use http_body_util::BodyExt;
 
 use crate::model::status_error::StatusError;
 
-/// The most bytes that a body may have.
+/// The maximum size of a body in bytes.
 pub(crate) const LARGEST: usize = 3 * 1024 * 1024;
 
-/// Reads a body. Of one that is too large it keeps one byte too many and lets the rest go by, so that the client has
-/// sent everything when it is refused. A body that breaks off is no body; whatever it was for will be missed in it.
+/// Reads a body. Of a body that is too large it keeps one byte too many and discards the rest, so that the client has
+/// sent everything when it gets the error. A body that breaks off counts as empty.
 pub(crate) async fn read<B>(body: B) -> Bytes
 where
     B: BodyExt<Data = Bytes>,
@@ -24,7 +24,7 @@ where
                 let room = (LARGEST + 1).saturating_sub(kept.len());
                 kept.extend_from_slice(&data[..data.len().min(room)]);
             }
-            // Trailers say nothing here.
+            // Trailers are ignored.
             Ok(Err(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, "a request broke off");
@@ -35,10 +35,10 @@ where
     kept.freeze()
 }
 
-/// Holds a body to its size where there is any use for it.
+/// Checks the size of a body, if the method uses it.
 ///
 /// # Errors
-/// 413 for one that is too large.
+/// 413 for a body that is too large.
 pub(crate) fn check(method: &Method, body: &[u8]) -> Result<(), StatusError> {
     let is_read = matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
     if !is_read || body.len() <= LARGEST {

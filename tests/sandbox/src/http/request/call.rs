@@ -1,4 +1,4 @@
-//! One request to a resource, with everything that its handler needs to know.
+//! A request for a resource, with everything that its handler needs.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -13,31 +13,31 @@ use crate::http::request::path::{Query, ResourcePath};
 use crate::http::selector::Selection;
 use crate::model::status_error::StatusError;
 
-/// A request to a resource.
+/// A request for a resource.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The resource as asked for, which names it in answers.
+    /// The requested resource, as it appears in responses.
     pub(crate) resource: Resource,
-    /// The resource as stored, which the registry writes.
+    /// The stored resource, which the registry writes.
     pub(crate) stored: Resource,
     /// Namespace, name and subresource.
     pub(crate) path: ResourcePath,
     /// Parameters.
     pub(crate) query: Query,
-    /// How objects are to be shown.
+    /// The format of the response.
     pub(crate) form: ResponseFormat,
     /// `Content-Type` without parameters.
     pub(crate) content_type: String,
     /// The body.
     pub(crate) body: Bytes,
-    /// Who writes: `fieldManager`, else the first word of the user agent.
+    /// The field manager: `fieldManager`, or the first word of the user agent.
     pub(crate) manager: String,
-    /// Who asks.
+    /// The user.
     pub(crate) user: User,
 }
 
 impl Call {
-    /// Puts a call together; none where no such resource is served.
+    /// Assembles a call; none if the resource is not served.
     pub(crate) fn new(
         catalog: &Catalog,
         path: ResourcePath,
@@ -66,12 +66,12 @@ impl Call {
         Ok(Some(Self { resource, stored, path, query, form, content_type, body, manager, user }))
     }
 
-    /// The namespace, empty at the cluster scope.
+    /// The namespace; empty at cluster scope.
     pub(crate) fn namespace(&self) -> &str {
         self.path.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The name, empty for collections.
+    /// The name; empty for collections.
     pub(crate) fn name(&self) -> &str {
         self.path.name.as_deref().unwrap_or_default()
     }
@@ -81,12 +81,12 @@ impl Call {
         self.path.subresource.as_deref().unwrap_or_default()
     }
 
-    /// The place of the one object that the path names.
+    /// The key of the object.
     pub(crate) fn key(&self) -> Key {
         Key::new(self.namespace(), self.name())
     }
 
-    /// The part of the object that the path names.
+    /// The part of the object that the path refers to.
     pub(crate) fn part(&self) -> Part {
         match self.subresource() {
             "status" => Part::Status,
@@ -94,15 +94,15 @@ impl Call {
         }
     }
 
-    /// Whether the write counts; what else `dryRun` might say was refused before.
+    /// Whether it is a dry run. Invalid values of `dryRun` were rejected before.
     pub(crate) fn effect(&self) -> Effect {
         if self.query.given("dryRun").is_some() { Effect::DryRun } else { Effect::Real }
     }
 
-    /// The selectors of a list, a watch or a deletion of many.
+    /// The selectors of a list, a watch or a delete of a collection.
     ///
     /// # Errors
-    /// 400 when one cannot be read.
+    /// 400 for an invalid selector.
     pub(crate) fn selection(&self) -> Result<Selection, StatusError> {
         Selection::parse(
             &self.resource,
@@ -112,7 +112,7 @@ impl Call {
         )
     }
 
-    /// 404 for the object that the path names.
+    /// 404 for the object of the path.
     pub(crate) fn not_found(&self) -> StatusError {
         StatusError::not_found(self.resource.group(), self.resource.plural(), self.name())
     }

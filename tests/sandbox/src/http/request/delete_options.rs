@@ -1,4 +1,4 @@
-//! How something is to be deleted: the options of a deletion, from its body or, where there is none, from its query.
+//! `DeleteOptions`, from the body or from the query.
 
 use serde_json::{Value, json};
 
@@ -9,20 +9,20 @@ use crate::http::request::call::Call;
 use crate::http::request::options;
 use crate::model::status_error::{FieldError, StatusError};
 
-/// The options of a deletion.
+/// Reads the options.
 ///
 /// # Errors
-/// 415 and 400 for a body that holds no options, 422 for options that do not go together.
+/// 415 and 400 for an invalid body, 422 for options that contradict each other.
 pub(crate) fn read(call: &Call) -> Result<(DeleteOptions, Effect), StatusError> {
     let said = if call.body.is_empty() { of_query(call)? } else { of_body(call)? };
     check(&said)?;
     Ok(understood(&said))
 }
 
-/// Holds options to what they may say.
+/// Validates the options.
 ///
 /// # Errors
-/// 422 for an unknown policy, two policies, and a dry run that is none.
+/// 422 for an unknown policy, two policies, or an invalid `dryRun`.
 pub(crate) fn check(said: &Value) -> Result<(), StatusError> {
     const FIELD: &str = "propagationPolicy";
     let mut errors = Vec::new();

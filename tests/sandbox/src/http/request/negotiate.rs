@@ -1,11 +1,11 @@
-//! `Accept`: whole objects, their metadata alone, or a table for people.
+//! Content negotiation: objects, `PartialObjectMetadata` or tables.
 
 use crate::model::status_error::StatusError;
 
-/// The form in which objects are shown.
+/// The format of objects in a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ResponseFormat {
-    /// As they are.
+    /// Whole objects.
     #[default]
     Whole,
     /// `PartialObjectMetadata`.
@@ -14,10 +14,10 @@ pub(crate) enum ResponseFormat {
     Table,
 }
 
-/// Chooses the first form of the header that can be had.
+/// Selects the first supported format of the `Accept` header.
 ///
 /// # Errors
-/// 406 when none can.
+/// 406 if none is supported.
 pub(crate) fn form(accept: Option<&str>) -> Result<ResponseFormat, StatusError> {
     let Some(accept) = accept.filter(|accept| !accept.trim().is_empty()) else {
         return Ok(ResponseFormat::Whole);
@@ -52,7 +52,7 @@ fn one(range: &str) -> Option<ResponseFormat> {
     }
 }
 
-/// Whether discovery is asked for in its aggregated form, of which only the released version is spoken.
+/// Whether aggregated discovery is requested. Only its released version is supported.
 pub(crate) fn wants_aggregated(accept: Option<&str>) -> bool {
     accept.unwrap_or_default().split(',').any(|range| {
         let has = |wanted| range.split(';').any(|part| part.trim() == wanted);
@@ -60,13 +60,13 @@ pub(crate) fn wants_aggregated(accept: Option<&str>) -> bool {
     })
 }
 
-/// The types of `OpenAPI` in protobuf: the one that is answered, and the older spelling that kubectl asks for.
+/// The media types of `OpenAPI` in protobuf: the one of the response, and the older one that kubectl requests.
 const OPENAPI_TYPES: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
 
-/// The type in which `OpenAPI` is to be answered, where that is protobuf.
+/// The media type of an `OpenAPI` response in protobuf, if that is requested.
 pub(crate) fn openapi_in_protobuf(accept: Option<&str>) -> Option<&'static str> {
     let first = accept.unwrap_or_default().split([',', ';']).next().unwrap_or_default().trim();
     OPENAPI_TYPES.contains(&first).then_some(OPENAPI_TYPES[0])

@@ -1,19 +1,19 @@
-//! The parameters of requests, held to what the API server takes: numbers are numbers, and together they mean something.
+//! Validation of query parameters.
 //!
-//! What a selector or a token says is read later, by those who need it.
+//! Selectors and tokens are parsed later.
 
 use serde_json::json;
 
 use crate::http::request::path::Query;
 use crate::model::status_error::{FieldError, StatusError};
 
-/// The longest name of a field manager.
+/// The maximum length of a field manager.
 const LONGEST_MANAGER: usize = 128;
 
-/// Holds a list or a watch to `ListOptions`.
+/// Validates `ListOptions`.
 ///
 /// # Errors
-/// 400 for a number that is none, 422 for options that do not go together.
+/// 400 for an invalid number, 422 for options that contradict each other.
 pub(crate) fn check_list(query: &Query) -> Result<(), StatusError> {
     for name in ["timeoutSeconds", "limit"] {
         number(query, name)?;
@@ -24,7 +24,7 @@ pub(crate) fn check_list(query: &Query) -> Result<(), StatusError> {
 /// A whole number, if it is given.
 ///
 /// # Errors
-/// 400 when it is not one.
+/// 400 if it is invalid.
 pub(crate) fn number(query: &Query, name: &str) -> Result<Option<i64>, StatusError> {
     let Some(text) = query.given(name) else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(crate) fn number(query: &Query, name: &str) -> Result<Option<i64>, StatusErr
     text.parse().map(Some).map_err(|_| refusal())
 }
 
-/// A resource version; what is wrong with it is told in one sentence.
+/// A resource version.
 ///
 /// # Errors
 /// When it is not a number.
@@ -48,18 +48,18 @@ pub(crate) fn revision(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Holds a write to `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+/// Validates `CreateOptions`, `UpdateOptions` or `PatchOptions`.
 ///
 /// # Errors
-/// 422 for what the options do not take.
+/// 422 for invalid options.
 pub(crate) fn check_write(query: &Query, kind: &str) -> Result<(), StatusError> {
     refuse(kind, &write(query))
 }
 
-/// Holds a patch to `PatchOptions`.
+/// Validates `PatchOptions`.
 ///
 /// # Errors
-/// 422 for what the options do not take.
+/// 422 for invalid options.
 pub(crate) fn check_patch(query: &Query, is_apply: bool) -> Result<(), StatusError> {
     let mut errors = Vec::new();
     if !is_apply && query.given("force").is_some() {
@@ -72,16 +72,16 @@ pub(crate) fn check_patch(query: &Query, is_apply: bool) -> Result<(), StatusErr
     refuse("PatchOptions", &errors)
 }
 
-/// What is wrong with `dryRun`, wherever it was said.
+/// The error of an invalid `dryRun`.
 pub(crate) fn dry_run(said: &[&str]) -> Option<FieldError> {
     let fits = said.iter().all(|word| *word == "All");
     (!fits).then(|| FieldError::unsupported("dryRun", &json!(said), &["All"]))
 }
 
-/// 422 for options, if anything is wrong with them.
+/// Fails if there are errors.
 ///
 /// # Errors
-/// That refusal.
+/// 422 with the errors.
 pub(crate) fn refuse(kind: &str, errors: &[FieldError]) -> Result<(), StatusError> {
     if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", kind, "", errors)) }
 }
@@ -161,7 +161,7 @@ fn write(query: &Query) -> Vec<FieldError> {
     errors
 }
 
-/// A character as Go quotes it.
+/// A character as Go's `%q` prints it.
 fn quoted(letter: char) -> String {
     match letter {
         '"' | '\\' => format!("\\{letter}"),

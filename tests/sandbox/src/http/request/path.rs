@@ -1,8 +1,8 @@
-//! Paths and queries: which resource, in which namespace, by which name, and with which parameters.
+//! Parsing of paths and queries.
 
 use crate::model::percent_encoding::decode;
 
-/// A path of the API, taken apart.
+/// A parsed path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Path {
     /// `/api`
@@ -18,15 +18,15 @@ pub(crate) enum Path {
         /// Version.
         version: String,
     },
-    /// Anything below a version.
+    /// A resource in a version.
     Resource(ResourcePath),
-    /// Below the API, and yet no place: a path with an empty part.
+    /// An API path with an empty segment.
     Nowhere,
-    /// Everything else: health, version, `OpenAPI`, and what does not exist.
+    /// Any other path: health, version, `OpenAPI`, or unknown.
     Other(String),
 }
 
-/// A path of objects or of one object.
+/// The path of a collection or an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) group: String,
@@ -37,10 +37,10 @@ pub(crate) struct ResourcePath {
     pub(crate) subresource: Option<String>,
 }
 
-/// Takes a path apart.
+/// Parses a path.
 pub(crate) fn parse(path: &str) -> Path {
     let inside = path.strip_prefix('/').unwrap_or(path);
-    // One slash more at the end means nothing, two do.
+    // One trailing slash is ignored.
     let inside = inside.strip_suffix('/').unwrap_or(inside);
     let parts: Vec<String> = inside.split('/').map(|part| decode(part, false)).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -58,10 +58,10 @@ pub(crate) fn parse(path: &str) -> Path {
         return Path::Nowhere;
     }
     let (group, version) = (group.to_owned(), version.to_owned());
-    // A namespace's own subresources look like objects within it.
+    // Subresources of a namespace look like resources in it.
     let (namespace, rest) = match rest {
         ["namespaces", _, "status" | "finalize"] => (None, rest),
-        // No namespace is all of them.
+        // Without a namespace, all namespaces.
         ["namespaces", "", inside @ ..] if !inside.is_empty() => (None, inside),
         ["namespaces", namespace, inside @ ..] if !inside.is_empty() => {
             (Some((*namespace).to_owned()), inside)
@@ -87,12 +87,12 @@ pub(crate) fn parse(path: &str) -> Path {
     })
 }
 
-/// The parameters of a request.
+/// Query parameters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads what stands after the question mark.
+    /// Parses the query.
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Self(
@@ -105,28 +105,28 @@ impl Query {
         )
     }
 
-    /// The first value of a parameter that is given and not empty.
+    /// The first value of a parameter, if it is not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.given(name).filter(|value| !value.is_empty())
     }
 
-    /// The first value of a parameter that is given, were it empty.
+    /// The first value of a parameter, even if it is empty.
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
         Some(value)
     }
 
-    /// Every value of a parameter.
+    /// All values of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter says yes, which it does by anything but a no.
+    /// Whether a flag is set. Every value except a false one sets it.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.given(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// A number, if it is one.
+    /// A number, if it is valid.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.parse().ok()
     }

@@ -1,4 +1,4 @@
-//! What goes back over the wire.
+//! Responses.
 
 use bytes::Bytes;
 use futures::Stream;
@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use crate::model::status_error::StatusError;
 
-/// The body of every answer: bytes, or the events of a watch as they come, until the connection is lost.
+/// The body of a response: bytes, or the events of a watch until the connection is lost.
 pub type Body = UnsyncBoxBody<Bytes, ConnectionLost>;
 
-/// Why an answer breaks off, or never comes.
+/// The connection is lost: the response breaks off, or never comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the connection was lost")]
 pub struct ConnectionLost;
@@ -30,32 +30,32 @@ pub(crate) fn text(code: u16, text: &str) -> Response<Body> {
     bytes_of(code, "text/plain; charset=utf-8", text.as_bytes().to_vec())
 }
 
-/// Bytes of a given type.
+/// Bytes with a content type.
 pub(crate) fn bytes_of(code: u16, content_type: &'static str, bytes: Vec<u8>) -> Response<Body> {
     let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
     finish(code, content_type, body)
 }
 
-/// The events of a watch, each a line of JSON.
+/// The events of a watch, each as a line of JSON.
 pub(crate) fn stream(events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     use futures::StreamExt;
     let frames = events.map(|bytes| Ok(Frame::data(bytes)));
     finish(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// What is said instead of an unknown path.
+/// The response to an unknown path.
 pub(crate) fn page_not_found() -> Response<Body> {
     text(404, "404 page not found\n")
 }
 
-/// What stands for an answer that the client never gets.
+/// Stands for a response that the client never receives.
 pub(crate) fn lost() -> Response<Body> {
     let mut response = text(500, "");
     response.extensions_mut().insert(ConnectionLost);
     response
 }
 
-/// A refusal as a `Status`.
+/// An error as a `Status`.
 pub(crate) fn refusal(refusal: &StatusError) -> Response<Body> {
     let mut response = json(refusal.code, &refusal.to_status());
     if let Some(seconds) = refusal.retry_after {
@@ -64,7 +64,7 @@ pub(crate) fn refusal(refusal: &StatusError) -> Response<Body> {
     warn(response, &refusal.warnings)
 }
 
-/// Adds a `Warning` header for each text, as the API server words them.
+/// Adds a `Warning` header for each text.
 pub(crate) fn warn(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
@@ -82,7 +82,7 @@ fn finish(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-/// What a handler answers.
+/// The result of a handler.
 pub(crate) type HandlerResult = Result<Response<Body>, StatusError>;
 
 /// 405

@@ -1,4 +1,4 @@
-//! Where a list goes on, as a token that clients hand back unread.
+//! Continue tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,27 +10,27 @@ use crate::model::status_error::StatusError;
 
 const FORM: &str = "meta.k8s.io/v1";
 
-/// Where a list goes on.
+/// The position in a list.
 #[derive(Debug)]
 pub(crate) struct Continue {
-    /// The revision that the list is of.
+    /// The revision of the list.
     pub(crate) revision: u64,
-    /// The last object of the page before.
+    /// The last object of the previous page.
     pub(crate) after: Key,
 }
 
 impl Continue {
-    /// The token for it.
+    /// The token for this position.
     pub(crate) fn write(&self) -> String {
         let Key { namespace, name } = &self.after;
         let start = if namespace.is_empty() { format!("{name}\0") } else { format!("{namespace}/{name}\0") };
         URL_SAFE_NO_PAD.encode(json!({"v": FORM, "rv": self.revision, "start": start}).to_string())
     }
 
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
-    /// 400 for what is none.
+    /// 400 for an invalid token.
     pub(crate) fn read(token: &str) -> Result<Self, StatusError> {
         let invalid = |because: &str| {
             StatusError::bad_request(format!("invalid continue token: continue key is not valid: {because}"))
@@ -39,7 +39,7 @@ impl Continue {
             let foreign = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-' && byte != b'_';
             match (token.bytes().position(foreign), error) {
                 (Some(at), _) => Err(invalid(&format!("illegal base64 data at input byte {at}"))),
-                // Bits that are left over at the end mean nothing.
+                // Trailing bits are ignored.
                 (None, base64::DecodeError::InvalidLastSymbol(..)) => Ok(lenient(token)),
                 (None, _) => {
                     Err(invalid(&format!("illegal base64 data at input byte {}", token.len() / 4 * 4)))

@@ -1,4 +1,4 @@
-//! What goes back to the client.
+//! Responses: objects, tables, lists, errors and continue tokens.
 
 pub(crate) mod answer;
 pub(crate) mod continue_token;

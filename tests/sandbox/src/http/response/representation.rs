@@ -1,4 +1,4 @@
-//! Objects in the form that was asked for: whole, metadata alone, or as rows of a table.
+//! Objects in the requested format: whole, metadata only, or rows of a table.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use crate::http::request::negotiate::ResponseFormat;
 use crate::http::response::table;
 use crate::model::event_versions;
 
-/// How objects of one resource are to be shown.
+/// The format for the objects of one resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Representation {
     resource: Resource,
     form: ResponseFormat,
-    /// `includeObject`: what a table's rows carry beside their cells.
+    /// `includeObject`: what the rows of a table contain besides the cells.
     include: Option<String>,
     now: Timestamp,
 }
@@ -33,7 +33,7 @@ impl Representation {
         Self { resource: resource.clone(), form, include: include.map(str::to_owned), now }
     }
 
-    /// One object by itself.
+    /// One object.
     pub(crate) fn one(&self, object: &Value) -> Vec<u8> {
         let object = self.shape(object);
         match self.form {
@@ -43,7 +43,7 @@ impl Representation {
         }
     }
 
-    /// One object in an event of a watch; a table says its columns only once.
+    /// One object in a watch event. A table has its columns only in the first event.
     pub(crate) fn event(&self, object: &Value, first: bool) -> Vec<u8> {
         let object = self.shape(object);
         match self.form {
@@ -55,7 +55,7 @@ impl Representation {
         }
     }
 
-    /// An object that says nothing but how far a watch has come.
+    /// A bookmark object.
     pub(crate) fn bookmark(&self, metadata: &Value) -> Value {
         match self.form {
             ResponseFormat::Table => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1",
@@ -68,7 +68,7 @@ impl Representation {
             ResponseFormat::Whole => {
                 let mut object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
                 if self.resource.collection == PODS {
-                    // A pod without anything, as its type writes itself.
+                    // An empty pod, as Go serializes it.
                     object["spec"] = json!({"containers": null});
                     object["status"] = json!({});
                 }
@@ -89,7 +89,7 @@ impl Representation {
             ResponseFormat::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             _ => (self.list_kind(), self.resource.api_version()),
         };
-        // Written piece by piece: all pods of a large cluster are too many to be open at once.
+        // Serialized one by one, so that not all pods of a large cluster are unfolded at once.
         let mut out = Vec::new();
         let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         out.extend(bytes(&head));
@@ -146,7 +146,7 @@ impl Representation {
     }
 }
 
-/// An object under the kind and version that it was asked for; items of built-in lists go without.
+/// An object with the requested kind and version. Items of built-in lists have neither.
 struct Whole<'a> {
     resource: &'a Resource,
     object: &'a Value,

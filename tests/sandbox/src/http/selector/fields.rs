@@ -1,4 +1,4 @@
-//! Field selectors: `metadata.name=x,spec.nodeName!=y`, over the few fields that each resource selects by.
+//! Field selectors, such as `metadata.name=x,spec.nodeName!=y`, with the fields that each resource supports.
 
 use serde_json::Value;
 
@@ -17,10 +17,10 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Reads a selector for objects as they are stored.
+    /// Parses a selector for stored objects.
     ///
     /// # Errors
-    /// 400 for a term without an operator and for a field that the resource does not select by.
+    /// 400 for a term without an operator or an unsupported field.
     pub(crate) fn parse(resource: &Resource, text: &str) -> Result<Self, StatusError> {
         let terms = terms(text).into_iter().filter(|term| !term.is_empty());
         terms
@@ -46,7 +46,7 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The one value that a field must have, for lookups by index.
+    /// The value that a field must have, for index lookups.
     pub(crate) fn exactly(&self, field: &str) -> Option<&str> {
         let term = self.0.iter().find(|term| term.field == field && term.wanted)?;
         Some(&term.value)
@@ -58,13 +58,13 @@ impl FieldSelector {
     }
 }
 
-/// The one name that a selector chooses, whatever it is of.
+/// The name that a selector requires.
 pub(crate) fn only_name(text: &str) -> Option<&str> {
     let mut terms = text.split(',').filter_map(split);
     terms.find_map(|(field, wanted, value)| (wanted && field == "metadata.name").then_some(value))
 }
 
-/// The terms between commas that no backslash escapes.
+/// The terms between unescaped commas.
 fn terms(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, letter) in text.char_indices() {
@@ -82,7 +82,7 @@ fn terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// A term at its first operator. Spaces belong to what they stand beside.
+/// Splits a term at its first operator. Spaces belong to the operands.
 fn split(term: &str) -> Option<(&str, bool, &str)> {
     let at = (0..term.len())
         .filter(|at| term.is_char_boundary(*at))
@@ -96,7 +96,7 @@ fn split(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, wanted, &rest[operator..]))
 }
 
-/// A value without the backslashes before what means something else otherwise.
+/// Removes the backslashes of a value.
 fn unescaped(value: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut letters = value.chars();
@@ -116,7 +116,7 @@ fn unescaped(value: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// What is said of a field that a resource does not select by. Some have their own list of fields and words.
+/// The error for an unsupported field. Some resources have their own messages.
 fn unknown(resource: &Resource, field: &str) -> String {
     match (resource.group(), resource.plural()) {
         ("batch", "jobs") => format!("field label {field:?} not supported for {}", resource.kind),
@@ -130,7 +130,7 @@ fn unknown(resource: &Resource, field: &str) -> String {
     }
 }
 
-/// `events.k8s.io` calls some fields otherwise than the core group, in whose shape events are stored.
+/// `events.k8s.io` names some fields differently from core events, which are stored.
 fn stored_field(resource: &Resource, field: &str) -> String {
     if resource.group() != "events.k8s.io" {
         return field.to_owned();
@@ -169,7 +169,7 @@ fn supported(resource: &Resource, field: &str) -> bool {
         "status.podIPs",
         "status.nominatedNodeName",
     ];
-    // Those without fields of their own take a namespace even where they have none.
+    // Resources without fields of their own accept `metadata.namespace` even if they are cluster-scoped.
     let plain = match (resource.group(), resource.plural()) {
         ("", "nodes" | "namespaces") => false,
         _ => resource.namespaced || resource.definition.is_none(),
@@ -193,7 +193,7 @@ fn supported(resource: &Resource, field: &str) -> bool {
     known.contains(&field)
 }
 
-/// The field as text; what is missing is empty, and flags are false.
+/// The field as text; missing fields are empty, and missing booleans false.
 fn text_at(object: &Value, field: &str) -> String {
     let value = match field {
         "source" => &object["source"]["component"],

@@ -1,4 +1,5 @@
-//! Label selectors: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, with the API server's own complaints.
+//! Label selectors, such as `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`, `!a`, `a>1`, with the API server's error
+//! messages.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -35,7 +36,7 @@ enum Token {
 }
 
 impl LabelQuery {
-    /// Reads a selector; the error is what a person is told.
+    /// Parses a selector. The error is a message for people.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = tokens(text).into_iter().peekable();
         let mut requirements = Vec::new();

@@ -1,4 +1,4 @@
-//! Which objects a list or a watch is about: label selectors and field selectors as they stand in a query.
+//! Label and field selectors of lists, watches and deletes.
 
 pub(crate) mod fields;
 pub(crate) mod labels;
@@ -10,7 +10,7 @@ use crate::http::selector::fields::FieldSelector;
 use crate::http::selector::labels::LabelQuery;
 use crate::model::status_error::StatusError;
 
-/// Both selectors of a request, and its namespace.
+/// The selectors and namespace of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     /// Namespace, or none for all.
@@ -22,10 +22,10 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Reads both selectors.
+    /// Parses both selectors.
     ///
     /// # Errors
-    /// 400 when one cannot be read, or names a field that the resource does not select by.
+    /// 400 for an invalid selector or an unsupported field.
     pub(crate) fn parse(
         resource: &Resource,
         namespace: Option<&str>,
@@ -39,12 +39,12 @@ impl Selection {
         })
     }
 
-    /// Whether it leaves objects of the namespace out.
+    /// Whether it excludes objects of the namespace.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether it chooses the object.
+    /// Whether it matches the object.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         self.namespace.as_deref().is_none_or(|namespace| metadata["namespace"] == namespace)
