@@ -1,8 +1,8 @@
-//! What gives instances their pods, and moves those that are to leave their node.
+//! The controller that creates the pods of instances and migrates those to be evacuated.
 //!
-//! Where a migration stands is read off the objects each time: a migration that is neither `Succeeded` nor `Failed`
-//! wants a target pod; once that is Ready the instance's `migrationState` begins, and some time later it is over: the
-//! instance is where the target is, and the source pod has succeeded. Only the time when that is due is remembered.
+//! The state of a migration is in the objects: one that is neither `Succeeded` nor `Failed` needs a target pod. When
+//! that is Ready, the instance's `migrationState` starts. After a delay the instance runs in the target pod, and the
+//! source pod has succeeded. Only the end of the delay is kept in memory.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::model::clock::metav1_time;
 use crate::model::condition;
 use crate::model::pod;
 
-/// Of what migration a pod is the target.
+/// The migration that a pod is the target of.
 const JOB: &str = "kubevirt.io/migrationJobUID";
-/// On a migration: the node that is to be left.
+/// On a migration: the node to evacuate.
 const EVACUATION: &str = "kubevirt.io/evacuationMigration";
 
 /// The controller.
@@ -37,7 +37,7 @@ pub(crate) struct VirtController {
 }
 
 impl VirtController {
-    /// A controller whose migrations take so long.
+    /// A controller whose migrations take the given time.
     pub(crate) fn new(migration: Duration) -> Self {
         let migration = SignedDuration::try_from(migration).unwrap_or(SignedDuration::MAX);
         Self { migration, changed: BTreeSet::new(), due: DelayQueue::default() }
@@ -74,7 +74,7 @@ impl VirtController {
     }
 }
 
-/// Gives an instance its first pod, and notes where it runs.
+/// Creates the first pod of an instance, and records its node.
 fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
     let Some(pod) = pods.first() else {
         let protected = match vmi["spec"]["evictionStrategy"].as_str() {
@@ -106,7 +106,7 @@ fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
     });
 }
 
-/// Asks for a migration away from where the instance is.
+/// Creates a migration away from the instance's node.
 fn begin(ctx: &mut ReconcileContext<'_>, vmi: &Value) {
     let name = pod::name(vmi);
     let migration = json!({
@@ -131,7 +131,7 @@ fn bring_target(ctx: &mut ReconcileContext<'_>, vmi: &Value, job: &Object) {
     }
 }
 
-/// The memory of the machine begins to be copied.
+/// Starts to copy the memory of the VM.
 fn transfer(
     ctx: &mut ReconcileContext<'_>,
     vmi: &Object,
@@ -148,7 +148,7 @@ fn transfer(
     set_phase(ctx, job, "Running", &state);
 }
 
-/// The machine runs where the target is.
+/// The VM runs on the target node.
 fn complete(ctx: &mut ReconcileContext<'_>, key: &Key, uid: &str) {
     let Some(vmi) = ctx.get(&VMIS, key) else {
         return;
@@ -183,7 +183,7 @@ fn complete(ctx: &mut ReconcileContext<'_>, key: &Key, uid: &str) {
     }
 }
 
-/// The machine stays where it is.
+/// The VM stays on its node.
 fn give_up(ctx: &mut ReconcileContext<'_>, vmi: &Object, job: &Object, target: Option<&Object>) {
     let mut state = vmi["status"]["migrationState"].clone();
     if state["migrationUid"] == pod::uid(job) {
@@ -233,7 +233,7 @@ impl Controller for VirtController {
     }
 
     fn forget(&mut self, _: &Collection) {
-        // Where a migration stands is read off the objects.
+        // Not needed: the state of a migration is in the objects.
     }
 
     fn observe(&mut self, collection: &Collection, change: &Change) {

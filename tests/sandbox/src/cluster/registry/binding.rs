@@ -1,4 +1,4 @@
-//! Binding a pod to a node: the one write that a scheduler makes when it has decided.
+//! Binding a pod to a node.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::model::condition;
 use crate::model::pod;
 use crate::model::status_error::StatusError;
 
-/// Gives a pod its node, for good. The generation does not count it.
+/// Binds a pod to a node. The generation does not change.
 ///
 /// # Errors
-/// 404 for a pod that is not there, 409 for one that is bound or terminating.
+/// 404 for an unknown pod, 409 for one that is bound or terminating.
 pub(crate) fn bind(
     state: &mut State,
     namespace: &str,

@@ -1,6 +1,6 @@
-//! What the API server fills in for the built-in resources, so that what is read back looks as it does in a cluster.
+//! Defaults of built-in resources.
 //!
-//! Only what kubectl shows, clients read or controllers rely on is filled in, and only where it is missing.
+//! Only those that kubectl shows, clients read or controllers rely on, and only if the field is missing.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::cluster::catalog::custom_resource;
 use crate::cluster::catalog::resource::{NODES, PODS, Resource};
 use crate::model::rbac;
 
-/// What pods and their classes do unless they say otherwise.
+/// The default `preemptionPolicy` of pods and priority classes.
 const PREEMPTS: &str = "PreemptLowerPriority";
 
-/// Completes a new object of a built-in resource.
+/// Sets the defaults of a new built-in object.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
     match (resource.group(), resource.plural()) {
         ("", "pods") => {
@@ -117,8 +117,8 @@ fn namespace(object: &mut Value) {
     object["status"]["phase"] = json!("Active");
 }
 
-/// The taint that every node begins with that somebody adds by a request. The node lifecycle controller takes it off
-/// as soon as a kubelet calls the node ready.
+/// The taint of every node that is created by a request. The node lifecycle controller removes it as soon as the node
+/// is Ready.
 pub(crate) fn not_ready(resource: &Resource, object: &mut Value) {
     if resource.collection != NODES {
         return;
@@ -131,7 +131,7 @@ pub(crate) fn not_ready(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// What a node's status says though no kubelet has said it.
+/// The status that a node has before a kubelet writes one.
 fn node_status(status: &mut Value) {
     const INFO: [&str; 10] = [
         "machineID",
@@ -155,7 +155,7 @@ fn replicas(spec: &mut Value) {
     missing(spec, "replicas", || json!(1));
 }
 
-/// What a pod and a template of pods have in common.
+/// The defaults of a pod spec, in a pod or a template.
 fn pod_spec(spec: &mut Value) {
     if !spec.is_object() {
         return;
@@ -165,7 +165,7 @@ fn pod_spec(spec: &mut Value) {
     set(spec, "schedulerName", "default-scheduler");
     missing(spec, "terminationGracePeriodSeconds", || json!(30));
     missing(spec, "securityContext", || json!({}));
-    // Two names of one field; only a pod gets an account that it did not ask for, its template stays as it is.
+    // Two names of one field. Only a pod gets the default account, not a template.
     for (field, other) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")]
     {
         if let Some(account) = spec[other].as_str().map(str::to_owned) {
@@ -192,7 +192,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// `Guaranteed` is left out: it takes limits for everything, which no pod here has.
+/// Never `Guaranteed`, which needs limits for all resources; no pod here has them.
 fn quality_of_service(spec: &Value) -> &'static str {
     let containers = spec["containers"].as_array().into_iter().flatten();
     let asks = |container: &Value| {
@@ -204,14 +204,14 @@ fn quality_of_service(spec: &Value) -> &'static str {
     if containers.into_iter().any(asks) { "Burstable" } else { "BestEffort" }
 }
 
-/// What the API server does to every object that it writes: it leaves out flags that are not set and lists without
-/// items, and fills in what an update may have left out.
+/// What the API server does on every write: it omits false flags and empty lists, and restores defaults that an update
+/// removed.
 pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
     if resource.group() == "admissionregistration.k8s.io" {
         configuration::fill(object);
     }
     if resource.collection == PODS && object["spec"].is_object() {
-        // Who takes it away gets the usual one.
+        // A missing value is replaced by the default.
         missing(&mut object["spec"], "terminationGracePeriodSeconds", || json!(30));
     }
     if resource.collection != NODES {
@@ -226,7 +226,7 @@ pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// The items of a list, without making one where there is none.
+/// The items of a list; none if there is no list.
 fn items<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }

@@ -1,9 +1,9 @@
-//! The Eviction API: a pod's deletion, if its disruption budget allows one.
+//! The Eviction API.
 //!
-//! What a real API server does in a chain of optimistic writes is one step here. The order of the checks is its
-//! order, because clients see it: the namespace, the pod, whether a budget matters at all, the budget, and only then
-//! the preconditions. A precondition that fails therefore has cost the budget a disruption already, which the
-//! disruption controller gives back two minutes later.
+//! What a real API server does with several optimistic writes is one step here. Checks have the API server's order,
+//! since clients see it: the namespace, the pod, whether a budget applies, the budget, then the preconditions. A
+//! failed precondition has therefore already taken a disruption from the budget, which the disruption controller
+//! restores two minutes later.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,17 +19,17 @@ use crate::model::label_selector::LabelSelector;
 use crate::model::pod;
 use crate::model::status_error::StatusError;
 
-/// More evictions than this that the disruption controller has not noticed yet close a budget.
+/// The maximum number of evictions that the disruption controller has not yet processed.
 const MOST_DISRUPTED_PODS: usize = 2000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// Evicts a pod: deletes it, charging its disruption budget.
+/// Evicts a pod: deletes it if its budget allows a disruption.
 ///
-/// `eviction` is the request's body. A dry run may be asked for by `effect` or in the body's `deleteOptions`.
+/// `eviction` is the request's body. `effect` or the body's `deleteOptions` may request a dry run.
 ///
 /// # Errors
-/// 404 for a namespace or pod that is not there, 403 in a terminating namespace, 429 when a budget refuses, 500 when
-/// several budgets match, 409 when a precondition does not hold, 400 when the body names another pod.
+/// 404 for an unknown namespace or pod, 403 in a terminating namespace, 429 if the budget does not allow it, 500 if
+/// several budgets match, 409 if a precondition fails, 400 if the body names another pod.
 pub(crate) fn evict(
     state: &mut State,
     catalog: &Catalog,
@@ -58,10 +58,10 @@ pub(crate) fn evict(
     delete(state, &pods, &key, &eviction["deleteOptions"], effect, now)
 }
 
-/// What is checked before any webhook is asked: the namespace, and that the body is about this pod.
+/// The checks before webhooks: the namespace, and that the body is about this pod.
 ///
 /// # Errors
-/// 404 and 403 for a namespace that is missing or terminating, 400 when the body names another pod.
+/// 404 and 403 for a namespace that is missing or terminating, 400 if the body names another pod.
 pub(crate) fn admit(state: &State, pods: &Resource, key: &Key, eviction: &Value) -> Result<(), StatusError> {
     let namespace = state
         .get(&NAMESPACES, &Key::cluster(&*key.namespace))
@@ -80,7 +80,7 @@ fn is_dry_run(options: &Value) -> bool {
     wanted.is_some_and(|wanted| wanted.iter().any(|entry| entry == "All"))
 }
 
-/// A pod that serves nobody, or is going anyway, needs no budget's consent.
+/// A pod that is not running, or is terminating, needs no budget.
 fn passes_budgets(pod: &Value) -> bool {
     pod::phase(pod) == "Pending" || pod::is_finished(pod) || pod::is_terminating(pod)
 }
@@ -99,7 +99,7 @@ fn budget_of(state: &State, pod: &Value) -> Result<Option<Object>, StatusError> 
     Err(StatusError { reason: None, ..StatusError::new(500, "", message) })
 }
 
-/// A pod that is not Ready does not count as healthy, so its going costs nothing where the budget's policy agrees.
+/// A pod that is not Ready is not counted as healthy; the budget's policy decides whether it may be evicted.
 fn passes_while_unhealthy(pod: &Value, budget: &Value) -> bool {
     if pod::is_ready(pod) {
         return false;
@@ -109,7 +109,7 @@ fn passes_while_unhealthy(pod: &Value, budget: &Value) -> bool {
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || (current >= desired && desired > 0)
 }
 
-/// Takes one disruption off the budget and notes whose it is.
+/// Takes one disruption from the budget and records the pod.
 fn charge(
     state: &mut State,
     budgets: &Resource,
@@ -162,7 +162,7 @@ fn exhausted(name: &str, status: &Value) -> String {
     }
     let (desired, current) = (count(status, "desiredHealthy"), count(status, "currentHealthy"));
     if current > desired {
-        // It has enough of them, and still nobody knows how many there should be.
+        // There are enough healthy pods, but the expected number is unknown.
         return format!("The disruption budget {name} does not allow evicting pods currently");
     }
     format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
@@ -173,7 +173,7 @@ fn refused(cause: &str) -> StatusError {
     StatusError::new(429, "TooManyRequests", REFUSED).with_details(causes)
 }
 
-/// The same, for a budget that will have made up its mind in a moment.
+/// For a budget whose status is not up to date.
 fn refused_for_now(cause: &str) -> StatusError {
     let mut refusal = refused(cause);
     refusal.retry_after = Some(10);
@@ -183,7 +183,7 @@ fn refused_for_now(cause: &str) -> StatusError {
     refusal
 }
 
-/// Marks the pod as a target of disruption, then deletes it: two writes, as watchers of a real server see them.
+/// Adds the `DisruptionTarget` condition, then deletes the pod: two writes, as in a real server.
 fn delete(
     state: &mut State,
     pods: &Resource,
@@ -212,7 +212,7 @@ fn delete(
         condition::set(&mut next["status"], condition, now);
         registry::update(state, pods, &next, Part::Status, effect)?;
     }
-    // It held before the write above, which has made a newer one.
+    // The precondition held before the write above, which changed the version.
     options.resource_version = None;
     registry::delete(state, pods, key, &options, now, effect).map(|_| ())
 }

@@ -1,7 +1,7 @@
-//! How long a deleted object may still stay.
+//! Grace periods.
 //!
-//! The first deletion of a pod says how long it gets; a later one may only ask for less, and that is counted from when
-//! the first one came. Nobody who merely deletes again changes anything.
+//! The first deletion of a pod sets its grace period. A later one can only shorten it, counted from the first.
+//! Repeated deletions change nothing.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::cluster::catalog::resource::{NAMESPACES, Resource};
 use crate::cluster::registry::metadata::bump_generation;
 use crate::model::clock::metav1_time;
 
-/// Sets the deletionTimestamp, or brings it nearer where less time is asked for, in seconds; it never moves away.
+/// Sets the `deletionTimestamp`, or moves it forward if the grace period is shorter. It is never moved back.
 pub(crate) fn mark_deleted(resource: &Resource, object: &mut Value, asked: Option<i64>, now: Timestamp) {
     let asked = asked.map(at_least_none);
     let (since, grace) = match begun(object) {
@@ -22,17 +22,17 @@ pub(crate) fn mark_deleted(resource: &Resource, object: &mut Value, asked: Optio
     };
     let is_new = object["metadata"]["deletionTimestamp"].is_null();
     object["metadata"]["deletionTimestamp"] = json!(metav1_time(after(since, grace)));
-    // A namespace waits for what is in it, and for no time at all.
+    // A namespace waits for its content, without a grace period.
     if resource.collection != NAMESPACES {
         object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     }
-    // As for every object, but an object that was never counted stays uncounted.
+    // An object without a generation stays without one.
     if is_new && (resource.generation || object["metadata"]["generation"].is_i64()) {
         bump_generation(object);
     }
 }
 
-/// When the object was deleted, and how many seconds it got.
+/// When the object was deleted, and its grace period in seconds.
 fn begun(object: &Value) -> Option<(Timestamp, i64)> {
     let metadata = &object["metadata"];
     let ends_at: Timestamp = metadata["deletionTimestamp"].as_str()?.parse().ok()?;
@@ -40,7 +40,7 @@ fn begun(object: &Value) -> Option<(Timestamp, i64)> {
     Some((after(ends_at, -grace), grace))
 }
 
-/// Seconds that a pod gets: what was asked for, else its own; none where no kubelet would ever answer.
+/// The grace period of a pod in seconds; none if no kubelet would confirm its termination.
 fn of_pod(pod: &Value, asked: Option<i64>) -> i64 {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -51,7 +51,7 @@ fn of_pod(pod: &Value, asked: Option<i64>) -> i64 {
     asked.unwrap_or_else(|| at_least_none(own))
 }
 
-/// Less than nothing is the shortest time that there is, and not none: that would take a pod from its kubelet.
+/// A negative grace period is one second, since zero would remove the pod without its kubelet.
 fn at_least_none(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }

@@ -1,4 +1,4 @@
-//! `metadata` and what is counted: how one part of an object is replaced and the rest kept.
+//! `metadata` and generations: replaces one part of an object and keeps the rest.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -6,16 +6,16 @@ use uuid::Uuid;
 use crate::cluster::catalog::resource::Resource;
 use crate::cluster::registry::defaults;
 
-/// Which half of an object a write may touch.
+/// The part of an object that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but the status, where the resource has a status of its own.
+    /// Everything but the status, if the resource has a status subresource.
     Main,
-    /// The status alone.
+    /// The status.
     Status,
 }
 
-/// The object that a write to one part makes of `current`: system metadata stays, the other part stays.
+/// The result of a write to one part of `current`: system metadata and the other part stay.
 pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part: Part) -> Value {
     let mut next = match (part, resource.status) {
         (Part::Status, _) => {
@@ -42,7 +42,7 @@ pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part:
     for field in system {
         copy(&mut next["metadata"], &current["metadata"], field);
     }
-    // What says nothing of managers changes none.
+    // A write without managed fields keeps them.
     if next["metadata"]["managedFields"].as_array().is_none_or(Vec::is_empty) {
         copy(&mut next["metadata"], &current["metadata"], "managedFields");
     }
@@ -56,7 +56,7 @@ pub(crate) fn merged(resource: &Resource, current: &Value, object: &Value, part:
     next
 }
 
-/// A copy of an object with one field of another, which is copied but once.
+/// A copy of an object with one field of another, without copying that field twice.
 fn with_part_of(object: &Value, other: &Value, field: &str) -> Value {
     let own = object.as_object().into_iter().flatten().filter(|(name, _)| *name != field);
     let part = other.as_object().and_then(|fields| fields.get_key_value(field));
@@ -87,13 +87,13 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Everything that a generation counts.
+/// The fields that the generation counts.
 fn counted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let fields = object.as_object().into_iter().flatten();
     fields.filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"))
 }
 
-/// Empty lists and maps of metadata are not written down.
+/// Removes empty lists and maps of metadata.
 pub(crate) fn tidy(metadata: &mut Value) {
     if let Some(fields) = metadata.as_object_mut() {
         fields.retain(|_, value| match value {
@@ -120,7 +120,7 @@ pub(crate) fn strip(object: &mut Value, fields: &[&str]) {
     }
 }
 
-/// Five characters, from the alphabet that the API server uses for generated names.
+/// Five random characters of the alphabet for generated names.
 pub(crate) fn suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let random = Uuid::new_v4();

@@ -1,7 +1,7 @@
-//! What makes a write legal, and what it does to `metadata`: the rules that all resources share.
+//! Writes: which are valid, and what they do to `metadata`, for all resources.
 //!
-//! Each function is one request carried out on the state, whole or not at all. Defaults, schemas, budgets and rights
-//! come before it (`http`); garbage collection and kubelets come after it (`cluster`).
+//! Each function performs one request on the state, completely or not at all. Decoding, schemas and permissions come
+//! before it (`http`, `access`); controllers act on the result.
 
 pub(crate) mod binding;
 pub(crate) mod defaults;
@@ -28,26 +28,26 @@ use crate::model::status_error::{FieldError, StatusError};
 /// Whether a write takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It does.
+    /// It takes effect.
     Real,
-    /// `dryRun=All`: it is checked and answered, and nothing changes.
+    /// `dryRun=All`: it is validated, and nothing changes.
     DryRun,
 }
 
-/// `metav1.DeleteOptions`, as far as they matter here.
+/// `metav1.DeleteOptions`.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteOptions {
-    /// Seconds that a pod may take; none means its own.
+    /// The grace period of a pod in seconds; none for the pod's own.
     pub grace_period_seconds: Option<i64>,
-    /// The uid that the object must have.
+    /// Precondition: the uid of the object.
     pub uid: Option<String>,
-    /// The resourceVersion that the object must have.
+    /// Precondition: the resourceVersion of the object.
     pub resource_version: Option<String>,
-    /// `propagationPolicy: Foreground` or `Orphan`; others leave children to the garbage collector.
+    /// The propagation policy.
     pub propagation: Propagation,
 }
 
-/// What becomes of an object's dependents.
+/// What happens to an object's dependents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// The garbage collector deletes them afterwards.
@@ -55,11 +55,11 @@ pub enum Propagation {
     Background,
     /// The object stays until they are gone.
     Foreground,
-    /// They stay and lose their owner.
+    /// They are orphaned.
     Orphan,
 }
 
-/// Adds an object. `object` carries its namespace already.
+/// Creates an object. `object` already has its namespace.
 ///
 /// # Errors
 /// 409 if the name is taken, 404 and 403 for a namespace that is missing or terminating.
@@ -74,11 +74,11 @@ pub fn create(
     insert(state, resource, object, effect)
 }
 
-/// A new object as it is to be stored, which is what webhooks are shown of it.
+/// A new object in its stored form, as webhooks see it.
 ///
 /// # Errors
-/// 422 without a name, 404 and 403 for a namespace that is missing or terminating, 403 for a pod whose priority class is
-/// missing or says otherwise.
+/// 422 without a name, 404 and 403 for a namespace that is missing or terminating, 403 for a pod whose priority class
+/// is missing or has another priority.
 pub fn complete(
     state: &State,
     resource: &Resource,
@@ -111,7 +111,7 @@ pub fn complete(
     } else {
         strip(metadata, &["generation"]);
     }
-    // A node may be born with a status: that is how a kubelet registers.
+    // A node can be created with a status: kubelets register this way.
     if resource.status && resource.collection != NODES {
         strip(&mut object, &["status"]);
     }
@@ -125,7 +125,7 @@ pub fn complete(
     Ok(object)
 }
 
-/// Stores a new object that is complete.
+/// Stores a complete new object.
 ///
 /// # Errors
 /// 409 if the name is taken, 404 and 403 for a namespace that is missing or terminating.
@@ -137,7 +137,7 @@ pub fn insert(
 ) -> Result<Object, StatusError> {
     let key = Key::of(&object);
     if resource.namespaced {
-        // It may have gone while somebody was asked about the object.
+        // The namespace may have gone while webhooks were called.
         admit_namespace(state, resource, &key)?;
     }
     if let Some(existing) = state.get(&resource.collection, &key) {
@@ -147,7 +147,7 @@ pub fn insert(
     Ok(commit(state, resource, object, effect))
 }
 
-/// Replaces one part of an object with that of `object`. The rest of `object` is ignored.
+/// Replaces one part of an object. The rest of `object` is ignored.
 ///
 /// # Errors
 /// 404, 409 for an old resourceVersion or another uid, 422 for finalizers added to a terminating object.
@@ -172,7 +172,7 @@ pub fn update(
         return Ok(current);
     }
     if is_finished(resource, &next) {
-        // The last finalizer went: the object goes with it. Watchers see its last stored state, as from etcd.
+        // Without finalizers the object is removed. Watchers see its last stored state, as from etcd.
         if effect == Effect::Real {
             state.remove(&resource.collection, &key);
         }
@@ -181,19 +181,19 @@ pub fn update(
     Ok(commit(state, resource, next, effect))
 }
 
-/// What a delete led to.
+/// The result of a delete.
 #[derive(Debug, Clone)]
 pub enum Deleted {
-    /// The object is still there, with a deletionTimestamp.
+    /// The object still exists, with a deletionTimestamp.
     Terminating(Object),
-    /// The object is gone; this was its last state.
+    /// The object is gone. This was its last state.
     Gone(Object),
 }
 
-/// Deletes an object, or begins to: a pod waits for its kubelet, finalizers for whoever set them.
+/// Deletes an object, or marks it as terminating: a pod waits for its kubelet, and finalizers for their controllers.
 ///
 /// # Errors
-/// 404, or 409 when a precondition does not hold.
+/// 404, or 409 if a precondition fails.
 pub fn delete(
     state: &mut State,
     resource: &Resource,
@@ -219,7 +219,7 @@ pub fn delete(
     grace::mark_deleted(resource, &mut next, options.grace_period_seconds, now);
     if is_finished(resource, &next) {
         let last = match effect {
-            // Watchers are told of a pod's end of grace before its end; other objects just go.
+            // Watchers see the end of a pod's grace period before its removal; other objects are just removed.
             Effect::Real => {
                 let marked =
                     if resource.graceful { state.put(&resource.collection, next) } else { Object::new(next) };
@@ -252,7 +252,7 @@ fn admit_namespace(state: &State, resource: &Resource, key: &Key) -> Result<(), 
     Err(namespace_terminating(resource, key))
 }
 
-/// 403 with the cause by which clients tell a terminating namespace from a missing right.
+/// 403 with the cause `NamespaceTerminating`, by which clients distinguish it from a missing permission.
 pub fn namespace_terminating(resource: &Resource, key: &Key) -> StatusError {
     let namespace = &key.namespace;
     let because =
@@ -268,10 +268,10 @@ pub fn namespace_terminating(resource: &Resource, key: &Key) -> StatusError {
     refusal
 }
 
-/// Holds a write to the resourceVersion that it carries, if it does.
+/// Checks the resourceVersion of a write, if it has one.
 ///
 /// # Errors
-/// 409 when it is not the object's.
+/// 409 if the object has another.
 pub(crate) fn check_version(
     resource: &Resource,
     key: &Key,
@@ -287,11 +287,11 @@ pub(crate) fn check_version(
     Err(StatusError::conflict(resource.group(), resource.plural(), &key.name, because))
 }
 
-/// Holds a write to the uid that it carries, if it does. What a patch makes of an object is told that a uid does not
-/// change; whoever sends an object as it was is told that this one is gone.
+/// Checks the uid of a write, if it has one. The error says for a patch that a uid is immutable, and otherwise that
+/// the object was replaced.
 ///
 /// # Errors
-/// 422 for a patch and 409 for an object when it is not the object's.
+/// 422 for a patch and 409 for an object if the uid differs.
 pub(crate) fn check_uid(
     resource: &Resource,
     key: &Key,
@@ -305,7 +305,7 @@ pub(crate) fn check_uid(
     };
     if is_patch {
         let cause = FieldError::invalid("metadata.uid", uid, "field is immutable");
-        // Metadata is validated twice on most updates, and both are reported.
+        // Most updates validate metadata twice and report both errors.
         let causes = vec![cause; if resource.group() == "policy" { 1 } else { 2 }];
         return Err(StatusError::invalid(resource.group(), &resource.kind, &key.name, &causes));
     }
@@ -328,7 +328,7 @@ fn check_preconditions(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
              The object might have been {happened}"
         );
-        // The precondition's own message names the kind and not the resource, in the core group.
+        // This message names the kind instead of the resource, in the core group.
         let name = &key.name;
         StatusError::new(
             409,
@@ -371,7 +371,7 @@ fn check_finalizers(
         resource.group(),
         &resource.kind,
         &key.name,
-        // Metadata is validated twice on updates, and the API server reports both.
+        // Updates validate metadata twice and report both errors.
         &[cause.clone(), cause],
     ))
 }

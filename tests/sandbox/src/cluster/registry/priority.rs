@@ -1,4 +1,4 @@
-//! Which priority a pod has: that of its class, else that of the class that all others have, else none.
+//! The priority of a pod: that of its class, or of the default class.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::cluster::store::{Key, Object, State};
 use crate::model::pod;
 use crate::model::status_error::StatusError;
 
-/// Completes a new pod by its class.
+/// Sets the priority of a new pod.
 ///
 /// # Errors
-/// 403 for a class that is not there, and for a pod that says otherwise than its class.
+/// 403 for an unknown class, and for a pod whose priority differs from its class.
 pub(crate) fn resolve(state: &State, pod: &mut Value) -> Result<(), StatusError> {
     let name = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty());
     let class = match name {
@@ -58,7 +58,7 @@ pub(crate) fn resolve(state: &State, pod: &mut Value) -> Result<(), StatusError>
     Ok(())
 }
 
-/// The class of pods that name none: of several the lowest.
+/// The default class: of several, the one with the lowest priority.
 fn usual(state: &State) -> Option<Object> {
     let classes = state.list(&PRIORITY_CLASSES, None).filter(|class| class["globalDefault"] == true);
     classes.min_by_key(|class| class["value"].as_i64())

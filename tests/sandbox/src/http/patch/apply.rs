@@ -1,4 +1,4 @@
-//! Server-side apply: a manager says what it wants of an object, and is told when that is somebody else's.
+//! Server-side apply.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::http::patch::managers::{FieldPath, Manager, PathElement, Writer};
 use crate::http::patch::shapes::{ListKind, Shapes, identity};
 use crate::model::status_error::StatusError;
 
-/// What `current` becomes when the writer applies `applied`. An empty `current` becomes `applied`.
+/// The result of an apply to `current`, which is empty if the object does not exist.
 ///
 /// # Errors
-/// 409 when another manager has set a field otherwise and `force` does not say to take it.
+/// 409 if another manager has set a field to another value and `force` is not set.
 pub(crate) fn apply(
     current: &Value,
     applied: &Value,
@@ -22,7 +22,7 @@ pub(crate) fn apply(
     let shapes = Shapes::of(writer.resource);
     let mut own = Manager::new(writer, true);
     own.fields = managers::fields(applied, shapes);
-    // Each half of an object is managed through its own path.
+    // Status and main part are managed through their own paths.
     let status = writer.resource.status;
     let shared = writer.resource.metadata_of_status();
     own.fields.retain(|path| match (path.as_slice(), writer.subresource) {
@@ -63,7 +63,7 @@ pub(crate) fn apply(
     Ok(next)
 }
 
-/// Writes the managers down; an apply that changed nothing keeps its time, so that nothing is written.
+/// Writes the managed fields. An apply without changes keeps its time, so that nothing is written.
 fn settle(next: &mut Value, mut managers: Vec<Manager>, own: Manager) {
     match managers.iter_mut().find(|manager| manager.is(&own)) {
         Some(known) if known.fields == own.fields => {}
@@ -113,7 +113,7 @@ fn merge(target: &mut Value, applied: &Value, name: &str, shapes: Shapes<'_>) {
     }
 }
 
-/// Removes the field, and what it leaves empty.
+/// Removes a field, and parents that become empty.
 fn remove(object: &mut Value, path: &[PathElement]) {
     let Some((first, rest)) = path.split_first() else {
         return;
@@ -193,7 +193,7 @@ fn shown(manager: &Manager) -> String {
     text
 }
 
-/// A path as conflicts name it: `.spec.containers[name="c"].image`.
+/// A path as in conflict messages: `.spec.containers[name="c"].image`.
 fn dotted(path: &[PathElement]) -> String {
     let mut text = String::new();
     for step in path {

@@ -1,7 +1,7 @@
-//! Who manages which field: `metadata.managedFields`, kept for every write that comes through the API.
+//! `metadata.managedFields`, updated by every write through the API.
 //!
-//! A field is a path of names and of the identities of list items. What an update changes becomes the writer's and
-//! nobody else's; what somebody applies stays theirs beside whoever else applies the same value (`apply`).
+//! A field is a path of names and of the keys of list items. A field that an update changes belongs to its writer
+//! only. Managers that apply the same value share a field (`apply`).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::Resource;
 use crate::http::patch::shapes::{ListKind, Shapes, identity};
 
-/// One step of a path. The last two hold JSON, which has one form as its keys are sorted.
+/// One element of a path. The last two contain JSON with sorted keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PathElement {
     /// A field of an object.
@@ -24,10 +24,10 @@ pub(crate) enum PathElement {
 /// A path from the root of an object.
 pub(crate) type FieldPath = Vec<PathElement>;
 
-/// Fields: every scalar, every list that is one value, and every item of a list of items.
+/// Fields: every scalar, every atomic list, and every item of a list of items.
 pub(crate) type FieldSet = BTreeSet<FieldPath>;
 
-/// Who writes, and to what.
+/// The writer of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer<'a> {
     /// Name of the manager.
@@ -36,9 +36,9 @@ pub(crate) struct Writer<'a> {
     pub(crate) subresource: &'a str,
     /// The resource as stored.
     pub(crate) resource: &'a Resource,
-    /// The version that the write was made in.
+    /// The version of the write.
     pub(crate) api_version: String,
-    /// The time.
+    /// The time of the write.
     pub(crate) now: &'a str,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Writer<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manager {
     pub(crate) name: String,
-    /// `Apply`, else `Update`.
+    /// `Apply` or `Update`.
     pub(crate) applies: bool,
     pub(crate) subresource: String,
     pub(crate) api_version: String,
@@ -55,7 +55,7 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The manager that a writer is.
+    /// The manager of a writer.
     pub(crate) fn new(writer: &Writer<'_>, applies: bool) -> Self {
         Self {
             name: writer.manager.to_owned(),
@@ -67,13 +67,13 @@ impl Manager {
         }
     }
 
-    /// Whether it is the same manager, whatever its fields.
+    /// Whether it is the same manager, ignoring its fields.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.name == other.name && self.applies == other.applies && self.subresource == other.subresource
     }
 }
 
-/// Gives the fields that an update changed to its writer. An update that changed nothing leaves all as it was.
+/// Moves the fields that an update changed to its writer. An update without changes keeps all managers.
 pub(crate) fn after_update(old: &Value, new: &mut Value, writer: &Writer<'_>) {
     let shapes = Shapes::of(writer.resource);
     let (before, after) = (fields(old, shapes), fields(new, shapes));
@@ -121,7 +121,7 @@ pub(crate) fn read(object: &Value) -> Vec<Manager> {
         .collect()
 }
 
-/// Writes the managers down; those without a field are forgotten.
+/// Writes the managers; those without fields are dropped.
 pub(crate) fn write(object: &mut Value, managers: Vec<Manager>) {
     let kept = managers.into_iter().filter(|manager| !manager.fields.is_empty());
     let entries: Vec<Value> = kept
@@ -142,7 +142,7 @@ pub(crate) fn write(object: &mut Value, managers: Vec<Manager>) {
     }
 }
 
-/// Every field of an object that somebody can manage.
+/// All fields of an object that can be managed.
 pub(crate) fn fields(object: &Value, shapes: Shapes<'_>) -> FieldSet {
     let mut found = FieldSet::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -209,7 +209,7 @@ pub(crate) fn at<'a>(object: &'a Value, path: &[PathElement]) -> Option<&'a Valu
     })
 }
 
-/// Whether an item of a list has the keys that a path names.
+/// Whether an item of a list has these keys.
 pub(crate) fn has_identity(item: &Value, keys: &str) -> bool {
     let keys: Value = serde_json::from_str(keys).unwrap_or_default();
     let Some(keys) = keys.as_object() else {

@@ -1,4 +1,4 @@
-//! Patches that need to know what a list means: strategic merges, server-side apply, and who manages which field.
+//! Patches that need list types: strategic merge patches, server-side apply, and managed fields.
 
 pub(crate) mod apply;
 pub(crate) mod managers;

@@ -1,26 +1,26 @@
-//! What lists mean: replaced whole, sets of values, or maps of items by one of their fields.
+//! List types: atomic, set, or map by keys.
 
 use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::Resource;
 
-/// How the items of a list are told apart.
+/// The type of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListKind {
-    /// Not at all: the list is one value.
+    /// Atomic: the list is one value.
     Atomic,
-    /// By themselves.
+    /// A set of values.
     Set,
-    /// By the values of these fields.
+    /// A map with these keys.
     Map(Vec<String>),
 }
 
-/// Where in an object one is: with a schema in custom resources, by the names of fields in built-in ones.
+/// The position in an object: a schema in custom resources, field names in built-in ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shapes<'a> {
-    /// Within a built-in resource, or the metadata of any.
+    /// In a built-in resource, or in the metadata of any.
     BuiltIn,
-    /// At a schema; null where there is none.
+    /// At a schema; null if there is none.
     Schema(&'a Value),
     /// At the root of a custom resource.
     Root(&'a Value),
@@ -54,7 +54,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// What the list in the field `name` means, where `self` is at that field.
+    /// The type of the list in the field `name`.
     pub(crate) fn list(self, name: &str) -> ListKind {
         match self {
             Self::BuiltIn => built_in(name),
@@ -62,7 +62,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// Whether the object at this place is one value.
+    /// Whether the object at this position is atomic.
     pub(crate) fn is_atomic_map(self, name: &str) -> bool {
         match self {
             Self::BuiltIn => matches!(name, "selector" | "labelSelector" | "nodeSelectorTerms"),
@@ -82,7 +82,7 @@ fn from_schema(schema: &Value) -> ListKind {
     }
 }
 
-/// The lists of built-in resources that are merged; all others (taints, tolerations, arguments) are replaced.
+/// The lists of built-in resources that are merged. All others (taints, tolerations, arguments) are atomic.
 fn built_in(name: &str) -> ListKind {
     let keys: &[&str] = match name {
         "finalizers" => return ListKind::Set,
@@ -109,7 +109,7 @@ fn built_in(name: &str) -> ListKind {
     ListKind::Map(keys.iter().map(|&key| key.to_owned()).collect())
 }
 
-/// What tells an item of a map-like list apart: its keys and their values, those that it lacks left out.
+/// The keys of an item and their values, without missing ones.
 pub(crate) fn identity(item: &Value, keys: &[String]) -> Value {
     let mut found = json!({});
     for key in keys {

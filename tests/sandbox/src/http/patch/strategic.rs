@@ -1,4 +1,4 @@
-//! Strategic merge patches of built-in resources: like merge patches, but some lists are merged item by item.
+//! Strategic merge patches of built-in resources: some lists are merged item by item.
 
 use serde_json::{Map, Value};
 
@@ -9,9 +9,9 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE: &str = "$deleteFromPrimitiveList/";
 
-/// The object in a patch that says something of itself that no object can: it is to be told.
+/// The part of a patch that contradicts itself, which is an error.
 ///
-/// What has no counterpart in `target` is taken as it is, without its directives.
+/// A part without a counterpart in `target` is taken without its directives.
 pub(crate) fn nonsense<'a>(target: &Value, patch: &'a Value) -> Option<&'a Value> {
     let (fields, changes) = (target.as_object()?, patch.as_object()?);
     match changes.get(DIRECTIVE) {
@@ -58,7 +58,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, shapes: &Shapes<'_>) {
     directives(fields, changes, shapes);
 }
 
-/// What the patch says about whole lists and about keys that may stay.
+/// The directives for whole lists and for keys to retain.
 fn directives(fields: &mut Map<String, Value>, changes: &Map<String, Value>, shapes: &Shapes<'_>) {
     for (name, change) in changes {
         let listed = change.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -107,7 +107,7 @@ fn merge_list(list: &mut Value, patch: &[Value], kind: &ListKind, shapes: &Shape
     }
 }
 
-/// Puts the listed items in their order; those that are not listed come after them.
+/// Sorts the listed items; others come after them.
 fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
     let rank = |value: &Value| {
         let found = match kind {
@@ -122,12 +122,12 @@ fn order(items: &mut [Value], listed: &[Value], kind: &ListKind) {
     items.sort_by_cached_key(rank);
 }
 
-/// A value without directives and nulls, as it is when there was nothing to merge it with.
+/// A value without directives and nulls, as when there is nothing to merge it with.
 fn plain(value: &Value) -> Value {
     without(value, |name, value| name.starts_with('$') || value.is_null())
 }
 
-/// A value without nulls. Directives that mean nothing where they stand are fields like any other.
+/// A value without nulls. Directives without meaning at their position are ordinary fields.
 fn literal(value: &Value) -> Value {
     without(value, |_, value| value.is_null())
 }

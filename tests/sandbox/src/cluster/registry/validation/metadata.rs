@@ -1,7 +1,6 @@
-//! What the API server insists on in metadata.
+//! Validation of metadata.
 //!
-//! On an update it goes through metadata several times and reports what it finds each time; the causes of a refusal
-//! repeat accordingly.
+//! On an update the API server validates metadata several times, so causes are repeated.
 
 use serde_json::{Value, json};
 
@@ -10,7 +9,7 @@ use crate::cluster::registry::{Part, finalizers};
 use crate::model::names;
 use crate::model::status_error::FieldError;
 
-/// Everything that is wrong with the metadata of a new object.
+/// All errors in the metadata of a new object.
 pub(crate) fn of_new(object: &Value) -> Vec<FieldError> {
     let mut errors = content(object);
     errors.extend(finalizer_forms(object));
@@ -18,7 +17,7 @@ pub(crate) fn of_new(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Everything that is wrong with the metadata of an object of which a part was changed.
+/// All errors in the metadata of an updated object.
 pub(crate) fn of_changed(resource: &Resource, object: &Value, part: Part) -> Vec<FieldError> {
     let (content, forms) = (content(object), finalizer_forms(object));
     let domains = finalizer_domains(object);
@@ -35,7 +34,7 @@ pub(crate) fn of_changed(resource: &Resource, object: &Value, part: Part) -> Vec
     errors
 }
 
-/// Everything that is wrong with the metadata of a custom object, whose finalizers need no domain.
+/// All errors in the metadata of a custom resource, whose finalizers need no domain.
 pub(crate) fn of_custom(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let (content, forms) = (content(object), finalizer_forms(object));
     if old.is_some() { [content.as_slice(), &forms, &content].concat() } else { [content, forms].concat() }
@@ -50,7 +49,7 @@ fn content(object: &Value) -> Vec<FieldError> {
         errors.extend(complaints("metadata.labels", value, &names::value(value)));
     }
     for key in metadata["annotations"].as_object().into_iter().flatten().map(|(key, _)| key) {
-        // Their case is nobody's business.
+        // Upper case is allowed here.
         errors.extend(complaints("metadata.annotations", key, &names::qualified(&key.to_lowercase())));
     }
     errors.extend(owners(&metadata["ownerReferences"]));
@@ -105,7 +104,7 @@ fn blamed(shown: &str, because: &str) -> FieldError {
     FieldError { reason: "FieldValueInvalid", field: "metadata.ownerReferences".into(), message }
 }
 
-/// An owner with its fields in the order in which the API server writes them.
+/// An owner reference with its fields in the API server's order.
 fn shown(owner: &Value) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let given = fields.into_iter().filter_map(|field| Some((field, owner.get(field)?)));

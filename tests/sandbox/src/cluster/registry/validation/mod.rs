@@ -1,4 +1,4 @@
-//! What the API server insists on for built-in resources, as far as somebody might run into it here.
+//! Validation of built-in resources, as far as clients may depend on it.
 
 mod metadata;
 mod pod_update;
@@ -14,7 +14,7 @@ use crate::model::names;
 use crate::model::rbac;
 use crate::model::status_error::FieldError;
 
-/// Everything that is wrong with an object; with its old self on an update of one part.
+/// All errors in an object; on an update of one part, with the old object.
 pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, part: Part) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_none() {
@@ -31,7 +31,7 @@ pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, pa
     match (resource.group(), resource.plural()) {
         ("", "nodes") => {
             let found = taints(object);
-            // A node's metadata is validated twice on updates, and both are reported.
+            // A node's metadata is validated twice on updates, and both errors are reported.
             if old.is_some() {
                 errors.extend(found.clone());
             }
@@ -94,7 +94,7 @@ fn name(resource: &Resource, object: &Value) -> Vec<FieldError> {
     odd.iter().map(|because| FieldError::invalid("metadata.name", &json!(name), because)).collect()
 }
 
-/// The API server itself looks for a node's taints below `metadata`.
+/// The API server itself reports a node's taints below `metadata`.
 fn taints(node: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, taint) in node["spec"]["taints"].as_array().into_iter().flatten().enumerate() {
@@ -123,7 +123,7 @@ fn taints(node: &Value) -> Vec<FieldError> {
         let same = |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
         if all.take(index).any(same) {
             let (value, added) = (taint["value"].as_str().unwrap_or_default(), &taint["timeAdded"]);
-            // Shown as the API server has it in memory.
+            // In the API server's internal representation.
             let shown = format!(
                 r#"{{"Key":{},"Value":{value:?},"Effect":{},"TimeAdded":{added}}}"#,
                 taint["key"], taint["effect"]
@@ -185,7 +185,7 @@ fn budget(object: &Value) -> Vec<FieldError> {
     let spec = &object["spec"];
     let mut errors = Vec::new();
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        // Shown as the API server has it in memory.
+        // In the API server's internal representation.
         let shown = format!(
             r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
             spec["minAvailable"],
@@ -209,7 +209,7 @@ fn budget(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A number of pods, or a part of all of them.
+/// A number or percentage of pods.
 fn amount(spec: &Value, field: &str) -> Option<FieldError> {
     let value = &spec[field];
     let because = match value {

@@ -1,18 +1,18 @@
-//! What may become of a pod's spec once there is a pod: its images, its deadline, more tolerations, fewer gates.
+//! Updates of a pod's spec: only images, the deadline, additional tolerations and fewer scheduling gates are allowed.
 
 use serde_json::{Value, json};
 
 use crate::model::status_error::FieldError;
 
-/// The longest deadline that a pod may have, in seconds.
+/// The maximum `activeDeadlineSeconds`.
 const LONGEST: i64 = 2_147_483_647;
 
-/// A deadline that no pod may have, new or old.
+/// A deadline that is always invalid.
 pub(crate) fn deadline(spec: &Value) -> Option<FieldError> {
     outside(&spec["activeDeadlineSeconds"], 1)
 }
 
-/// Everything that an update changes and may not.
+/// All changes that are not allowed.
 pub(crate) fn check(old: &Value, new: &Value) -> Vec<FieldError> {
     let (old, new) = (&old["spec"], &new["spec"]);
     let mut errors = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn check(old: &Value, new: &Value) -> Vec<FieldError> {
         if items(old, list).len() != items(new, list).len() {
             let because = "pod updates may not add or remove containers";
             errors.push(FieldError::forbidden(format!("spec.{list}"), because));
-            // What else has changed is told only of the same containers.
+            // Other changes are reported only if the containers are the same.
             return errors;
         }
     }
@@ -76,7 +76,7 @@ fn items<'a>(spec: &'a Value, list: &str) -> &'a [Value] {
     spec[list].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A toleration without what may change of it.
+/// A toleration without its mutable fields.
 fn lasting(toleration: &Value) -> Value {
     let mut lasting = toleration.clone();
     if let Some(fields) = lasting.as_object_mut() {
@@ -85,7 +85,7 @@ fn lasting(toleration: &Value) -> Value {
     lasting
 }
 
-/// What may not change of a spec that was another before.
+/// The immutable fields that changed.
 fn fixed(old: &Value, spec: &Value) -> Value {
     let mut spec = spec.clone();
     for free in ["tolerations", "activeDeadlineSeconds", "schedulingGates"] {
@@ -93,7 +93,7 @@ fn fixed(old: &Value, spec: &Value) -> Value {
     }
     let grace = &mut spec["terminationGracePeriodSeconds"];
     if grace.is_null() {
-        // It is filled in again.
+        // Defaults restore it.
         *grace = json!(30);
     } else if *grace == 1 && old["terminationGracePeriodSeconds"].as_i64().is_some_and(|before| before < 0) {
         *grace = old["terminationGracePeriodSeconds"].clone();

@@ -1,11 +1,11 @@
-//! Label selectors in objects: what the API server refuses to take for one.
+//! Validation of label selectors in objects.
 
 use serde_json::{Value, json};
 
 use crate::model::names;
 use crate::model::status_error::FieldError;
 
-/// Everything that is wrong with a `metav1.LabelSelector`, if there is one at the path.
+/// All errors in a `metav1.LabelSelector`, if there is one at the path.
 pub(crate) fn check(selector: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
@@ -20,7 +20,7 @@ pub(crate) fn check(selector: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The same for a workload's, which may not be empty either: it would take every pod for its own.
+/// All errors in the selector of a workload, which must not be empty.
 pub(crate) fn of_workload(selector: &Value, path: &str, kind: &str) -> Vec<FieldError> {
     if !selector.is_object() {
         return vec![FieldError::required(path)];

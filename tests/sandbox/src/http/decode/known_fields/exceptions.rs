@@ -1,6 +1,6 @@
-//! Where the types say less than an API server knows.
+//! Fields about which the `k8s-openapi` types are incomplete.
 
-/// Fields that are younger than the types. Their values are not looked into.
+/// Fields that are newer than the types. Their values are not checked.
 #[rustfmt::skip]
 pub(crate) const YOUNGER: &[(&str, &[&str])] = &[
     ("io.k8s.api.core.v1.Container", &["restartPolicyRules"]),
@@ -19,7 +19,7 @@ pub(crate) const YOUNGER: &[(&str, &[&str])] = &[
         &["observedGeneration"]),
 ];
 
-/// Lists that Go writes even when they are empty, though their schemas do not require them.
+/// Lists that Go serializes even if they are empty, although they are not required.
 #[rustfmt::skip]
 pub(crate) const KEPT: &[(&str, &str)] = &[
     ("io.k8s.api.discovery.v1.EndpointSlice", "ports"),

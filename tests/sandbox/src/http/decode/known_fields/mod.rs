@@ -1,8 +1,8 @@
-//! Which fields the built-in kinds have, and of which types: what a body or a patch is decoded against.
+//! The fields of built-in kinds and their types, against which bodies and patches are decoded.
 //!
-//! The API server reads an object into the type of its kind. A field that the type lacks is dropped, and warned of or
-//! refused as `fieldValidation` says; a value that does not fit its field is refused always. The types are those of
-//! `k8s-openapi`, by the schemas that they write of themselves.
+//! The API server decodes an object into the Go type of its kind. Unknown fields are dropped, with a warning or an
+//! error according to `fieldValidation`; values of the wrong type are always errors. The types come from the schemas
+//! of `k8s-openapi`.
 
 mod exceptions;
 
@@ -18,25 +18,25 @@ use serde_json::{Map, Value};
 
 use crate::http::decode::known_fields::exceptions::{KEPT, YOUNGER};
 
-/// What came of decoding an object.
+/// The result of decoding an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decoded {
     /// Fields that were dropped, as in `spec.containers[0].bogus`.
     pub(crate) unknown: Vec<String>,
-    /// The first value that does not fit its field.
+    /// The first value of the wrong type.
     pub(crate) misfit: Option<TypeMismatch>,
 }
 
-/// A value that does not fit its field.
+/// A value of the wrong type.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TypeMismatch {
-    /// What was found, as in `string`.
+    /// The type of the value, such as `string`.
     pub(crate) found: String,
-    /// The same by the type that Go gives it, as in `slice`.
+    /// The Go type of the value, such as `slice`.
     pub(crate) read_as: &'static str,
-    /// Type and path of the field, as in `PodSpec.spec.containers`.
+    /// Go type and path of the field, such as `PodSpec.spec.containers`.
     pub(crate) field: String,
-    /// What it takes, as in `int32`.
+    /// The expected type, such as `int32`.
     pub(crate) expected: String,
 }
 
@@ -47,13 +47,13 @@ impl fmt::Display for TypeMismatch {
     }
 }
 
-/// Drops the fields that a kind does not have, and lists and maps without anything in them, which Go does not write
-/// (`omitempty`); kinds that are not known keep all.
+/// Drops unknown fields, and empty lists and maps that Go omits (`omitempty`). Objects of unknown kinds are not
+/// changed.
 pub(crate) fn decode(group: &str, kind: &str, object: &mut Value) -> Decoded {
     decode_as(KNOWN.kinds.get(&(group, kind)), object)
 }
 
-/// The same for the metadata of an object of any kind.
+/// Decodes the metadata of an object of any kind.
 pub(crate) fn decode_metadata(object: &mut Value) -> Decoded {
     let mut decoded = Decoded::default();
     if let Some(metadata) = object.get_mut("metadata") {
@@ -75,23 +75,23 @@ fn decode_as(shape: Option<&FieldType>, object: &mut Value) -> Decoded {
 
 static KNOWN: LazyLock<KnownTypes> = LazyLock::new(KnownTypes::gather);
 
-/// What a field may hold.
+/// The type of a field.
 #[derive(Debug, Clone)]
 enum FieldType {
-    /// Anything: the value reads itself.
+    /// Any value.
     Open,
     Text,
     Flag,
-    /// A number, by the name of its type.
+    /// A number, by the name of its Go type.
     Number(&'static str),
     List(Box<FieldType>),
     Table(Box<FieldType>),
-    /// A type with fields of its own, by its full name.
+    /// A struct, by its full name.
     Fields(String),
 }
 
 struct KnownTypes {
-    /// Fields that are there even when they are empty, by their type.
+    /// Fields that are serialized even if they are empty, by type.
     kept: HashMap<String, BTreeSet<String>>,
     types: HashMap<String, BTreeMap<String, FieldType>>,
     kinds: HashMap<(&'static str, &'static str), FieldType>,
@@ -169,7 +169,7 @@ fn read(schema: &Value) -> FieldType {
         return FieldType::Fields(name.to_owned());
     }
     match (schema["type"].as_str(), schema["format"].as_str()) {
-        // Times and bytes read themselves.
+        // Times and bytes have their own decoders.
         (Some("string"), None) => FieldType::Text,
         (Some("boolean"), _) => FieldType::Flag,
         (Some("integer"), Some("int32")) => FieldType::Number("int32"),
@@ -183,11 +183,11 @@ fn read(schema: &Value) -> FieldType {
 }
 
 impl FieldType {
-    /// Whether Go leaves the field out for this value. Empty texts and zeros may be pointers, and stay.
+    /// Whether Go omits the field for this value. Empty strings and zeros may be pointers, and stay.
     fn is_nothing(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Open, _) => false,
-            // Times write themselves, as `null` where there is none.
+            // Times have their own encoder, which writes `null`.
             (Self::Fields(name), Value::Null) => KNOWN.types.contains_key(name),
             (_, Value::Null) => true,
             (Self::List(_), Value::Array(items)) => items.is_empty(),
@@ -214,12 +214,12 @@ impl FieldType {
     }
 }
 
-/// Where in an object something is.
+/// A position in an object.
 #[derive(Debug, Default, Clone)]
 struct FieldLocation {
-    /// As in `spec.containers[0]`.
+    /// The path, such as `spec.containers[0]`.
     path: String,
-    /// The type that has the field, and the field's path without indexes.
+    /// The Go type that has the field, and the path without indexes.
     field: (String, String),
 }
 

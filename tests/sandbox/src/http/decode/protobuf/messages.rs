@@ -1,4 +1,4 @@
-//! The messages that are understood: the numbers and types of their fields, from the Kubernetes API's definitions.
+//! The supported messages: numbers and types of their fields, from the Kubernetes API definitions.
 
 /// A field's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -6,9 +6,9 @@ pub(crate) enum FieldKind {
     Text,
     Number,
     Flag,
-    /// From text to text.
+    /// A map of strings.
     Map,
-    /// From text to bytes, which JSON shows in base64.
+    /// A map of bytes, which are base64 in JSON.
     ByteMap,
     NumberOrText,
     Message(&'static str),
@@ -22,19 +22,19 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: FieldKind,
     pub(crate) repeated: bool,
-    /// Whether a zero that is written is meant.
+    /// Whether an explicit zero has a meaning.
     pub(crate) pointer: bool,
 }
 
 /// The fields of a message.
 pub(crate) type Message = &'static [Field];
 
-/// The message of a name.
+/// The message with this name.
 pub(crate) fn message(name: &str) -> Option<Message> {
     MESSAGES.iter().find(|(known, _)| *known == name).map(|(_, fields)| *fields)
 }
 
-/// The field of a number.
+/// The field with this number.
 pub(crate) fn field(message: Message, number: u64) -> Option<&'static Field> {
     message.iter().find(|field| field.number == number)
 }

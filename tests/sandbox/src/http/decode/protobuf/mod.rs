@@ -1,8 +1,7 @@
-//! Bodies in protobuf, which some of kubectl's commands (`create namespace`, `auth can-i`) send whatever the server
-//! would rather have.
+//! Protobuf bodies, which some kubectl commands (`create namespace`, `auth can-i`) always send.
 //!
-//! They are turned into the JSON that the same client would have sent otherwise. Only the kinds that kubectl makes by
-//! itself are known (`messages`), and of those only what it fills in; everything else is refused as an unknown format.
+//! They are converted to JSON. Only the kinds that kubectl creates itself are supported (`messages`), with the fields
+//! that it sets; all others are rejected as an unsupported format.
 
 mod messages;
 mod wire;
@@ -14,10 +13,10 @@ use serde_json::{Map, Value, json};
 use crate::http::decode::protobuf::messages::{FieldKind, Message, message};
 use crate::http::decode::protobuf::wire::{WireField, parts};
 
-/// What every body begins with.
+/// The magic bytes of every body.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 
-/// The object in a body; none when it cannot be read or its kind is not known here.
+/// The object in a body; none if it is malformed or of an unsupported kind.
 pub(crate) fn read(body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), Vec::new());
     for (number, part) in parts(body.strip_prefix(MAGIC)?)? {
@@ -48,7 +47,7 @@ fn object(message: Message, bytes: &[u8]) -> Option<Value> {
             continue;
         };
         let value = value(field.kind, part)?;
-        // Go writes a field that is not set as its zero, unless it is a pointer.
+        // Go writes an unset field as zero, unless it is a pointer.
         let is_zero = match &value {
             Value::String(text) => text.is_empty(),
             Value::Bool(set) => !set,
@@ -72,7 +71,7 @@ fn value(kind: FieldKind, part: WireField<'_>) -> Option<Value> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(|text| json!(text));
     match (kind, part) {
         (FieldKind::Text, WireField::Bytes(bytes)) => text(bytes),
-        // Negative numbers are written as very large ones.
+        // Negative numbers are encoded as large unsigned ones.
         (FieldKind::Number, WireField::Number(number)) => Some(json!(number.cast_signed())),
         (FieldKind::Flag, WireField::Number(number)) => Some(json!(number != 0)),
         (FieldKind::Map | FieldKind::ByteMap, WireField::Bytes(bytes)) => {

@@ -1,15 +1,15 @@
-//! The wire format: numbered parts, each a number or bytes.
+//! The wire format: numbered fields, each a number or bytes.
 
-/// One part of a message.
+/// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WireField<'a> {
-    /// A varint, or a number of fixed size.
+    /// A varint or a number of fixed size.
     Number(u64),
-    /// A text, bytes, or a message.
+    /// A string, bytes or a message.
     Bytes(&'a [u8]),
 }
 
-/// The parts of a message with their numbers; none when it breaks off.
+/// The fields of a message with their numbers; none if it is truncated.
 pub(crate) fn parts(mut rest: &[u8]) -> Option<Vec<(u64, WireField<'_>)>> {
     let mut found = Vec::new();
     while !rest.is_empty() {

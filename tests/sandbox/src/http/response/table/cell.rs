@@ -1,17 +1,17 @@
-//! What tables are made of: headings, and the cells that several kinds have in common.
+//! Table headings, and cells that several kinds share.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A built-in table: its columns beside the name, and the cells under them.
+/// The table of a built-in kind: its columns besides the name, and their cells.
 pub(crate) struct Table {
-    /// Events begin with when they were seen, and keep their name for wide output.
+    /// The first column of events is the time, and the name is shown in wide output.
     pub(crate) name_last: bool,
     pub(crate) columns: &'static [Heading],
     pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
 
-/// A heading, its type, and whether it is shown in wide output only.
+/// A heading, its type, and whether it is shown only in wide output.
 pub(crate) type Heading = (&'static str, &'static str, bool);
 
 /// Shown always.
@@ -37,7 +37,7 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// How long ago a time was, as people say it: two units while that matters, one later.
+/// The age as kubectl prints it: two units for short ages, one for long ones.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     let Ok(time) = time.parse::<Timestamp>() else {
         return "<invalid>".into();
@@ -66,7 +66,7 @@ fn span(seconds: i64) -> String {
     }
 }
 
-/// A text, or what is shown for none.
+/// A text, or a placeholder.
 pub(crate) fn or(value: &Value, none: &str) -> Value {
     match value.as_str() {
         Some(text) if !text.is_empty() => json!(text),
@@ -79,7 +79,7 @@ pub(crate) fn number(value: &Value) -> Value {
     json!(value.as_i64().unwrap_or_default())
 }
 
-/// A label selector in the way that one writes it.
+/// A label selector as text.
 pub(crate) fn selector(selector: &Value) -> Value {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut terms: Vec<String> =
@@ -98,7 +98,7 @@ pub(crate) fn selector(selector: &Value) -> Value {
     if terms.is_empty() { json!("<none>") } else { json!(terms.join(",")) }
 }
 
-/// The names and the images of a pod template's containers.
+/// The names and images of a pod template's containers.
 pub(crate) fn containers(template: &Value) -> (Value, Value) {
     let listed = |field: &str| {
         let containers = template["spec"]["containers"].as_array().into_iter().flatten();

@@ -1,6 +1,6 @@
-//! What the API server says of its columns, in the words of the fields that they show.
+//! The descriptions of columns.
 //!
-//! kubectl shows none of it; it is there for programs that draw tables themselves. Only the columns of nodes and of
+//! kubectl does not show them. Only the columns of nodes and pods, and those that many kinds share, have descriptions.
 //! pods, and those that many kinds share, are described.
 
 const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not \
@@ -16,7 +16,7 @@ const ADDRESSES: &str = "List of addresses reachable to the node. Queried from c
     possible, such as Pods that inherit a Node's address in its own status or consumers of the downward API \
     (status.hostIP).";
 
-/// What is said of a column; nothing of most.
+/// The description of a column; empty for most.
 pub(crate) fn of(group: &str, plural: &str, column: &str) -> &'static str {
     match (group, plural, column) {
         (_, _, "Age") => AGE,

@@ -1,4 +1,4 @@
-//! Tables for people: what `kubectl get` shows, as the API server prints it.
+//! Tables, as `kubectl get` shows them.
 
 mod cell;
 mod descriptions;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::http::response::table::cell::{Table, age, count, number, or, since, text, wide};
 
-/// Name and age, for what has no table of its own.
+/// Name and age, for kinds without a table of their own.
 pub(crate) static PLAIN: Table =
     Table { name_last: false, columns: &[text("Age")], cells: |object, now| vec![age(object, now)] };
 

@@ -38,7 +38,7 @@ fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// The phase, unless something more telling is known.
+/// The phase, or a more specific reason.
 fn reason(pod: &Value) -> String {
     let status = &pod["status"];
     let phase = status["phase"].as_str().unwrap_or("Unknown");

@@ -1,4 +1,4 @@
-//! `kubectl get` of what runs pods, and of the budgets over them.
+//! `kubectl get` of workloads and budgets.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
