@@ -132,13 +132,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommand {
         #[command(flatten)]
         flags: DrainFlags,
     }
 
     fn flags(line: &str) -> DrainFlags {
-        Line::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
+        TestCommand::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
     }
 
     #[test]

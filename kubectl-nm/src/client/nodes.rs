@@ -217,7 +217,7 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let hidden = check_exist(&cluster, &names(&["worker-07", "hidden"])).await.unwrap();
         assert_eq!(hidden, ["hidden"]);
-        for (wanted, said) in [
+        for (wanted, message) in [
             (vec!["worker-o7"], "nodes \"worker-o7\" not found; did you mean worker-07?"),
             (vec!["worker-07", "gone"], "nodes \"gone\" not found"),
             (
@@ -226,7 +226,7 @@ mod tests {
             ),
         ] {
             let error = check_exist(&cluster, &names(&wanted)).await.unwrap_err();
-            assert_eq!(error.to_string(), format!("Error from server (NotFound): {said}"));
+            assert_eq!(error.to_string(), format!("Error from server (NotFound): {message}"));
         }
     }
 }

@@ -21,7 +21,12 @@ fn told_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool
 #[tokio::test]
 async fn of_a_node_that_nobody_may_look_for_nothing_is_known() {
     for (code, exit, data, talk) in [
-        (403, Exit::Error, "", "node/n1: you may not read nodes, so nobody checked that it exists\n"),
+        (
+            403,
+            Exit::Error,
+            "",
+            "node/n1: cannot check that it exists, because you have no permission to read nodes\n",
+        ),
         (200, Exit::Done, "node/n1 is not in maintenance\n", ""),
     ] {
         let (cluster, _) = cluster(move |_, path| match path {

@@ -190,7 +190,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<SupportBun
         Ok(found) => {
             versions.reconciler = found.version();
             versions.reconciler_image = found.image().map(str::to_owned);
-            bundle.add("deployments.json", Ok(found.deployment.into_iter().collect()), redact::ours);
+            bundle.add("deployments.json", Ok(found.deployment.into_iter().collect()), redact::reconciler);
         }
         Err(error) => bundle.missing.push(format!("deployments.json: {error}")),
     }
@@ -231,7 +231,7 @@ async fn gather(namespace: Option<&str>, cluster: &Cluster) -> Result<SupportBun
     bundle.add("events.json", events.map(relevant), redact::event);
     let own = ListParams::default().labels(LABEL_SELECTOR);
     let reconcilers = objects::list(cluster, ("v1", "Pod"), Some(&namespace), &own).await;
-    for pod in bundle.add("reconciler-pods.json", reconcilers, redact::ours).unwrap_or_default() {
+    for pod in bundle.add("reconciler-pods.json", reconcilers, redact::reconciler).unwrap_or_default() {
         let logs = logs::read(cluster, &pod, &container).await;
         if logs.is_empty() {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();

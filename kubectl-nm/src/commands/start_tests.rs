@@ -57,7 +57,7 @@ async fn no_right_on_nodes_is_needed() {
     assert_eq!((ended.unwrap(), posts), (Exit::Done, 1));
     assert_eq!(
         printed,
-        "node/n1 maintenance started\nnode/n1: you may not read nodes, so nobody checked that it exists\n"
+        "node/n1 maintenance started\nnode/n1: cannot check that it exists, because you have no permission to read nodes\n"
     );
 }
 
@@ -67,7 +67,7 @@ async fn losing_a_race_is_no_failure_if_the_winner_wanted_the_same() {
         (requested("n1"), "node/n1 is in maintenance already\n"),
         (
             stopping(requested("n1")),
-            "error: node \"n1\" is just being given back: its maintenance is being deleted\n",
+            "error: node \"n1\" is returning to service: its maintenance is being deleted\n",
         ),
     ] {
         let (ended, printed, _) = start("n1", move |method, path| match method {

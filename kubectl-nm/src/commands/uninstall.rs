@@ -50,9 +50,9 @@ const MAX_NAMES: usize = 10;
 /// How often the remaining maintenances are listed.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Remove nm-reconciler and the CRD of `NodeMaintenance` from the cluster
+/// The arguments of the command.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", after_help = EXAMPLES)]
 pub(crate) struct UninstallArgs {
     /// Stop all maintenances first, and wait until their nodes are back in service
     #[arg(long)]

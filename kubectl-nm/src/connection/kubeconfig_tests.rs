@@ -178,9 +178,12 @@ fn an_invalid_kubeconfig_is_reported_in_one_line_without_its_contents() {
     {
         std::fs::write(&path, broken).unwrap();
         let error = KubeconfigFiles { paths: vec![path.clone()], required: false }.read().unwrap_err();
-        let said = error.to_string();
+        let message = error.to_string();
         let begin = format!("cannot read the kubeconfig {}: ", path.display());
-        assert!(said.starts_with(&begin) && said.len() > begin.len(), "{said}");
-        assert!(!said.contains("error: line") && !said.contains('\n') && !said.contains("hush"), "{said}");
+        assert!(message.starts_with(&begin) && message.len() > begin.len(), "{message}");
+        assert!(
+            !message.contains("error: line") && !message.contains('\n') && !message.contains("hush"),
+            "{message}"
+        );
     }
 }

@@ -134,7 +134,7 @@ mod tests {
         };
         assert_eq!(start_beside(requested("n1")).await.unwrap(), "in maintenance already: n1");
         let ending = start_beside(stopping(requested("n1"))).await.unwrap_err();
-        assert!(ending.contains("is just being given back"), "{ending}");
+        assert!(ending.contains("is returning to service"), "{ending}");
         let other = start_beside(named("n1", "n2", "u")).await.unwrap_err();
         assert!(other.contains("and it is for node \"n2\""), "{other}");
 

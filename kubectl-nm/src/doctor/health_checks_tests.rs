@@ -77,10 +77,10 @@ fn finding(check: &str, change: impl FnOnce(&mut ClusterReport)) -> (CheckResult
 }
 
 #[track_caller]
-fn check(check: &str, result: CheckResult, said: &str, change: impl FnOnce(&mut ClusterReport)) {
+fn check(check: &str, result: CheckResult, expected: &str, change: impl FnOnce(&mut ClusterReport)) {
     let (found, message) = finding(check, change);
     assert_eq!(found, result, "{message}");
-    assert!(message.contains(said), "{message}");
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn every_check_of_a_healthy_cluster_is_ok() {
 }
 
 /// The findings after a change to a healthy cluster.
-fn said(change: impl FnOnce(&mut ClusterReport)) -> Vec<(&'static str, CheckResult, String)> {
+fn findings_after(change: impl FnOnce(&mut ClusterReport)) -> Vec<(&'static str, CheckResult, String)> {
     let mut report = healthy();
     change(&mut report);
     findings(&report, now()).into_iter().map(|found| (found.check, found.result, found.message)).collect()
@@ -100,14 +100,14 @@ fn said(change: impl FnOnce(&mut ClusterReport)) -> Vec<(&'static str, CheckResu
 #[test]
 fn an_installation_by_the_operator_lifecycle_manager_is_healthy() {
     // OLM names the webhook configuration itself.
-    let found = said(|report| report.webhook_configuration = Ok(None));
+    let found = findings_after(|report| report.webhook_configuration = Ok(None));
     assert!(found.iter().all(|(_, result, _)| *result == CheckResult::Ok), "{found:#?}");
     assert!(found.contains(&("webhook", CheckResult::Ok, "it works".into())), "{found:#?}");
 }
 
 #[test]
 fn no_check_fails_if_the_medik8s_operator_serves_maintenances() {
-    let found = said(|report| {
+    let found = findings_after(|report| {
         report.installation = Ok(Installation {
             namespace: "ns".into(),
             deployment: None,
@@ -120,7 +120,7 @@ fn no_check_fails_if_the_medik8s_operator_serves_maintenances() {
     });
     let wrong: Vec<_> = found.iter().filter(|(_, result, _)| *result != CheckResult::Ok).collect();
     assert!(
-        matches!(wrong[..], [("reconciler", CheckResult::Warn, said)] if said.contains("serves the objects")),
+        matches!(wrong[..], [("reconciler", CheckResult::Warn, expected)] if expected.contains("serves the objects")),
         "{wrong:#?}"
     );
     let leader = found.iter().find(|(check, ..)| *check == "leader").unwrap();
@@ -183,11 +183,11 @@ fn a_reconciler_without_leader_election_is_detected_by_its_writes() {
         Ok(vec![ending])
     };
     let lapsed = || Ok(lease("2026-01-02T03:00:00.000000Z"));
-    let said = "there is no leader, but a reconciler without leader election was active 3m ago";
-    check("leader", CheckResult::Warn, said, |report| {
+    let expected = "there is no leader, but a reconciler without leader election was active 3m ago";
+    check("leader", CheckResult::Warn, expected, |report| {
         (report.lease, report.maintenances) = (lapsed(), at_work());
     });
-    check("maintenances", CheckResult::Ok, "1 there", |report| {
+    check("maintenances", CheckResult::Ok, "1 in total", |report| {
         (report.lease, report.maintenances) = (lapsed(), at_work());
     });
     check("leader", CheckResult::Fail, "there is no leader: ", |report| report.lease = lapsed());
@@ -215,13 +215,13 @@ fn a_webhook_that_does_not_respond_differs_from_one_that_is_not_called() {
 
 #[test]
 fn a_certificate_is_reported_before_it_expires() {
-    for (until, result, said) in [
+    for (until, result, expected) in [
         ("2026-01-02T03:04:05Z", CheckResult::Fail, "expired at 2026-01-02"),
         ("2026-01-08T00:00:00Z", CheckResult::Warn, "expires at 2026-01-08"),
         ("2026-03-01T00:00:00Z", CheckResult::Ok, "valid until 2026-03-01"),
     ] {
         let bundle = certificate::tests::bundle(until.parse().unwrap());
-        check("webhook", result, said, |report| {
+        check("webhook", result, expected, |report| {
             report.webhook_configuration =
                 Ok(Some(json!({"webhooks": [{"clientConfig": {"caBundle": bundle}}]})));
         });
@@ -352,7 +352,7 @@ fn a_maintenance_without_a_reconciler_is_reported_at_once_and_a_slow_one_later()
         report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
         report.lease = Ok(LeaseObservation::default());
     });
-    check("maintenances", CheckResult::Ok, "1 there", |report| {
+    check("maintenances", CheckResult::Ok, "1 in total", |report| {
         report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
     });
     let long_ago = "2026-01-02T02:58:00Z";
@@ -391,9 +391,10 @@ fn what_cannot_be_checked_is_never_ok() {
 fn clocks_that_differ_are_reported_and_are_no_failure() {
     let observed = |renewed: &str| Ok(LeaseObservation::renewed_at(lease(renewed).lease, now()));
     for renewed in ["2026-01-02T03:03:31.000000Z", "2026-01-02T03:04:39.000000Z"] {
-        let said = "pod-a is the leader and renews its lease; its clock and the local clock differ by 34s";
-        check("leader", CheckResult::Ok, said, |report| report.lease = observed(renewed));
-        check("maintenances", CheckResult::Ok, "1 there", |report| {
+        let expected =
+            "pod-a is the leader and renews its lease; its clock and the local clock differ by 34s";
+        check("leader", CheckResult::Ok, expected, |report| report.lease = observed(renewed));
+        check("maintenances", CheckResult::Ok, "1 in total", |report| {
             report.maintenances = Ok(vec![ending(&[FINALIZER], NOW)]);
             report.lease = observed(renewed);
         });

@@ -129,5 +129,5 @@ pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool
             ),
         );
     }
-    ok(CHECK, format!("{} maintenances, none of which is stuck stopping", maintenances.len()))
+    ok(CHECK, format!("{} in total, none of which is stuck stopping", maintenances.len()))
 }

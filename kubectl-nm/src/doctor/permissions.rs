@@ -94,7 +94,7 @@ mod tests {
         crate::client::objects::permission(verb, &json!({"apiVersion": "apps/v1", "kind": kind}))
     }
 
-    fn said(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> Vec<String> {
+    fn messages(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> Vec<String> {
         let found = findings(missing);
         assert!(found.iter().all(|finding| finding.check == CHECK
             && [CheckResult::Warn, CheckResult::Unknown].contains(&finding.result)));
@@ -116,11 +116,11 @@ mod tests {
             command => format!("you cannot run {command}"),
         };
         for command in ["start", "install", "gather"] {
-            assert_eq!(said(&[(command, Ok(deployments()))]), [format!("{}; {named}", what(command))]);
+            assert_eq!(messages(&[(command, Ok(deployments()))]), [format!("{}; {named}", what(command))]);
         }
         let fine = ("status", Ok(Vec::new()));
         assert_eq!(
-            said(&[fine, ("stop", Ok(deployments()))]).len(),
+            messages(&[fine, ("stop", Ok(deployments()))]).len(),
             1,
             "commands that can be run are not listed"
         );
@@ -129,21 +129,21 @@ mod tests {
     #[test]
     fn a_flag_that_needs_no_more_permissions_is_not_reported() {
         let (create, list) = (|| permission("create", "Deployment"), || permission("list", "Node"));
-        let told = said(&[
+        let reported = messages(&[
             ("start", Ok(vec![create()])),
             ("start --wait", Ok(vec![create()])),
             ("start -l", Ok(vec![create(), list()])),
         ]);
         assert_eq!(
-            told,
+            reported,
             [
                 "you cannot run start; missing permissions: create deployments.apps",
                 "you cannot run start -l; missing permissions: create deployments.apps, list nodes.apps",
             ]
         );
-        let untold = || Err(Unavailable("the server does not respond".into()));
+        let unavailable = || Err(Unavailable("the server does not respond".into()));
         assert_eq!(
-            said(&[("start", untold()), ("plan", untold())]),
+            messages(&[("start", unavailable()), ("plan", unavailable())]),
             ["cannot be checked: the server does not respond"]
         );
     }
@@ -155,7 +155,7 @@ mod tests {
         assert!(found[0].message.starts_with("uninstall keeps the namespace; missing permissions: list *"));
         assert_eq!(found[0].result, CheckResult::Warn);
         let more = vec![everything(), permission("delete", "Deployment")];
-        assert!(said(&[("uninstall", Ok(more))])[0].starts_with("you cannot run uninstall; "));
+        assert!(messages(&[("uninstall", Ok(more))])[0].starts_with("you cannot run uninstall; "));
     }
 
     #[test]
@@ -163,10 +163,10 @@ mod tests {
         let only = "you can run install only if you have every permission that it grants; missing permissions: \
                     bind/escalate roles.apps";
         assert_eq!(
-            said(&[("install", Ok(vec![permission("escalate", "Role"), permission("bind", "Role")]))]),
+            messages(&[("install", Ok(vec![permission("escalate", "Role"), permission("bind", "Role")]))]),
             [only]
         );
         let more = vec![permission("escalate", "Role"), permission("get", "Role")];
-        assert!(said(&[("install", Ok(more))])[0].starts_with("you cannot run install; "));
+        assert!(messages(&[("install", Ok(more))])[0].starts_with("you cannot run install; "));
     }
 }

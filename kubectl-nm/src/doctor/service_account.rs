@@ -129,9 +129,9 @@ mod tests {
     use crate::doctor::finding::CheckResult;
 
     #[track_caller]
-    fn check(finding: &Finding, result: CheckResult, said: &str) {
+    fn check(finding: &Finding, result: CheckResult, expected: &str) {
         assert_eq!(finding.result, result, "{finding:?}");
-        assert!(finding.message.contains(said), "{said} in {finding:?}");
+        assert!(finding.message.contains(expected), "{expected} in {finding:?}");
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let may = |conditions: bool, deletion: bool| {
             [(Grant::NodeConditions, Ok(conditions)), (Grant::PodDeletion, Ok(deletion))]
         };
-        for (deployment, after, may, result, said) in [
+        for (deployment, after, may, result, expected) in [
             (&plain, 0, may(false, false), CheckResult::Ok, "features in use"),
             (&off, 0, may(false, true), CheckResult::Ok, "and pod-deletion"),
             (&by_flag, 0, may(false, false), CheckResult::Warn, "cannot patch nodes/status"),
@@ -184,7 +184,7 @@ mod tests {
             (&plain, 5, may(false, false), CheckResult::Warn, "cannot delete pods"),
             (&plain, 5, may(false, true), CheckResult::Ok, "pod-deletion"),
         ] {
-            check(&permissions(deployment, &drain(after), &may), result, said);
+            check(&permissions(deployment, &drain(after), &may), result, expected);
         }
     }
 
@@ -210,8 +210,8 @@ mod tests {
             ours(json!(["--log-level", "info", "--node-conditions", "--leader-elect"]), variable("false"));
         check(&found(by_flag, sidecar()), CheckResult::Warn, "cannot patch");
         let source = json!([{"name": "NM_NODE_CONDITIONS", "valueFrom": {"configMapKeyRef": {"key": "k"}}}]);
-        let told = "cannot be checked: the value of NM_NODE_CONDITIONS comes from another object";
-        check(&found(ours(json!([]), source), sidecar()), CheckResult::Unknown, told);
+        let unavailable = "cannot be checked: the value of NM_NODE_CONDITIONS comes from another object";
+        check(&found(ours(json!([]), source), sidecar()), CheckResult::Unknown, unavailable);
     }
 
     #[test]

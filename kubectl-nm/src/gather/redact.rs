@@ -165,7 +165,7 @@ pub(crate) fn event(event: &Value) -> Value {
 }
 
 /// The Deployment of nm-reconciler, or one of its pods, with nm-reconciler's settings.
-pub(crate) fn ours(object: &Value) -> Value {
+pub(crate) fn reconciler(object: &Value) -> Value {
     let template = &object["spec"]["template"];
     if template.is_null() {
         let mut kept = pod(object);
@@ -343,7 +343,7 @@ mod tests {
         template["metadata"]["annotations"] = json!({"x": "SECRET"});
         let deployment = json!({"kind": "Deployment", "metadata": {"name": "nm-reconciler", "annotations": {"x": "SECRET"}},
             "spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": 1}});
-        for (kept, spec) in [(ours(&deployment), "/spec/template/spec"), (ours(&pod), "/spec")] {
+        for (kept, spec) in [(reconciler(&deployment), "/spec/template/spec"), (reconciler(&pod), "/spec")] {
             assert!(!kept.to_string().contains("SECRET"), "{kept}");
             let container = &kept.pointer(spec).unwrap()["containers"][1];
             let out = REDACTED;
@@ -359,9 +359,9 @@ mod tests {
                 json!({"name": "main", "image": "cart:1"})
             );
         }
-        assert_eq!(ours(&deployment)["spec"]["replicas"], 2);
-        assert_eq!(ours(&deployment)["status"]["readyReplicas"], 1);
-        assert_eq!(ours(&pod)["status"]["phase"], "Running");
+        assert_eq!(reconciler(&deployment)["spec"]["replicas"], 2);
+        assert_eq!(reconciler(&deployment)["status"]["readyReplicas"], 1);
+        assert_eq!(reconciler(&pod)["status"]["phase"], "Running");
     }
 
     #[test]

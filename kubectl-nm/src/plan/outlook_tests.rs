@@ -170,7 +170,7 @@ fn what_keeps_a_node_out_of_maintenance_blocks_the_plan() {
     ending.maintenances.push(stopping(requested("n1")));
     let ending = outlook(&["n1"], None, ending, &[]);
     assert!(ending.is_blocked());
-    assert!(said(&ending).contains("node/n1: node \"n1\" is just being given back"), "{}", said(&ending));
+    assert!(said(&ending).contains("node/n1: node \"n1\" is returning to service"), "{}", said(&ending));
 }
 
 #[test]

@@ -66,17 +66,14 @@ impl Fence {
         });
     }
 
-    /// Closes the fence.
     pub(crate) fn close(&self) {
         self.deadline.send_replace(None);
     }
 
-    /// Whether requests may be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.deadline.borrow().is_some_and(Deadline::is_ahead)
     }
 
-    /// Resolves once the fence has closed.
     pub(crate) async fn closed(&self) {
         let mut changes = self.deadline.subscribe();
         while self.is_open() {

@@ -37,7 +37,6 @@ pub(crate) struct EvictionScheduler<T> {
     queues: Vec<NodeQueue<T>>,
 }
 
-/// The requests of one node.
 #[derive(Debug)]
 struct NodeQueue<T> {
     node: String,
@@ -126,12 +125,10 @@ impl<T> EvictionScheduler<T> {
         Some((queue.node.clone(), item))
     }
 
-    /// Whether any request waits.
     pub(crate) fn has_waiting(&self) -> bool {
         self.queues.iter().any(NodeQueue::has_waiting)
     }
 
-    /// Whether any request is in progress.
     pub(crate) fn has_in_progress(&self) -> bool {
         self.queues.iter().any(|queue| !queue.sent.is_empty())
     }

@@ -17,7 +17,6 @@ use tracing::warn;
 /// How long to wait after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Another reconciler leads.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another nm-reconciler is running: lease {}/{} is held by {} until {}. Two of them would work on the same nodes: \

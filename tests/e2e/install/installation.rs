@@ -81,8 +81,8 @@ fn without_progress(stderr: &str) -> String {
 async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
     let first = plugin(&cluster, &["install", "--wait=false"]).await;
-    let warning = "The image localhost/nm-reconciler:0.1.0 is published nowhere: your nodes must have it, or --image \
-                   names one that they can pull: https://github.com/kubectl-nm/kubectl-nm/blob/main/docs/how-to/build-the-image.md\n";
+    let warning = "The image localhost/nm-reconciler:0.1.0 is not published. It must exist on your nodes, or choose another \
+                   with --image; see https://github.com/kubectl-nm/kubectl-nm/blob/main/docs/how-to/build-the-image.md\n";
     assert_eq!((first.code, without_progress(&first.stderr)), (Some(0), warning.into()));
     assert_eq!(first.stdout, lines("created"));
 
@@ -91,13 +91,13 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     assert_eq!(late.code, Some(124), "{late:?}");
     assert_eq!(late.stdout, lines("unchanged"));
     let said = without_progress(&late.stderr);
-    assert!(said.starts_with("error: not ready after 2s: the webhook does not answer: "), "{said}");
+    assert!(said.starts_with("error: not ready after 2s: the webhook does not respond: "), "{said}");
     assert!(said.contains("\"validate.nodemaintenance.medik8s.io\""), "{said}");
     assert!(said.contains("\nhint: all objects are applied"), "{said}");
 
     let _reconciler = serve_installed_webhook(&cluster, &[]).await;
     let ready = plugin(&cluster, &["install", "--timeout", "60s"]).await;
-    let said = "nm-reconciler is ready in namespace node-maintenance: 2 replicas, and the webhook answers\n";
+    let said = "nm-reconciler is ready in namespace node-maintenance: 2 replicas, and its webhook works\n";
     assert_eq!((ready.code, ready.stdout), (Some(0), lines("unchanged") + said), "{}", ready.stderr);
     assert_eq!(without_progress(&ready.stderr), "");
     assert_eq!(cluster.maintenances().list(&ListParams::default()).await.unwrap().items, []);
@@ -115,7 +115,7 @@ async fn installing_again_changes_what_the_flags_name_and_reports_it() {
     assert_eq!(
         without_progress(&upgraded.stderr),
         format!(
-            "The image stays {IMAGE}; --image names another.\n  spec.replicas: 2 -> 1\n  \
+            "Keeping the image {IMAGE}; choose another with --image.\n  spec.replicas: 2 -> 1\n  \
              spec.template.spec.containers[reconciler].env[NM_MAX_UNAVAILABLE]: none -> (object)\n"
         )
     );
@@ -136,11 +136,10 @@ async fn installing_again_changes_what_the_flags_name_and_reports_it() {
         format!("Plugin: {own}\nReconciler: 0.1.1 (r.example.com/nm:0.1.1)\nAPI server: {server}\n");
     version.expect(0, &expected, "");
     let _ = plugin(&cluster, &["install", "--image", "r.example.com/nm:9.0.0", "--wait=false"]).await.ok();
-    let skewed = plugin(&cluster, &["version", "-o", "jsonpath={.reconciler}"]).await;
-    skewed.expect(0, "9.0.0", "");
+    assert_eq!(reconciler_version(&cluster).await, "9.0.0");
     let skewed = plugin(&cluster, &["version"]).await.ok().stderr;
     assert!(
-        skewed.starts_with(&format!("warning: plugin {own} and reconciler 9.0.0 are of different")),
+        skewed.starts_with(&format!("warning: plugin {own} and reconciler 9.0.0 may be incompatible")),
         "{skewed}"
     );
 }
@@ -158,8 +157,9 @@ async fn fields_of_other_managers_are_reported_and_changed_only_with_force() {
     refused.expect(
         1,
         "",
-        "error: others have set fields to other values: deployment.apps/nm-reconciler: .spec.replicas conflict with \
-         \"helm\"\nhint: nothing was changed; have them agree, or take the fields with --force-conflicts\n",
+        "error: other field managers have set these fields to other values: deployment.apps/nm-reconciler: .spec.replicas \
+         conflict with \"helm\"\nhint: nothing was changed; change the values at their source, or overwrite them with \
+         --force-conflicts\n",
     );
     let untouched = deployment(&cluster).get("nm-reconciler").await.unwrap().spec.unwrap();
     let image = untouched.template.spec.unwrap().containers[0].image.clone();
@@ -175,8 +175,9 @@ async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
     let (cluster, _reconciler) = installed().await;
     let node = cluster.nodes().await[0].clone();
     let limit = async || {
-        let planned = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.maxUnavailable.limit}"]).await;
-        planned.stdout
+        let planned: Value =
+            serde_json::from_str(&plugin(&cluster, &["plan", &node, "-o", "json"]).await.stdout).unwrap();
+        planned["maxUnavailable"]["limit"].as_str().unwrap().to_owned()
     };
     let containers = json!([
         {"name": "proxy", "image": "r.example.com/proxy:9.9.9", "args": ["--max-unavailable=7"]},
@@ -197,8 +198,13 @@ async fn a_limit_set_as_a_flag_is_changed_in_place_and_stays_in_effect() {
     let ours = pods.containers.iter().find(|container| container.name == "reconciler").unwrap();
     assert_eq!(ours.args.as_deref(), Some(&["--max-unavailable=5".into(), "--node-conditions".into()][..]));
     assert_eq!(ours.image.as_deref(), Some(IMAGE), "not that of the sidecar");
-    let version = plugin(&cluster, &["version", "-o", "jsonpath={.reconciler}"]).await;
-    version.expect(0, env!("CARGO_PKG_VERSION"), "");
+    assert_eq!(reconciler_version(&cluster).await, env!("CARGO_PKG_VERSION"));
+}
+
+async fn reconciler_version(cluster: &Cluster) -> String {
+    let versions = plugin(cluster, &["version", "-o", "json"]).await;
+    let versions: Value = serde_json::from_str(&versions.stdout).unwrap();
+    versions["reconciler"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,9 +216,10 @@ async fn an_existing_namespace_is_neither_labelled_nor_deleted() {
     let there =
         plugin(&cluster, &["install", "-n", "operators", "--image", IMAGE, "--wait=false"]).await.ok();
     assert!(!there.stdout.contains("namespace/operators") && !there.stdout.contains("quota"), "{there:?}");
-    assert!(there.stderr.contains("namespace/operators is not ours"), "{there:?}");
+    assert!(there.stderr.contains("namespace/operators was created by others"), "{there:?}");
     let elsewhere = plugin(&cluster, &["install", "-n", "other", "--image", IMAGE]).await;
-    let complaint = "error: nm-reconciler is installed in namespace \"operators\", and moving it to \"other\" is no upgrade\n";
+    let complaint =
+        "error: nm-reconciler is installed in namespace \"operators\" and cannot be moved to \"other\"\n";
     assert!(elsewhere.code == Some(1) && elsewhere.stderr.starts_with(complaint), "{elsewhere:?}");
     let elsewhere = plugin(&cluster, &["uninstall", "-n", "other", "-y"]).await;
     elsewhere.expect(
@@ -236,7 +243,7 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_n
     let node = cluster.nodes().await[0].clone();
     let _ = plugin(&cluster, &["start", &node, "--wait"]).await.ok();
     let refused = plugin(&cluster, &["uninstall", "-y"]).await;
-    let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
+    let hint = "hint: nothing was changed; --stop-all stops the maintenances first, which returns the nodes to service\n";
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
     let unasked = plugin(&cluster, &["uninstall", "--stop-all"]).await;
     assert_eq!((unasked.code, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
@@ -268,7 +275,7 @@ async fn uninstalling_keeps_a_namespace_with_objects_of_others() {
         assert!(unasked.stderr.contains(line), "{line} in {unasked:?}");
     }
     let removed = plugin(&cluster, &["uninstall", "-y", "--timeout", "60s"]).await.ok();
-    let stays = "namespace/node-maintenance stays: others have something in it: secret/db\n";
+    let stays = "namespace/node-maintenance is kept: it contains objects of others: secret/db\n";
     assert!(removed.stderr.contains(stays), "{removed:?}");
     let left = secrets.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["db"]);
@@ -282,7 +289,7 @@ async fn uninstalling_also_stops_maintenances_of_an_older_group() {
     start_in_group(&cluster, group, "older", &node).await;
     until_phase_in_group(&cluster, group, "older", Phase::Succeeded).await;
     let refused = plugin(&cluster, &["uninstall", "-y"]).await;
-    let hint = "hint: nothing was changed; --stop-all ends them first, which gives their nodes back\n";
+    let hint = "hint: nothing was changed; --stop-all stops the maintenances first, which returns the nodes to service\n";
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));
     let _ = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
     let left = older_groups::maintenances(&cluster.client, group).list(&ListParams::default()).await.unwrap();
@@ -322,8 +329,8 @@ async fn a_missing_permission_is_named() {
             &format!(
                 "Error from server (Forbidden): deployments.apps is forbidden: User \"{user}\" cannot list resource \
                  \"deployments\" in API group \"apps\" at the cluster scope\n\
-                 hint: you need the right to list deployments.apps; `kubectl auth can-i list deployments.apps` tells \
-                 whether you have it\n"
+                 hint: you need permission to list deployments.apps; check it with \
+                 `kubectl auth can-i list deployments.apps`\n"
             ),
         );
     }
@@ -404,8 +411,7 @@ async fn an_optional_permission_is_granted_on_request_and_removed_by_uninstall()
         "spec": {"nodeName": cluster.nodes().await[0], "drain": {"deleteAfterSeconds": 60}}});
     let impatient = serde_json::from_value(spec).unwrap();
     cluster.maintenances().create(&PostParams::default(), &impatient).await.unwrap();
-    let missing =
-        "grants        nm-reconciler may not delete pods, which spec.drain.deleteAfterSeconds needs";
+    let missing = "grants        nm-reconciler cannot delete pods, which spec.drain.deleteAfterSeconds needs";
     let doctor = plugin(&cluster, &["doctor"]).await;
     assert!(doctor.stdout.contains(missing), "{doctor:?}");
 

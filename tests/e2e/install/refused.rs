@@ -36,15 +36,15 @@ async fn install_as(cluster: &Cluster, changes: &[Value]) -> Outcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_names_are_usage_errors() {
     let cluster = Cluster::bare_sandbox(1, 0, |sandbox| sandbox).await;
-    let namespace = "error: invalid value 'Foo_x' for '--namespace <NAME>': a namespace's name consists of at most 63 \
-        lower case letters, digits and '-', and neither begins nor ends with '-'\n\nFor more information, try '--help'.\n";
-    let image = "error: invalid value 'a b' for '--image <IMAGE>': it is no image's name, such as \
-        registry.example.com/you/nm-reconciler:0.1.0\n\nFor more information, try '--help'.\n";
+    let namespace = "error: invalid value 'Foo_x' for '--namespace <NAME>': a namespace name has at most 63 lowercase \
+        letters, digits and '-', and does not start or end with '-'\n\nFor more information, try '--help'.\n";
+    let image = "error: a value is required for '--image <IMAGE>' but none was supplied\n\n\
+        For more information, try '--help'.\n";
     for (args, said) in [
         (&["install", "-n", "Foo_x"][..], namespace),
         (&["install", "--dry-run", "client", "-n", "Foo_x"], namespace),
-        (&["install", "--image", "a b"], image),
-        (&["install", "--dry-run", "client", "--image", "a b"], image),
+        (&["install", "--image", ""], image),
+        (&["install", "--dry-run", "client", "--image="], image),
     ] {
         plugin(&cluster, args).await.expect(2, "", said);
     }
@@ -69,8 +69,8 @@ async fn a_missing_permission_for_any_object_is_reported_before_the_first_is_cre
     install_as(&cluster, &changes).await.expect(
         1,
         "",
-        "error: you may not create services, create deployments.apps, patch services, patch deployments.apps\n\
-         hint: nothing was changed; `kubectl nm doctor` tells which rights each command needs\n",
+        "error: you lack permissions: create services, create deployments.apps, patch services, patch deployments.apps\n\
+         hint: nothing was changed; `kubectl nm doctor` lists the permissions that each command needs\n",
     );
     assert!(is_untouched(&cluster).await);
 }
@@ -83,7 +83,7 @@ async fn nothing_is_changed_when_the_servers_dry_run_fails() {
     let refused = install_as(&cluster, &[definitions]).await;
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
     assert!(refused.stderr.starts_with("Error from server (Forbidden): namespaces "), "{refused:?}");
-    assert!(refused.stderr.contains("\nhint: you need the right to patch namespaces; "), "{refused:?}");
+    assert!(refused.stderr.contains("\nhint: you need permission to patch namespaces; "), "{refused:?}");
     assert!(is_untouched(&cluster).await);
 }
 
@@ -102,8 +102,8 @@ async fn an_interrupted_installation_reports_its_progress_and_can_be_continued()
     assert_eq!(
         told[told.len() - 1],
         format!(
-            "hint: {applied} of {all} objects are applied and stay; the same command goes on from there, \
-             `kubectl nm uninstall` removes them"
+            "hint: {applied} of {all} objects are applied; run the same command again to continue, or \
+             `kubectl nm uninstall` to remove them"
         )
     );
 

@@ -86,7 +86,7 @@ async fn missing(kubeconfig: &Path, command: &str) -> Option<Permission> {
     let messages = report["findings"].as_array().unwrap().iter().filter_map(|one| one["message"].as_str());
     let messages: Vec<&str> = messages.collect();
     let about = |message: &&&str| {
-        let words = message.strip_prefix("you may not run ").or(message.strip_prefix("you may run "));
+        let words = message.strip_prefix("you cannot run ").or(message.strip_prefix("you can run "));
         words.is_some_and(|words| words.split([' ', ';']).next() == Some(command))
     };
     let (_, permissions) = messages.iter().find(about)?.split_once("; missing permissions: ").unwrap();
@@ -108,7 +108,7 @@ async fn the_permissions_that_the_doctor_requires_are_enough_to_install_and_unin
     user.run(&["install", "--image", IMAGE, "--wait=false"]).await;
     let _reconciler = serve_installed_webhook(&cluster, &[]).await;
     let ready = user.run(&["install", "--timeout", "60s"]).await;
-    assert!(ready.ends_with("and the webhook answers\n"), "{ready}");
+    assert!(ready.ends_with("and its webhook works\n"), "{ready}");
     assert_eq!(user.refused(&log.all()[before..]), Vec::<String>::new());
 
     // The maintenances of this group would have to be stopped first.

@@ -226,8 +226,8 @@ fn without_a_cluster_every_command_names_the_server_and_a_remedy() {
             stderr,
             format!(
                 "The connection to the server https://127.0.0.1:{port} was refused - did you specify the right host \
-                 or port?\nhint: is the cluster up, and is it the right one? `kubectl config get-contexts` lists them, \
-                 --context chooses\n"
+                 or port?\nhint: is the cluster running, and is it the right one? `kubectl config get-contexts` lists the \
+                 clusters; --context chooses one\n"
             )
         );
     }
@@ -256,11 +256,11 @@ async fn suggested_commands_apply_to_the_same_cluster() {
     for (cluster, args, flags, command) in [
         (&bare, &["status"][..], "", "`kubectl nm install --context=sandbox`"),
         (&bare, &["version"], "", "`kubectl nm install --context=sandbox`"),
-        (&bare, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&bare, &["doctor"], "", "run `kubectl nm install --context=sandbox` to fix it"),
         (&installed, &["start", "lost"], "", "`kubectl --context=sandbox get nodes`"),
         (&installed, &["status", &node], "", "`kubectl nm start {node} --context=sandbox`"),
         (&installed, &["status"], nobody, "`kubectl --context=sandbox --as=nobody auth can-i list"),
-        (&installed, &["doctor"], "", "`kubectl nm install --context=sandbox` mends that"),
+        (&installed, &["doctor"], "", "run `kubectl nm install --context=sandbox` to fix it"),
     ] {
         let mut line = vec!["--context=sandbox"];
         line.extend(Some(flags).filter(|flags| !flags.is_empty()));

@@ -73,8 +73,8 @@ async fn a_file_that_is_not_our_link_is_not_replaced() {
     assert_eq!(
         refused.stderr,
         format!(
-            "error: {link} exists, and is no link to kubectl-nm\n\
-             hint: see what it is; once {link} is gone, try again\n"
+            "error: {link} exists and is not a link to kubectl-nm\n\
+             hint: check what {link} is, remove it and try again\n"
         )
     );
 }

@@ -28,16 +28,16 @@ fn finding(outcome: &Outcome, check: &str) -> (String, String) {
 /// The doctor's output for a healthy installation, with placeholders for what differs between runs.
 const HEALTHY: &str = "\
 ok    cluster       Kubernetes SERVER
-ok    definition    NodeMaintenance is defined as by this version
+ok    definition    the CRD of NodeMaintenance matches this version
 ok    reconciler    2 replicas run in namespace node-maintenance
-ok    leader        REPLICA leads and renewed its lease AGE ago
-ok    webhook       it answers; its certificate is good until DATE
-ok    policy        nm-reconciler may change only the certificate and the path of its webhook
-ok    grants        nm-reconciler has the permissions of the features in use
+ok    leader        REPLICA is the leader and renewed its lease AGE ago
+ok    webhook       it works; its certificate is valid until DATE
+ok    policy        nm-reconciler can change only the certificate and the path of its webhook
+ok    grants        nm-reconciler has the permissions for the features in use
 ok    versions      plugin OWN, reconciler OWN
-ok    permissions   you have every permission that the commands need
-ok    nodes         none is cordoned by a maintenance that is gone
-ok    maintenances  0 there, none of which is stuck ending
+ok    permissions   you have all permissions that the commands need
+ok    nodes         none is cordoned by a deleted maintenance
+ok    maintenances  0 in total, none of which is stuck stopping
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,10 +46,11 @@ async fn a_healthy_installation_is_reported_as_healthy_and_each_failure_is_named
     let nothing = plugin(&cluster, &["doctor"]).await;
     assert_eq!(nothing.code, Some(1), "{nothing:?}");
     for line in [
-        "fail  definition    NodeMaintenance is not defined\n                    `kubectl nm install` mends that\n",
+        "fail  definition    the CRD of NodeMaintenance does not exist\n                    \
+         run `kubectl nm install` to fix it\n",
         "fail  reconciler    nm-reconciler is not installed\n",
-        "?     leader        nobody can tell: there is no lease",
-        "ok    permissions   you have every permission that the commands need\n",
+        "?     leader        cannot be checked: there is no lease",
+        "ok    permissions   you have all permissions that the commands need\n",
     ] {
         assert!(nothing.stdout.contains(line), "{line} in {}", nothing.stdout);
     }
@@ -65,8 +66,8 @@ async fn a_healthy_installation_is_reported_as_healthy_and_each_failure_is_named
     // Checks that take over a second report progress.
     let silent = whole.stderr.lines().all(|line| line.ends_with(" ..."));
     assert!(whole.code == Some(0) && silent, "{whole:?}");
-    let until = "its certificate is good until ";
-    let leads = " leads and renewed its lease ";
+    let until = "its certificate is valid until ";
+    let leads = " is the leader and renewed its lease ";
     let timeless = |line: &str| match (line.split_once(until), line.split_once(leads)) {
         (Some((finding, _)), _) => format!("{finding}{until}DATE\n"),
         (_, Some(_)) => format!("ok    leader        REPLICA{leads}AGE ago\n"),
@@ -87,7 +88,7 @@ async fn a_healthy_installation_is_reported_as_healthy_and_each_failure_is_named
     assert_eq!(broken.code, Some(1), "{broken:?}");
     let (result, message) = finding(&broken, "webhook");
     assert!(result == "fail" && message.contains("\"validate.nodemaintenance.medik8s.io\""), "{message}");
-    let orphan = format!("1 cordoned by a maintenance that is gone: {node}");
+    let orphan = format!("1 cordoned by a deleted maintenance: {node}");
     assert_eq!(finding(&broken, "nodes"), ("warn".into(), orphan));
 }
 
@@ -102,7 +103,7 @@ async fn a_finalizer_without_a_reconciler_is_a_failure() {
     cluster.maintenances().delete("held", &DeleteParams::default()).await.unwrap();
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(found.code, Some(1));
-    let message = "1 wait to be ended, and nobody leads: held";
+    let message = "1 wait to be stopped, and there is no leader: held";
     assert_eq!(finding(&found, "maintenances"), ("fail".into(), message.into()));
 }
 
@@ -116,11 +117,8 @@ async fn a_maintenance_of_an_older_group_is_no_orphan_and_the_advice_for_its_orp
     start_in_group(&cluster, group, "older", &node).await;
     until_phase_in_group(&cluster, group, "older", Phase::Succeeded).await;
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    assert_eq!(
-        finding(&found, "nodes"),
-        ("ok".into(), "none is cordoned by a maintenance that is gone".into())
-    );
-    assert_eq!(finding(&found, "maintenances").1, "1 there, none of which is stuck ending");
+    assert_eq!(finding(&found, "nodes"), ("ok".into(), "none is cordoned by a deleted maintenance".into()));
+    assert_eq!(finding(&found, "maintenances").1, "1 in total, none of which is stuck stopping");
 
     reconciler.crash().await;
     let api = older_groups::maintenances(&cluster.client, group);
@@ -128,7 +126,7 @@ async fn a_maintenance_of_an_older_group_is_no_orphan_and_the_advice_for_its_orp
     api.patch("older", &PatchParams::default(), &free).await.unwrap();
     api.delete("older", &DeleteParams::default()).await.unwrap();
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    let orphan = format!("1 cordoned by a maintenance that is gone: {node}");
+    let orphan = format!("1 cordoned by a deleted maintenance: {node}");
     assert_eq!(finding(&found, "nodes"), ("warn".into(), orphan));
     // The doctor's advice.
     let _reconciler = Reconciler::start(&cluster);
@@ -147,9 +145,9 @@ async fn without_permissions_checks_are_unknown_and_the_missing_permissions_are_
     assert_eq!(serde_json::from_str::<Value>(&found.stdout).unwrap()["healthy"], false);
     for check in ["definition", "reconciler", "leader", "webhook", "nodes", "maintenances", "versions"] {
         let (result, message) = finding(&found, check);
-        assert!(result == "unknown" && message.starts_with("nobody can tell: "), "{check}: {message}");
+        assert!(result == "unknown" && message.starts_with("cannot be checked: "), "{check}: {message}");
     }
     let expected =
-        "you may not run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";
+        "you cannot run start; missing permissions: create/list nodemaintenances.nodemaintenance.medik8s.io";
     assert_eq!(finding(&found, "permissions"), ("warn".into(), expected.into()));
 }

@@ -141,7 +141,7 @@ async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_le
     let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
     assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
-    assert!(!found.stdout.contains("nobody leads: no maintenance is begun"), "{found:?}");
+    assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +188,7 @@ async fn missing_access_and_misspelt_nodes_are_errors() {
     let expected = format!(
         "Error from server (Forbidden): {resource} is forbidden: User \"system:serviceaccount:{}:default\" cannot list \
          resource \"nodemaintenances\" in API group \"nodemaintenance.medik8s.io\" at the cluster scope\n\
-         hint: you need the right to list {resource}; `kubectl auth can-i list {resource}` tells whether you have it\n",
+         hint: you need permission to list {resource}; check it with `kubectl auth can-i list {resource}`\n",
         workload.namespace()
     );
     refused.expect(1, "", &expected);

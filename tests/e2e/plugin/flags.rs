@@ -120,8 +120,8 @@ async fn selecting_nodes_by_labels_needs_access_to_nodes() {
             "",
             &format!(
                 "Error from server (Forbidden): nodes is forbidden: User \"{user}\" cannot list resource \"nodes\" in API \
-                 group \"\" at the cluster scope\nhint: you need the right to list nodes; `kubectl auth can-i list nodes` \
-                 tells whether you have it\n"
+                 group \"\" at the cluster scope\nhint: you need permission to list nodes; check it with \
+                 `kubectl auth can-i list nodes`\n"
             ),
         );
     }
@@ -140,9 +140,11 @@ async fn nodes_of_several_files_are_combined() {
         &format!("node/{a} maintenance started (dry run)\nnode/{b} maintenance started (dry run)\n"),
         "",
     );
-    let planned =
-        plugin(&cluster, &["plan", "-f", of_a, "--filename", of_b, "-o", "jsonpath={.nodes[*].node}"]).await;
-    assert_eq!(planned.stdout.trim_end(), format!("{a} {b}"), "{planned:?}");
+    let planned = plugin(&cluster, &["plan", "-f", of_a, "--filename", of_b, "-o", "json"]).await;
+    let planned: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let planned: Vec<&Value> =
+        planned["nodes"].as_array().unwrap().iter().map(|node| &node["node"]).collect();
+    assert_eq!(planned, [a, b]);
     plugin(&cluster, &["stop", "-f", of_a, "-f", of_b]).await.expect(
         0,
         &format!("node/{a} is not in maintenance\nnode/{b} is not in maintenance\n"),
@@ -207,8 +209,8 @@ async fn gather_names_its_report_by_the_time() {
             2,
             "",
             &format!(
-                "error: invalid value '{format}' for '--output <FILE.tar.gz>': a report is a file\n\
-                 hint: -o names it, such as -o report.tar.gz; a file that is to be called so: -o ./{format}\n\n\
+                "error: invalid value '{format}' for '--output <FILE.tar.gz>': gather writes a file and has no output \
+                 formats\nhint: name the file, such as -o report.tar.gz, or -o ./{format}\n\n\
                  For more information, try '--help'.\n"
             ),
         );
@@ -231,8 +233,8 @@ async fn an_unknown_command_suggests_the_right_one() {
     for (wrong, hint) in [
         ("wacth", "hint: did you mean `kubectl nm watch`?\n"),
         ("list", "hint: `kubectl nm status` shows the nodes in maintenance\n"),
-        ("cordon", "hint: `kubectl nm start` cordons nodes and moves their pods away\n"),
-        ("uncordon", "hint: `kubectl nm stop` gives nodes back\n"),
+        ("cordon", "hint: `kubectl nm start` cordons nodes and evicts their pods\n"),
+        ("uncordon", "hint: `kubectl nm stop` returns nodes to service\n"),
         ("frobnicate", ""),
     ] {
         let said = plugin_of(nowhere, &[wrong, "n1"]).await;

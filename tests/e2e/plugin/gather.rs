@@ -147,7 +147,11 @@ async fn a_report_is_complete_and_has_no_secrets() {
     assert_eq!(before, 1, "requests have the plugin's user agent");
     let again = plugin(&cluster, &["gather", "-o", path.to_str().unwrap()]).await;
     let complaint = format!("error: cannot write {}: entity already exists\n", path.display());
-    again.expect(1, "", &(complaint + "hint: nothing is overwritten; -o names another file\n"));
+    again.expect(
+        1,
+        "",
+        &(complaint + "hint: existing files are not overwritten; choose another file with -o\n"),
+    );
     assert_eq!(lists(), before, "an existing file is an error before any request");
 }
 
@@ -165,7 +169,7 @@ async fn a_report_lists_what_could_not_be_read() {
     for missing in [
         "nodes.json: Error from server (Forbidden): nodes is forbidden",
         "nodemaintenances.json: ",
-        "pods.json: nobody knows which nodes are in maintenance\n",
+        "pods.json: the nodes in maintenance are not known\n",
     ] {
         assert!(files["MANIFEST.txt"].contains(missing), "{}", files["MANIFEST.txt"]);
         assert!(gathered.stderr.contains(&format!("left out: {missing}")), "{gathered:?}");

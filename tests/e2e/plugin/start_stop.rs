@@ -53,13 +53,17 @@ async fn start_and_stop_print_a_line_for_each_node() {
     );
     let name = run(&["start", a, "-o", "name"]).await;
     name.expect(0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
-    let columns =
-        run(&["start", a, b, "-y", "-o", "custom-columns=NODE:.spec.nodeName,WHY:.spec.reason"]).await;
-    let width = a.len().max(b.len()) + 3;
-    columns.expect(0, &format!("{:width$}WHY\n{a:width$}kernel\n{b:width$}disk\n", "NODE"), "");
+    let started = run(&["start", a, b, "-y", "-o", "json"]).await.ok();
+    let started: Value = serde_json::from_str(&started.stdout).unwrap();
+    let specs: Vec<&Value> = started["items"].as_array().unwrap().iter().map(|item| &item["spec"]).collect();
+    assert_eq!(
+        specs,
+        [&json!({"nodeName": a, "reason": "kernel"}), &json!({"nodeName": b, "reason": "disk"})]
+    );
 
     let unconfirmed = run(&["stop", "--all"]).await;
-    let refusal = "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms\n";
+    let refusal =
+        "error: this affects 2 nodes, and there is no terminal to ask for confirmation: confirm with --yes\n";
     unconfirmed.expect(2, "", refusal);
     let stopped = run(&["stop", "--all", "-y"]).await;
     stopped.expect(0, &format!("node/{a} maintenance stopped\nnode/{b} maintenance stopped\n"), "");
@@ -82,7 +86,8 @@ async fn nodes_are_selected_by_labels_and_by_files() {
     label(json!("blue")).await;
     let blue = "kubectl-nm.dev/e2e-pool=blue";
     let refused = plugin(&cluster, &["start", "-l", blue]).await;
-    let refusal = "error: 2 nodes are concerned, and there is no terminal to ask on: -y confirms\n";
+    let refusal =
+        "error: this affects 2 nodes, and there is no terminal to ask for confirmation: confirm with --yes\n";
     refused.expect(2, "", refusal);
     let started = plugin(&cluster, &["start", "-l", blue, "-y"]).await;
     started.expect(0, &format!("node/{a} maintenance started\nnode/{b} maintenance started\n"), "");
@@ -114,7 +119,7 @@ async fn nodes_are_selected_by_labels_and_by_files() {
     );
     let broken = plugin(&cluster, &["start", "-f", "/nowhere/nodes"]).await;
     assert_eq!((broken.code, broken.stdout.as_str()), (Some(1), ""));
-    assert!(broken.stderr.starts_with("error: cannot take nodes from /nowhere/nodes: "), "{broken:?}");
+    assert!(broken.stderr.starts_with("error: cannot read nodes from /nowhere/nodes: "), "{broken:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,8 +151,7 @@ async fn a_missing_permission_is_named() {
             &format!(
                 "Error from server (Forbidden): {resource} is forbidden: User \"{user}\" cannot list resource \
                  \"nodemaintenances\" in API group \"nodemaintenance.medik8s.io\" at the cluster scope\n\
-                 hint: you need the right to list {resource}; `kubectl auth can-i list {resource}` tells whether you \
-                 have it\n"
+                 hint: you need permission to list {resource}; check it with `kubectl auth can-i list {resource}`\n"
             ),
         );
     }
@@ -162,7 +166,8 @@ async fn permissions_on_maintenances_alone_are_enough() {
     let access = MaintenanceAccess::grant(&cluster, &account).await;
     let maintainer = cluster.kubeconfig_of(&account).await;
     let started = plugin_of(&maintainer, &["start", node]).await;
-    let unchecked = format!("node/{node}: you may not read nodes, so nobody checked that it exists\n");
+    let unchecked =
+        format!("node/{node}: cannot check that it exists, because you have no permission to read nodes\n");
     started.expect(0, &format!("node/{node} maintenance started\n"), &unchecked);
     let stopped = plugin_of(&maintainer, &["stop", node]).await;
     stopped.expect(0, &format!("node/{node} maintenance stopped\n"), "");

@@ -77,8 +77,8 @@ async fn every_command_reports_a_silent_server_and_times_out() {
             assert!(took < ONE_REQUEST_TIMEOUT, "{args:?} took {took:?}");
             assert_eq!(failed.code, Some(1), "{args:?}: {failed:?}");
             let errors = [
-                format!("Unable to connect to the server {server}: it does not answer\nhint: "),
-                format!("error: the server {server} did not answer within 5s\nhint: "),
+                format!("Unable to connect to the server {server}: it does not respond\nhint: "),
+                format!("error: the server {server} did not respond within 5s\nhint: "),
             ];
             assert!(errors.iter().any(|said| failed.stderr.contains(said)), "{args:?}: {failed:?}");
             // Before the timeout, progress shows which request is waited for, and what may be wrong.
@@ -86,7 +86,7 @@ async fn every_command_reports_a_silent_server_and_times_out() {
             let has_progress = first.contains(&format!(" {server}")) && first.ends_with(" ...");
             assert!(has_progress, "{args:?}: {failed:?}");
             assert!(
-                failed.stderr.contains(" ... no answer yet\nhint: check the address"),
+                failed.stderr.contains(" ... no response yet\nhint: check the address"),
                 "{args:?}: {failed:?}"
             );
         }
@@ -100,7 +100,7 @@ async fn a_slow_server_is_waited_for() {
     let lists = Target::any().verb("list").resource("nodemaintenances");
     cluster.sandbox().unwrap().faults().add(Rule::new(lists, slow));
     let shown = plugin(&cluster, &["status"]).await.ok();
-    assert!(shown.stderr.contains(" ... no answer yet\nhint: check the address"), "{shown:?}");
+    assert!(shown.stderr.contains(" ... no response yet\nhint: check the address"), "{shown:?}");
     assert!(shown.stderr.ends_with("No maintenances found.\n"), "{shown:?}");
 }
 
@@ -133,8 +133,8 @@ async fn a_missing_kubeconfig_is_reported_with_its_path_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("kubeconfig");
     let said = format!(
-        "error: no cluster to talk to: there is no kubeconfig at {}\nhint: name an existing kubeconfig with --kubeconfig \
-         FILE or KUBECONFIG, or the server with --server\n",
+        "error: no cluster is configured: there is no kubeconfig at {}\nhint: name an existing kubeconfig with --kubeconfig \
+         FILE or KUBECONFIG, or a server with --server\n",
         nowhere.display()
     );
     build(&nowhere).await;
@@ -178,7 +178,7 @@ async fn a_server_that_is_no_api_server_is_an_error() {
         let server = serve_response(Box::leak(format!("HTTP/1.1 {answer}").into_boxed_str())).await;
         let file = kubeconfig_for(&server);
         let expected = format!(
-            "error: {server} does not answer as an API server does: {said}\nhint: is that the address of the API server, "
+            "error: {server} does not respond like an API server: {said}\nhint: is this the address of an API server, "
         );
         let commands = [&["status"][..], &["doctor"], &["version"]].map(|args| plugin_of(file.path(), args));
         for failed in futures::future::join_all(commands).await {

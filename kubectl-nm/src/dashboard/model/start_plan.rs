@@ -186,7 +186,7 @@ mod tests {
             ("w-2", &[], &["w-2 is still returning to service"]),
             ("w-3", &[], &["w-3 is the name of a maintenance of node x-1"]),
             ("cp", &[], &["node cp does not exist; did you mean cp-1?"]),
-            ("w-", &[], &["w-: a node's name consists of lower case letters, digits, '-' and '.'"]),
+            ("w-", &[], &["w-: a node name consists of lowercase letters, digits, '-' and '.'"]),
             ("w", &[], &["node w does not exist; did you mean w-1, w-2, w-3, w-4, ...?"]),
             ("nobody", &[], &["node nobody does not exist"]),
         ] {
