@@ -20,7 +20,7 @@ use clap_complete::engine::{self, ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 
 use crate::completion::names::NameKind;
-use crate::completion::partial_line::PartialLine;
+use crate::completion::partial_line::{CommandFn, PartialLine};
 use crate::terminal::text::harmless;
 
 /// The variable in which the scripts name the shell.
@@ -33,9 +33,6 @@ const COMMANDS_BEFORE_MAINTENANCE: [&str; 2] = ["start", "plan"];
 const NO_SPACE: u8 = 2;
 /// cobra's `ShellCompDirective`: no file names if there are no candidates.
 const NO_FILES: u8 = 4;
-
-/// Builds the definition of the command line.
-pub(crate) type CommandFn = fn() -> clap::Command;
 
 /// The response to a completion request; `None` if the program is not called by a shell's completion.
 pub(crate) fn respond(arguments: &[OsString], command: CommandFn) -> Option<String> {

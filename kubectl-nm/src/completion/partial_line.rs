@@ -4,8 +4,10 @@ use std::ffi::OsString;
 
 use clap::FromArgMatches;
 
-use crate::completion::CommandFn;
 use crate::connection::ConnectionFlags;
+
+/// Builds the definition of the command line.
+pub(crate) type CommandFn = fn() -> clap::Command;
 
 /// What the part of the command line contains.
 #[derive(Debug, Default)]

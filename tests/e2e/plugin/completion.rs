@@ -18,7 +18,7 @@ async fn kubectl_completes_the_nodes_that_a_command_applies_to() {
     start(&cluster, "another-name", a).await;
     let (plugin, kubeconfig) = (InstalledPlugin::built(), cluster.kubeconfig());
     let link = plugin.folder().join("kubectl_complete-nm");
-    for said in ["linked", "is linked already"] {
+    for said in ["created", "exists already"] {
         let outcome = plugin.run("kubectl", kubeconfig, &["nm", "completion", "install"]).await.ok();
         assert_eq!(outcome.stdout, format!("{} {said}\n", link.display()));
     }

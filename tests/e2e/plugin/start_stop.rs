@@ -55,11 +55,13 @@ async fn start_and_stop_print_a_line_for_each_node() {
     name.expect(0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
     let started = run(&["start", a, b, "-y", "-o", "json"]).await.ok();
     let started: Value = serde_json::from_str(&started.stdout).unwrap();
-    let specs: Vec<&Value> = started["items"].as_array().unwrap().iter().map(|item| &item["spec"]).collect();
-    assert_eq!(
-        specs,
-        [&json!({"nodeName": a, "reason": "kernel"}), &json!({"nodeName": b, "reason": "disk"})]
-    );
+    let reasons: Vec<(&Value, &Value)> = started["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (&item["spec"]["nodeName"], &item["spec"]["reason"]))
+        .collect();
+    assert_eq!(reasons, [(&json!(a), &json!("kernel")), (&json!(b), &json!("disk"))]);
 
     let unconfirmed = run(&["stop", "--all"]).await;
     let refusal =
