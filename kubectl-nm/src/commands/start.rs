@@ -111,7 +111,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         out.talk(&Line::new(format!("warning: {warning}")));
     }
     if args.dry_run == DryRun::None {
-        let new: Vec<String> = nodes.iter().filter(is_new).map(|(node, _)| node.clone()).collect();
+        let new: Vec<String> = new_nodes(&nodes).cloned().collect();
         confirm("Put {} into maintenance and evict their pods", &new, args.yes, out)?;
     }
 
@@ -156,16 +156,17 @@ async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Exis
     let all = cluster.maintenances().await?;
     let nodes: Vec<(String, Existing)> =
         nodes.into_iter().map(|node| (node.clone(), Existing::find(&node, &all))).collect();
-    let new = nodes.iter().filter(is_new).map(|(node, _)| node);
-    let hidden = if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new).await? };
+    let hidden =
+        if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new_nodes(&nodes)).await? };
     match nodes.iter().find_map(|(node, existing)| existing.refusal(node)) {
         Some(refusal) => Err(refusal),
         None => Ok((nodes, hidden)),
     }
 }
 
-fn is_new((_, existing): &&(String, Existing)) -> bool {
-    *existing == Existing::Nothing
+/// The nodes without a maintenance.
+fn new_nodes(nodes: &[(String, Existing)]) -> impl Iterator<Item = &String> {
+    nodes.iter().filter(|(_, existing)| *existing == Existing::Nothing).map(|(node, _)| node)
 }
 
 /// Waits for the started maintenances, or shows them, if the flags say so.
@@ -225,20 +226,17 @@ async fn start_node(
     existing: Existing,
     args: &StartArgs,
 ) -> Result<Started, Error> {
-    let object = match existing {
-        Existing::Maintenance(object) => *object,
-        _ => {
-            let wanted = NodeMaintenance::new(node, args.request.spec(node));
-            if args.dry_run == DryRun::Client {
-                return Ok(Started { object: wanted, created: true });
-            }
-            match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
-                Started { object, created: false } => object,
-                created => return Ok(created),
-            }
-        }
-    };
-    check_existing(object, args, cluster)
+    if let Existing::Maintenance(object) = existing {
+        return check_existing(*object, args, cluster);
+    }
+    let wanted = NodeMaintenance::new(node, args.request.spec(node));
+    if args.dry_run == DryRun::Client {
+        return Ok(Started { object: wanted, created: true });
+    }
+    match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
+        Started { object, created: false } => check_existing(object, args, cluster),
+        started => Ok(started),
+    }
 }
 
 /// An existing maintenance, if it has the requested spec. With `--wait`, the timeout is that of the wait and not compared.

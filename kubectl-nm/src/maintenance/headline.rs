@@ -52,7 +52,7 @@ pub(crate) fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
 
 fn remaining(status: &NodeMaintenanceStatus) -> String {
     let counts = &status.pod_counts;
-    let states: Vec<String> = [
+    let by_state: Vec<String> = [
         (counts.evicting, PodState::Evicting),
         (counts.terminating, PodState::Terminating),
         (counts.migrating, PodState::Migrating),
@@ -64,7 +64,7 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
     .map(|(count, state)| format!("{count} {}", state.word().to_lowercase()))
     .collect();
     let remaining = format!("{} remaining", pods(pods_to_go(status)));
-    if states.is_empty() { remaining } else { format!("{remaining} ({})", states.join(", ")) }
+    if by_state.is_empty() { remaining } else { format!("{remaining} ({})", by_state.join(", ")) }
 }
 
 /// Why a maintenance is queued or failed; empty if the status has no reason.
