@@ -7,11 +7,12 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::cluster::admission::match_condition;
+use crate::cluster::admission::policy;
 use crate::cluster::admission::review_request::{ReviewRequest, View};
 use crate::cluster::admission::review_response::{self, ReviewResponse};
 use crate::cluster::admission::services::Services;
 use crate::cluster::admission::webhook::Webhook;
-use crate::cluster::admission::{match_condition, policy};
 use crate::cluster::catalog::resource::NAMESPACES;
 use crate::cluster::store::{Collection, Key, Object, Store};
 use crate::model::status_error::StatusError;
