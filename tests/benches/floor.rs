@@ -136,8 +136,8 @@ async fn evict_as_allowed(prepared: &PreparedCluster, requests: &Requests, mut r
                     return;
                 }
                 store.read(|state| {
-                    let changes = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
-                    changed.extend(changes.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
+                    let updates = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
+                    changed.extend(updates.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
                     seen = state.revision();
                 });
             }
