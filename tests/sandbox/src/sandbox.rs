@@ -13,13 +13,12 @@ use crate::cluster::store::{Object, State, event_log};
 use crate::controllers::Controllers;
 use crate::controllers::nodes::kubelet::Pace;
 use crate::faults::Faults;
-use crate::kubevirt;
 use crate::model::clock::Clock;
 use crate::model::pod;
 use crate::model::status_error::StatusError;
 use crate::request_log::RequestLog;
 use crate::server::{Server, Service};
-use crate::workload;
+use crate::{kubevirt, workload};
 
 /// Size and speed of a sandbox.
 #[derive(Debug, Clone)]

@@ -9,8 +9,7 @@ use crate::access::aggregation::aggregated;
 use crate::access::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES};
-use crate::cluster::registry;
-use crate::cluster::registry::{Effect, Part};
+use crate::cluster::registry::{self, Effect, Part};
 use crate::cluster::store::{Collection, Key, Object};
 
 const READ: &[&str] = &["get", "list", "watch"];

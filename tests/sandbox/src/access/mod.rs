@@ -29,7 +29,6 @@ pub(crate) use crate::access::roles::{Decision, Granted, joined};
 use crate::access::tokens::Tokens;
 use crate::access::user::MASTERS;
 pub(crate) use crate::access::user::User;
-
 use crate::cluster::Cluster;
 use crate::cluster::store::Key;
 use crate::model::status_error::StatusError;

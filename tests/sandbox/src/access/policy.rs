@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_covers_what_it_names_and_no_more() {
+    fn a_rule_covers_only_what_it_names() {
         let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
         let pods = rule(&[""], &["pods"], &["get", "list"]);
         for (rule, wanted, expected) in [

@@ -6,9 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::cluster::catalog::resource::{DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
 use crate::cluster::store::{Collection, Key, State};
-use crate::model::pod;
-
 use crate::controllers::workloads::pod_summary::PodSummary;
+use crate::model::pod;
 
 /// The numbers in a budget's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_that_nobody_knows_is_an_error_only_where_it_is_needed() {
+    fn an_unknown_scale_is_an_error_only_if_it_is_needed() {
         let pod = json!({"metadata": {"ownerReferences": [
             {"kind": "DaemonSet", "name": "d", "uid": "1", "controller": true}]}});
         let pods = BTreeMap::from([("a".to_owned(), PodSummary::of(&pod, None))]);

@@ -11,15 +11,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::catalog::resource::{BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS};
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::condition;
-use crate::model::label_selector::LabelSelector;
-use crate::model::pod;
-
-use crate::controllers::budget_math;
-use crate::controllers::budget_math::BudgetNumbers;
+use crate::controllers::budget_math::{self, BudgetNumbers};
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::workloads::pod_summary::PodSummary;
+use crate::model::label_selector::LabelSelector;
+use crate::model::{condition, pod};
 
 /// After this time an eviction whose pod is still there no longer counts.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);

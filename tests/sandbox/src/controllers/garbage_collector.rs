@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use crate::cluster::Catalog;
 use crate::cluster::registry::{Propagation, finalizers};
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::model::pod;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
-
 use crate::controllers::engine::controller::Controller;
 use crate::controllers::engine::driver::run;
 use crate::controllers::nodes::kubelet::{Kubelets, Pace};

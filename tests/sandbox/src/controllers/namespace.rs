@@ -7,10 +7,9 @@ use serde_json::json;
 use crate::cluster::catalog::resource::NAMESPACES;
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::model::pod;
 
 /// The namespace controller.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 use crate::access::aggregation::aggregated;
 use crate::cluster::catalog::resource::CLUSTER_ROLES;
 use crate::cluster::store::{Change, Collection, Object};
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 

@@ -6,10 +6,9 @@ use serde_json::json;
 
 use crate::cluster::catalog::resource::{NAMESPACES, SERVICE_ACCOUNTS};
 use crate::cluster::store::{Change, Collection, Key};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::model::pod;
 
 /// The controller of service accounts.
 #[derive(Debug, Default)]

@@ -18,17 +18,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::cluster::Cluster;
 pub use crate::cluster::store::frozen_status::Writers;
+use crate::cluster::store::{Object, State};
 pub use crate::faults::failure::Failure;
 pub(crate) use crate::faults::open_watches::WatchBudget;
 use crate::faults::open_watches::{OpenWatches, WatchControl};
 pub use crate::faults::rule::{Action, Moment, Rule, When};
-pub use crate::request_log::target::Target;
-
-use crate::cluster::Cluster;
-use crate::cluster::store::{Object, State};
 use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
+pub use crate::request_log::target::Target;
 
 /// The faults of one cluster.
 #[derive(Debug)]

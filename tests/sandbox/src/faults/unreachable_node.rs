@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{NODES, PODS};
-use crate::cluster::registry;
-use crate::cluster::registry::{Effect, Part};
+use crate::cluster::registry::{self, Effect, Part};
 use crate::cluster::store::{Collection, Key, Object, State};
 use crate::model::condition;
 use crate::model::status_error::StatusError;

@@ -69,7 +69,7 @@ impl Api {
     }
 
     /// Rejects requests and ends every open watch.
-    pub(crate) fn cease(&self, how: Shutdown) {
-        self.serving.cease(how);
+    pub(crate) fn bring_down(&self, how: Shutdown) {
+        self.serving.bring_down(how);
     }
 }

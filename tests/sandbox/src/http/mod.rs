@@ -14,10 +14,20 @@ pub(crate) mod request;
 mod response;
 pub(crate) mod selector;
 
+use crate::access::{Attributes, User};
+use crate::cluster::catalog::resource::SERVICE_ACCOUNTS;
+use crate::cluster::catalog::{discovery, openapi};
+use crate::cluster::store::State;
+use crate::faults::WatchBudget;
 use crate::http::handlers::{evacuation, modify, read, reviews, subresources, token_request, watch, write};
+use crate::http::lifecycle::server_state::Subscription;
 use crate::http::lifecycle::{fault_injection, watch_body};
-use crate::http::request::{body, negotiate, path};
-use crate::http::response::answer;
+use crate::http::request::attributes::RequestAttributes;
+use crate::http::request::call::Call;
+use crate::http::request::path::{self, Path, Query, ResourcePath};
+use crate::http::request::{body, negotiate};
+use crate::http::response::answer::{self, HandlerResult, not_allowed};
+use crate::request_log::{Entry, RequestLog};
 
 use std::sync::Arc;
 
@@ -29,19 +39,7 @@ use tokio::time::Instant;
 
 pub use crate::http::api::Api;
 pub(crate) use crate::http::lifecycle::server_state::Shutdown;
-use crate::http::lifecycle::server_state::Subscription;
-use crate::http::request::attributes::RequestAttributes;
-use crate::http::request::call::Call;
-use crate::http::request::path::{Path, Query, ResourcePath};
 pub use crate::http::response::answer::{Body, ConnectionLost};
-use crate::http::response::answer::{HandlerResult, not_allowed};
-
-use crate::access::{Attributes, User};
-use crate::cluster::catalog::resource::SERVICE_ACCOUNTS;
-use crate::cluster::catalog::{discovery, openapi};
-use crate::cluster::store::State;
-use crate::faults::WatchBudget;
-use crate::request_log::{Entry, RequestLog};
 
 impl Api {
     /// Handles a request. If the response has a [`ConnectionLost`] extension, the connection must be closed instead.

@@ -8,12 +8,10 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::cluster::admission::Reviewer;
 use crate::cluster::catalog::resource::PODS;
-use crate::cluster::registry;
-use crate::cluster::registry::{Effect, Part};
+use crate::cluster::registry::{self, Effect, Part};
 use crate::cluster::store::{Key, State};
 use crate::kubevirt::objects::{HOTPLUG, VMIS, domain, is_launcher};
-use crate::model::condition;
-use crate::model::pod;
+use crate::model::{condition, pod};
 
 /// The webhook.
 #[derive(Debug)]

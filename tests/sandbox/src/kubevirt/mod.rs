@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::NAMESPACES;
-use crate::cluster::registry;
-use crate::cluster::registry::Effect;
 use crate::cluster::registry::definitions::install as define;
+use crate::cluster::registry::{self, Effect};
 use crate::cluster::store::Collection;
 use crate::controllers::Controllers;
 use crate::model::status_error::StatusError;

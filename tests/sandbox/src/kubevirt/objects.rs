@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::cluster::registry;
-use crate::cluster::registry::Effect;
+use crate::cluster::registry::{self, Effect};
 use crate::cluster::store::{Collection, Object};
 use crate::model::pod;
 use crate::model::status_error::StatusError;

@@ -118,7 +118,7 @@ async fn an_evicted_machine_is_migrated_and_its_pod_then_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_cannot_migrate_stays_or_goes_as_its_strategy_says() {
+async fn a_vm_that_cannot_migrate_follows_its_eviction_strategy() {
     let stays = "VMI vm is configured with an eviction strategy but is not live-migratable";
     for (strategy, expected) in [
         ("LiveMigrate", refused(stays)),

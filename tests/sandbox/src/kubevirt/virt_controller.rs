@@ -17,11 +17,9 @@ use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::nodes::pod_status;
-use crate::kubevirt::objects;
-use crate::kubevirt::objects::{MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
+use crate::kubevirt::objects::{self, MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
 use crate::model::clock::metav1_time;
-use crate::model::condition;
-use crate::model::pod;
+use crate::model::{condition, pod};
 
 /// The migration that a pod is the target of.
 const JOB: &str = "kubevirt.io/migrationJobUID";

@@ -32,7 +32,7 @@ fn fields(group: &str, plural: &str) -> &'static [&'static str] {
 }
 
 /// The error of the first invalid time.
-pub(crate) fn complaint(group: &str, plural: &str, object: &Value) -> Option<String> {
+pub(crate) fn validation_error(group: &str, plural: &str, object: &Value) -> Option<String> {
     fields(group, plural).iter().find_map(|field| unreadable(object.pointer(field)?.as_str()?))
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let lease = json!({"spec": {"holderIdentity": "a", "renewTime": text}});
-        let told = complaint("coordination.k8s.io", "leases", &lease).unwrap_or_default();
+        let told = validation_error("coordination.k8s.io", "leases", &lease).unwrap_or_default();
         let begin = format!("parsing time {text:?} as {LAYOUT:?}: ");
         assert_eq!(told.strip_prefix(&begin).unwrap_or(&told), expected, "{text}");
     }
@@ -94,11 +94,15 @@ mod tests {
     #[test]
     fn only_the_times_of_leases_and_events_are_that_exact() {
         let event = json!({"eventTime": "2026-01-01T00:00:00Z"});
-        assert!(complaint("", "events", &event).is_some());
+        assert!(validation_error("", "events", &event).is_some());
         assert!(
-            complaint("", "events", &json!({"lastTimestamp": "2026-01-01T00:00:00Z", "eventTime": null}))
-                .is_none()
+            validation_error(
+                "",
+                "events",
+                &json!({"lastTimestamp": "2026-01-01T00:00:00Z", "eventTime": null})
+            )
+            .is_none()
         );
-        assert!(complaint("", "pods", &event).is_none());
+        assert!(validation_error("", "pods", &event).is_none());
     }
 }

@@ -20,18 +20,18 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
 
 /// A DNS subdomain such as `example.com`: the name of most objects.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    complaints(text, 253, text.split('.').all(is_label), SUBDOMAIN)
+    validation_errors(text, 253, text.split('.').all(is_label), SUBDOMAIN)
 }
 
 /// A DNS label such as `example`: the name of a namespace.
 pub(crate) fn label(text: &str) -> Vec<String> {
-    complaints(text, 63, is_label(text), LABEL)
+    validation_errors(text, 63, is_label(text), LABEL)
 }
 
 /// A DNS label that starts with a letter: the name of a service.
 pub(crate) fn service(text: &str) -> Vec<String> {
     let fits = is_label(text) && text.starts_with(|letter: char| letter.is_ascii_lowercase());
-    complaints(text, 63, fits, SERVICE)
+    validation_errors(text, 63, fits, SERVICE)
 }
 
 /// A path segment: the name of a role.
@@ -75,10 +75,10 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
 
 /// A label value.
 pub(crate) fn value(text: &str) -> Vec<String> {
-    complaints(text, 63, text.is_empty() || is_word(text), VALUE)
+    validation_errors(text, 63, text.is_empty() || is_word(text), VALUE)
 }
 
-fn complaints(text: &str, most: usize, fits: bool, because: &str) -> Vec<String> {
+fn validation_errors(text: &str, most: usize, fits: bool, because: &str) -> Vec<String> {
     let long = (text.len() > most).then(|| format!("must be no more than {most} bytes"));
     long.into_iter().chain((!fits).then(|| because.to_owned())).collect()
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_of_their_form_or_told_why_not() {
+    fn invalid_names_are_reported_with_their_errors() {
         let long = "x".repeat(64);
         for (form, good, bad, begins) in [
             (

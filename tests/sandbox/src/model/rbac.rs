@@ -107,7 +107,7 @@ fn unsupported(field: &str, found: &str, known: &[&str]) -> Option<FieldError> {
 mod tests {
     use super::*;
 
-    fn complaints(plural: &str, object: &Value) -> Vec<String> {
+    fn validation_errors(plural: &str, object: &Value) -> Vec<String> {
         let errors = check(plural, object, None).into_iter();
         errors.map(|error| format!("{}: {}", error.field, error.message)).collect()
     }
@@ -116,18 +116,18 @@ mod tests {
     fn a_rule_is_about_something_and_about_one_thing() {
         let role = |rule: Value| json!({"rules": [rule]});
         let good = role(json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}));
-        assert!(complaints("roles", &good).is_empty());
+        assert!(validation_errors("roles", &good).is_empty());
         assert_eq!(
-            complaints("clusterroles", &role(json!({"apiGroups": [""]}))),
+            validation_errors("clusterroles", &role(json!({"apiGroups": [""]}))),
             [
                 "rules[0].verbs: Required value: verbs must contain at least one value",
                 "rules[0].resources: Required value: resource rules must supply at least one resource",
             ]
         );
         let path = role(json!({"nonResourceURLs": ["/x"], "verbs": ["get"]}));
-        assert!(complaints("clusterroles", &path).is_empty());
+        assert!(validation_errors("clusterroles", &path).is_empty());
         assert_eq!(
-            complaints("roles", &path),
+            validation_errors("roles", &path),
             [
                 "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: namespaced rules cannot apply to non-resource URLs"
             ]
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_names_a_role_and_somebody() {
+    fn a_binding_without_role_or_subjects_is_invalid() {
         let binding = json!({"roleRef": {"kind": "Role", "name": "x"}, "subjects": [
             {"kind": "ServiceAccount", "name": "x"}, {"kind": "Foo", "name": "y"}, {"kind": "User"}]});
         assert_eq!(
-            complaints("clusterrolebindings", &binding),
+            validation_errors("clusterrolebindings", &binding),
             [
                 "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
                 "subjects[0].namespace: Required value",

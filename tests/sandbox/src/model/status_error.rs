@@ -167,12 +167,6 @@ impl FieldError {
         Self { reason: "FieldValueNotSupported", field: field.into(), message }
     }
 
-    /// `Duplicate value: …`; `value` is shown as JSON.
-    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        let message = format!("Duplicate value: {value}");
-        Self { reason: "FieldValueDuplicate", field: field.into(), message }
-    }
-
     /// `Too long: …`.
     pub fn too_long(field: impl Into<String>, most: usize) -> Self {
         let message = format!("Too long: may not be more than {most} bytes");

@@ -1,7 +1,6 @@
 //! Patterns that match requests or objects.
 
-use crate::request_log::Entry;
-use crate::request_log::glob;
+use crate::request_log::{Entry, glob};
 
 /// Matches requests by their fields in the request log. Patterns may contain `*` and `?`. A field without a pattern
 /// matches everything, so [`Target::any`] matches every request.

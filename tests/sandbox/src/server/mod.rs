@@ -112,13 +112,13 @@ impl Server {
 
     /// Stops listening, ends every watch, and waits for the responses in flight.
     pub async fn shutdown(self) {
-        self.cease(Shutdown::Ended).await;
+        self.bring_down(Shutdown::Ended).await;
     }
 
     /// Kills the server: it no longer listens, and every connection is lost with the requests in flight, including those of
     /// clients without a socket. Does nothing if the server is down.
     pub async fn kill(&self) {
-        self.cease(Shutdown::Killed).await;
+        self.bring_down(Shutdown::Killed).await;
     }
 
     /// Serves again after [`Server::kill`], with the same address, certificates and objects. Does nothing if the server is
@@ -139,9 +139,9 @@ impl Server {
         Ok(())
     }
 
-    async fn cease(&self, how: Shutdown) {
+    async fn bring_down(&self, how: Shutdown) {
         let mut running = self.running.lock().await;
-        self.api.cease(how);
+        self.api.bring_down(how);
         if let Running::Up { stop, accepting } =
             std::mem::replace(&mut *running, Running::Down { port: None })
         {
@@ -156,7 +156,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.api.cease(Shutdown::Ended);
+        self.api.bring_down(Shutdown::Ended);
         if let Running::Up { accepting, .. } = self.running.get_mut() {
             accepting.abort();
         }

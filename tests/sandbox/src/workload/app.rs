@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
-use crate::cluster::registry;
-use crate::cluster::registry::Effect;
+use crate::cluster::registry::{self, Effect};
 use crate::cluster::store::Collection;
 use crate::model::status_error::StatusError;
 

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{NAMESPACES, NODES, PRIORITY_CLASSES};
-use crate::cluster::registry;
-use crate::cluster::registry::Effect;
+use crate::cluster::registry::{self, Effect};
 use crate::cluster::store::Collection;
 use crate::model::clock::metav1_time;
 use crate::model::status_error::StatusError;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_as_such() {
+    fn an_invalid_review_response_is_an_error() {
         let said = |code: u16, content_type: &str, body: &'static str| {
             let content_type = content_type.to_owned();
             read(&Reply { code, content_type, body: Bytes::from_static(body.as_bytes()) }).unwrap_err()

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     /// What is said of a webhook that is right but for a change.
-    fn complaints(change: &Value) -> Vec<String> {
+    fn validation_errors(change: &Value) -> Vec<String> {
         let mut webhook = json!({"name": "a.example.com", "admissionReviewVersions": ["v1"],
             "sideEffects": "None", "clientConfig": {"url": "https://127.0.0.1:1/x"}});
         json_patch::merge(&mut webhook, change);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_configuration_that_could_not_work_is_refused() {
         let none: [&str; 0] = [];
-        assert_eq!(complaints(&json!({})), none);
+        assert_eq!(validation_errors(&json!({})), none);
         for (change, expected) in [
             (
                 json!({"name": "x"}),
@@ -186,9 +186,9 @@ mod tests {
                 "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
             ),
         ] {
-            assert_eq!(complaints(&change), [expected]);
+            assert_eq!(validation_errors(&change), [expected]);
         }
-        let broken = complaints(&json!({"matchConditions": [{"name": "a", "expression": "foo("}]}));
+        let broken = validation_errors(&json!({"matchConditions": [{"name": "a", "expression": "foo("}]}));
         assert!(broken[0].starts_with(
             "webhooks[0].matchConditions[0].expression: Invalid value: \"foo(\": compilation failed: "
         ));

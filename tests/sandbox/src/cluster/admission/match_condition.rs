@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_all_hold_or_one_says_no_or_one_fails() {
+    fn a_false_match_condition_takes_precedence_over_a_failing_one() {
         assert_eq!(check(&[]), Ok(true));
         assert_eq!(check(&["request.name == 'a'", "object.n > 2", "oldObject == null"]), Ok(true));
         assert_eq!(check(&["!('g' in request.userInfo.groups)"]), Ok(false));

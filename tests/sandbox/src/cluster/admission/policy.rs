@@ -5,8 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::admission::match_condition;
-use crate::cluster::admission::match_condition::Condition;
+use crate::cluster::admission::match_condition::{self, Condition};
 use crate::cluster::admission::review_request::ReviewRequest;
 use crate::cluster::admission::webhook::Webhook;
 use crate::cluster::store::{Collection, Object, Store};

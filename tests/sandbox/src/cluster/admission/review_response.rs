@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_said_to_be() {
+    fn an_invalid_webhook_response_is_reported() {
         let said = |review: Value| read("hook.example.com", "u", &review).unwrap_err();
         let review = |response: Value| {
             let kind = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"});

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_schema_does_not_know_is_dropped_and_named() {
+    fn unknown_fields_are_pruned_and_returned() {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_is_missing_and_only_below_what_is_there() {
+    fn defaults_are_set_only_in_objects_that_exist() {
         let schema = json!({"properties": {"spec": {"properties": {
             "drain": {"properties": {"force": {"type": "boolean", "default": true}}},
             "order": {"type": "string", "default": "None"},

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_found_in_items_and_entries_and_told_with_their_whole_path() {
+    fn rules_of_items_and_entries_are_reported_with_their_full_path() {
         let positive = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0", "message": "not positive"}]});
         let schema = json!({"type": "object", "properties": {
             "list": {"type": "array", "items": {"type": "object", "properties": {"count": positive}}},

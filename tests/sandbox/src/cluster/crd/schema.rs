@@ -241,7 +241,7 @@ pub(crate) fn property<'a>(schema: &'a Value, field: &str) -> Option<&'a Value> 
 mod tests {
     use super::*;
 
-    fn complaint(schema: &Value, value: &Value) -> String {
+    fn validation_error(schema: &Value, value: &Value) -> String {
         let wrapped = json!({"type": "object", "properties": {"f": schema}});
         let errors = check(&wrapped, &json!({"f": value}), None);
         let told: Vec<String> =
@@ -291,12 +291,12 @@ mod tests {
             (json!({"type": "string", "nullable": true}), Value::Null, ""),
             (json!({"type": "string", "format": "date-time"}), json!("2026-01-01T00:00:00Z"), ""),
         ] {
-            assert_eq!(complaint(&schema, &value), expected);
+            assert_eq!(validation_error(&schema, &value), expected);
         }
     }
 
     #[test]
-    fn what_an_update_leaves_as_it_was_is_not_held_to_a_schema_that_became_stricter() {
+    fn unchanged_values_are_not_validated_against_a_stricter_schema() {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {"reason": {"type": "string", "maxLength": 1}, "n": {"type": "integer", "minimum": 0}}},
             "list": {"type": "array", "items": {"type": "string", "maxLength": 1}},

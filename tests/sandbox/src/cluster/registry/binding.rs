@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::PODS;
 use crate::cluster::store::{Key, Object, State};
-use crate::model::condition;
-use crate::model::pod;
 use crate::model::status_error::StatusError;
+use crate::model::{condition, pod};
 
 /// Binds a pod to a node. The generation does not change.
 ///

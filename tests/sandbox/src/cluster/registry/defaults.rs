@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_a_status_without_its_kubelet_and_keeps_what_the_kubelet_said() {
+    fn a_new_node_gets_a_default_status_and_keeps_its_own() {
         let node = filled("nodes", json!({"status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}}));
         assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0);
         assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.36.2");

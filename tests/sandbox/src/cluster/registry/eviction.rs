@@ -10,14 +10,12 @@ use serde_json::{Value, json};
 
 use crate::cluster::Catalog;
 use crate::cluster::catalog::resource::{BUDGETS, NAMESPACES, PODS, Resource};
-use crate::cluster::registry;
-use crate::cluster::registry::{DeleteOptions, Effect, Part};
+use crate::cluster::registry::{self, DeleteOptions, Effect, Part};
 use crate::cluster::store::{Key, Object, State};
 use crate::model::clock::metav1_time;
-use crate::model::condition;
 use crate::model::label_selector::LabelSelector;
-use crate::model::pod;
 use crate::model::status_error::StatusError;
+use crate::model::{condition, pod};
 
 /// The maximum number of evictions that the disruption controller has not yet processed.
 const MOST_DISRUPTED_PODS: usize = 2000;

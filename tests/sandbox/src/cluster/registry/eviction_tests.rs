@@ -143,7 +143,7 @@ async fn an_old_resource_version_is_a_conflict_and_the_newest_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_is_not_found() {
+async fn an_unknown_object_is_a_404() {
     let still = Still::new();
     let missing = |message: &str| json!({"code": 404, "reason": "NotFound", "message": message});
     check(still.evict("web-0", json!({}), Effect::Real), missing("pods \"web-0\" not found"));
@@ -164,7 +164,7 @@ async fn an_exhausted_budget_refuses_with_its_numbers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_behind_asks_to_come_back_in_ten_seconds() {
+async fn a_stale_budget_asks_to_retry_in_ten_seconds() {
     let still = Still::new();
     still.pod("guarded-0", "Running", "True");
     still.budget("guard", json!({}), 0, 1, 1);
@@ -214,7 +214,7 @@ async fn two_budgets_over_one_pod_are_an_internal_error_without_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unready_pod_passes_as_the_policy_says() {
+async fn an_unready_pod_is_evicted_according_to_the_unhealthy_pod_eviction_policy() {
     let case = |policy: Value, desired, current| {
         let still = Still::new();
         still.pod("unready-0", "Running", "False");
@@ -229,7 +229,7 @@ async fn an_unready_pod_passes_as_the_policy_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_serve_nobody_pass_an_exhausted_budget() {
+async fn pods_that_do_not_run_need_no_budget() {
     for phase in ["Pending", "Succeeded", "Failed"] {
         let still = Still::new();
         still.pod("x", phase, "False");

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_what_was_asked_for_first_and_never_more() {
+    fn a_later_delete_cannot_extend_the_grace_period() {
         check(running(), &[None], &[100], 100);
         check(running(), &[Some(600)], &[600], 600);
         check(running(), &[Some(600), None], &[600, 600], 600);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_nothing_is_a_second_and_nothing_is_none() {
+    fn a_negative_grace_period_is_one_second_and_zero_is_zero() {
         check(running(), &[Some(-5)], &[1], 1);
         check(running(), &[None, Some(-1), Some(0)], &[100, 1, 0], 0);
         let mut own = running();

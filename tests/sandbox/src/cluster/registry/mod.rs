@@ -16,11 +16,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::cluster::catalog::resource::{NAMESPACES, NODES, PODS, Resource};
 pub use crate::cluster::registry::metadata::{Part, finalizers};
 use crate::cluster::registry::metadata::{add_finalizer, strip, tidy};
 pub(crate) use crate::cluster::registry::metadata::{merged, suffix};
-
-use crate::cluster::catalog::resource::{NAMESPACES, NODES, PODS, Resource};
 use crate::cluster::store::{Key, Object, State};
 use crate::model::clock::metav1_time;
 use crate::model::status_error::{FieldError, StatusError};

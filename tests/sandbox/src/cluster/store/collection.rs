@@ -90,7 +90,7 @@ impl CollectionState {
 
     /// The objects as they were at a revision: later changes are undone. `None` if the history does not go back that
     /// far.
-    pub(crate) fn seek_then<'a>(
+    pub(crate) fn seek_at_revision<'a>(
         &'a self,
         scope: ListScope<'a>,
         after: &Key,

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_for_the_newest_and_is_no_longer_known() {
+    fn the_oldest_event_is_dropped_when_there_are_too_many() {
         let mut journal = EventLog::default();
         let key = |number: usize| Key::new("ns", number.to_string());
         for number in 0..KEPT {

@@ -18,10 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::cluster::store::frozen_status::Frozen;
-
 use crate::cluster::store::collection::{CollectionState, PastChange};
 use crate::cluster::store::event_log::EventLog;
+use crate::cluster::store::frozen_status::Frozen;
+
 pub(crate) use crate::cluster::store::key::ListScope;
 pub use crate::cluster::store::key::{Collection, Key};
 pub use crate::cluster::store::object::Object;
@@ -156,7 +156,7 @@ impl State {
     }
 
     /// The objects after a key, as they were at a revision; `None` if the history does not go back that far.
-    pub(crate) fn seek_then<'a>(
+    pub(crate) fn seek_at_revision<'a>(
         &'a self,
         collection: &Collection,
         scope: ListScope<'a>,
@@ -164,7 +164,7 @@ impl State {
         revision: u64,
     ) -> Option<impl Iterator<Item = &'a StoredObject> + use<'a>> {
         let found = match self.tables.get(collection) {
-            Some(rows) => Some(rows.seek_then(scope, after, revision)?),
+            Some(rows) => Some(rows.seek_at_revision(scope, after, revision)?),
             None => None,
         };
         Some(found.into_iter().flatten().map(|(_, stored)| self.handed(stored)))
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_told_from_any_kept_revision_and_refused_before() {
+    fn changes_can_be_read_from_any_revision_in_the_history() {
         let store = Store::default();
         store.write(|state| {
             state.put(&PODS, pod("a", "n1"));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_a_node_wakes_for_it_alone_and_misses_nothing_that_others_made_forgotten() {
+    fn a_subscription_to_a_node_wakes_only_for_it_and_misses_nothing() {
         let store = Store::default();
         let mut one = store.follow(&PODS, Some("n1"));
         store.write(|state| state.put(&PODS, pod("b", "n2")));
@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(names(state.list(&PODS, None)), ["in-a", "in-b", "in-c"]);
             let now = state.revision();
             let after = |scope, name: &str| {
-                let found = state.seek_then(&PODS, scope, &Key::new("b", name), now).unwrap();
+                let found = state.seek_at_revision(&PODS, scope, &Key::new("b", name), now).unwrap();
                 names(found.map(StoredObject::open))
             };
             assert_eq!(after(ListScope::Everything, "in-b"), ["in-c"]);

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use crate::cluster::Catalog;
 use crate::cluster::store::{Change, Collection, State};
-
 use crate::controllers::engine::controller::{Controller, Watches};
 
 /// The last revision that a controller has seen, by collection.

@@ -12,15 +12,11 @@ use serde_json::{Value, json};
 
 use crate::cluster::Catalog;
 use crate::cluster::catalog::resource::{EVENTS, Resource, built_in};
-use crate::cluster::registry;
-use crate::cluster::registry::binding;
-use crate::cluster::registry::{DeleteOptions, Deleted, Effect, Part, Propagation};
+use crate::cluster::registry::{self, DeleteOptions, Deleted, Effect, Part, Propagation, binding};
 use crate::cluster::store::{Collection, Key, Object, State};
+use crate::controllers::event::{self, Event};
 use crate::model::pod;
 use crate::model::status_error::StatusError;
-
-use crate::controllers::event;
-use crate::controllers::event::Event;
 
 /// After so many writes a controller releases the state, so that others can use it.
 const BATCH: usize = 250;

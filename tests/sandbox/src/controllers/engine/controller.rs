@@ -7,7 +7,6 @@
 use jiff::Timestamp;
 
 use crate::cluster::store::{Change, Collection};
-
 use crate::controllers::engine::context::ReconcileContext;
 
 /// The collections that a controller watches.

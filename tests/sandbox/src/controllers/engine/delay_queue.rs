@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_errand_is_never_put_off_and_another_takes_its_place() {
+    fn the_same_task_is_never_postponed_and_another_replaces_it() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let key = || Key::new("ns", "a");
         let mut timeline = DelayQueue::default();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namesake_has_a_time_of_its_own() {
+    fn an_object_of_the_same_name_has_its_own_time() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let mut timeline = DelayQueue::default();
         timeline.plan(Key::new("ns", "a"), "1", "start", at(5));

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-
 use crate::controllers::engine::change_feed::ChangeFeed;
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue};

@@ -7,18 +7,14 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{NAMESPACES, NODES, PODS};
-use crate::cluster::registry;
-use crate::cluster::registry::eviction;
-use crate::cluster::registry::{DeleteOptions, Effect, Part};
+use crate::cluster::registry::{self, DeleteOptions, Effect, Part, eviction};
 use crate::cluster::store::{Collection, Key, Object, State};
+use crate::controllers::Controllers;
+use crate::controllers::nodes::kubelet::Pace;
 use crate::model::clock::Clock;
 use crate::model::pod;
 use crate::model::status_error::StatusError;
-use crate::workload;
-use crate::workload::{App, Kind};
-
-use crate::controllers::Controllers;
-use crate::controllers::nodes::kubelet::Pace;
+use crate::workload::{self, App, Kind};
 
 pub(crate) const PACE: Pace = Pace { start: Duration::from_millis(200), stop: Duration::from_secs(1) };
 

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_come_first_served_and_nobody_twice() {
+    fn the_queue_is_fifo_without_duplicates() {
         let mut line = WorkQueue::default();
         for name in ["c", "a", "c", "b"] {
             line.join(Key::cluster(name));

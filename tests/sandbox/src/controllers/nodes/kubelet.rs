@@ -11,18 +11,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::cluster::catalog::resource::{NODES, PODS};
-use crate::cluster::registry;
-use crate::cluster::registry::Propagation;
+use crate::cluster::registry::{self, Propagation};
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::condition;
-use crate::model::duration;
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
 use crate::controllers::event::{Author, Event};
 use crate::controllers::nodes::pod_status;
+use crate::model::{condition, duration, pod};
 
 /// Annotations on a pod that change what its kubelet does.
 pub mod annotations {

@@ -5,8 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::model::label_selector;
-use crate::model::label_selector::Requirement;
+use crate::model::label_selector::{self, Requirement};
 use crate::model::pod;
 
 /// The taint of a cordoned node.

@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::NODES;
 use crate::cluster::store::{Change, Collection, Key};
-use crate::model::clock::metav1_time;
-use crate::model::condition;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::nodes::node_fit::UNSCHEDULABLE_TAINT;
+use crate::model::clock::metav1_time;
+use crate::model::condition;
 
 const NOT_READY_TAINT: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE_TAINT: &str = "node.kubernetes.io/unreachable";

@@ -7,11 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::cluster::catalog::resource::{NODES, PODS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::delay_queue::DelayQueue;
+use crate::model::pod;
 
 /// How long a node must be gone before its pods are removed: it may come back under the same name.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);

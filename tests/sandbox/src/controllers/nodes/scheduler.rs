@@ -9,16 +9,13 @@ use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{NODES, PODS};
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::condition;
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::engine::work_queue::WorkQueue;
 use crate::controllers::event::{Author, Event};
-use crate::controllers::nodes::node_fit;
-use crate::controllers::nodes::node_fit::UnfitReason;
+use crate::controllers::nodes::node_fit::{self, UnfitReason};
 use crate::controllers::nodes::node_pod_counts::NodePodCounts;
+use crate::model::{condition, pod};
 
 /// The scheduler's queues and the nodes that it knows.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 use crate::cluster::catalog::resource::{NAMESPACES, SERVICE_ACCOUNTS};
 use crate::cluster::registry::DeleteOptions;
 use crate::cluster::store::Key;
-use crate::model::pod;
-
 use crate::controllers::engine::test_cluster::TestCluster;
+use crate::model::pod;
 
 #[tokio::test(start_paused = true)]
 async fn every_namespace_has_a_default_service_account_for_as_long_as_it_lives() {

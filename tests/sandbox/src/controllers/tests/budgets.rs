@@ -5,7 +5,6 @@ use serde_json::json;
 use crate::cluster::catalog::resource::BUDGETS;
 use crate::cluster::registry::Effect;
 use crate::cluster::store::{Key, State};
-
 use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 
 fn budget_allows(state: &State, allowed: i64) -> bool {
@@ -27,7 +26,7 @@ async fn a_budget_frees_when_a_replacement_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_charge_for_a_pod_that_does_not_go_runs_out_after_two_minutes() {
+async fn an_eviction_whose_pod_stays_expires_after_two_minutes() {
     let test = TestCluster::new(1);
     test.run(web().replicas(2).budget(json!({"minAvailable": 1}))).await;
     test.until("the budget allows one", |state| budget_allows(state, 1)).await;

@@ -8,10 +8,9 @@ use crate::cluster::catalog::resource::{DEPLOYMENTS, EVENTS, NODES, PODS};
 use crate::cluster::registry::{DeleteOptions, Part};
 use crate::cluster::store::event_log::KEPT;
 use crate::cluster::store::{Key, State};
+use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 use crate::model::pod;
 use crate::workload::{App, Kind};
-
-use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 
 /// The events about objects of a kind: reason, message and author, in the order of their names.
 fn told(state: &State, kind: &str) -> Vec<[String; 3]> {
@@ -22,7 +21,7 @@ fn told(state: &State, kind: &str) -> Vec<[String; 3]> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployments_way_is_told_from_its_first_pod_to_its_last() {
+async fn the_life_of_a_deployment_is_recorded_in_events() {
     let test = TestCluster::new(1);
     test.run(web()).await;
     let pod = test.read(|state| pods(state).remove(0));
@@ -116,7 +115,7 @@ async fn events_have_the_shapes_of_a_real_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_thing_said_again_is_counted() {
+async fn a_repeated_event_is_counted() {
     let test = TestCluster::new(1);
     test.run(App::new(Kind::StatefulSet, "ns", "db")).await;
     let old = test.read(|state| pods(state).remove(0));
@@ -136,7 +135,7 @@ async fn the_same_thing_said_again_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_heard_of_says_that_it_stops_a_pod_when_it_speaks_again() {
+async fn an_unreachable_node_reports_a_killed_pod_when_it_is_reachable_again() {
     let test = TestCluster::new(1);
     test.run(web()).await;
     let killings = |state: &State| told(state, "Pod").iter().filter(|told| told[0] == "Killing").count();
@@ -150,7 +149,7 @@ async fn a_node_that_is_not_heard_of_says_that_it_stops_a_pod_when_it_speaks_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_terminates_is_not_held_up_by_what_is_said_in_it() {
+async fn events_do_not_block_the_termination_of_a_namespace() {
     let test = TestCluster::new(1);
     test.run(web().replicas(3)).await;
     test.terminate_namespace("ns");
@@ -162,7 +161,7 @@ async fn a_namespace_that_terminates_is_not_held_up_by_what_is_said_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_written_when_the_journal_is_open_and_only_so_many_are_kept() {
+async fn events_are_written_when_the_log_is_open_and_their_number_is_limited() {
     let test = TestCluster::new(1);
     test.cluster.store.write(|state| state.event_log.close());
     test.run(web()).await;

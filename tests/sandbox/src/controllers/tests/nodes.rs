@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{NODES, PODS};
 use crate::cluster::registry::{DeleteOptions, Part};
 use crate::cluster::store::{Key, State};
-use crate::model::condition;
-use crate::model::pod;
-use crate::workload::{App, Kind, node_name};
-
 use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
 use crate::controllers::nodes::kubelet::annotations;
+use crate::model::{condition, pod};
+use crate::workload::{App, Kind, node_name};
 
 #[tokio::test(start_paused = true)]
 async fn a_replacement_goes_elsewhere_when_its_node_is_cordoned() {
@@ -102,7 +100,7 @@ async fn a_node_that_is_not_ready_confirms_nothing_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_fits_nowhere_says_why_and_runs_when_a_node_changes() {
+async fn an_unschedulable_pod_reports_why_and_runs_when_a_node_changes() {
     let test = TestCluster::new(1);
     test.cordon("node-01");
     web().create(&test.cluster).unwrap();
@@ -143,7 +141,7 @@ async fn a_full_node_takes_no_more_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_never_ready_runs_and_is_not_ready_until_told() {
+async fn a_never_ready_pod_becomes_ready_when_the_annotation_is_removed() {
     let test = TestCluster::new(1);
     let key = Key::new("ns", "sick");
     let app = App::new(Kind::Pod, "ns", "sick").annotation(annotations::NEVER_READY, "true");

@@ -9,9 +9,8 @@ use crate::cluster::catalog::resource::{
 };
 use crate::cluster::registry::{DeleteOptions, Propagation};
 use crate::cluster::store::Key;
-use crate::model::pod;
-
 use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
+use crate::model::pod;
 
 fn propagated(propagation: Propagation) -> DeleteOptions {
     DeleteOptions { propagation, ..DeleteOptions::default() }
@@ -75,7 +74,7 @@ async fn an_object_whose_owner_never_was_is_collected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_after_what_is_in_it() {
+async fn a_namespace_is_removed_after_its_content() {
     let test = TestCluster::new(1);
     test.run(web().replicas(2).budget(json!({"minAvailable": 2}))).await;
     test.terminate_namespace("ns");

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS};
 use crate::cluster::registry::Part;
 use crate::cluster::store::{Key, Object, State};
+use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 use crate::model::pod;
 use crate::workload::{App, Kind};
-
-use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 
 const NODE: &str = "node-02";
 

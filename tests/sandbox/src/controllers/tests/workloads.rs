@@ -7,15 +7,12 @@ use serde_json::json;
 use crate::cluster::catalog::resource::{
     BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS,
 };
-use crate::cluster::registry;
-use crate::cluster::registry::{DeleteOptions, Effect, Part};
+use crate::cluster::registry::{self, DeleteOptions, Effect, Part};
 use crate::cluster::store::{Key, State};
-use crate::model::condition;
-use crate::model::pod;
-use crate::workload::{App, Kind, node_name};
-
 use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
 use crate::controllers::nodes::kubelet::annotations;
+use crate::model::{condition, pod};
+use crate::workload::{App, Kind, node_name};
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_runs_spread_over_the_nodes() {

@@ -10,16 +10,14 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{DAEMON_SETS, NODES, PODS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::event::Event;
 use crate::controllers::nodes::node_fit;
 use crate::controllers::workloads::pod_summary::PodSummary;
-use crate::controllers::workloads::pod_template;
-use crate::controllers::workloads::pod_template::PodName;
+use crate::controllers::workloads::pod_template::{self, PodName};
 use crate::controllers::workloads::template_hash::template_hash;
+use crate::model::pod;
 
 /// The tolerations of every pod of a `DaemonSet`.
 const TOLERATED: [(&str, &str); 6] = [

@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{DEPLOYMENTS, REPLICA_SETS};
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::condition;
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::pod_template::owner_reference;
 use crate::controllers::workloads::replicaset::replicas;
 use crate::controllers::workloads::template_hash::template_hash;
+use crate::model::{condition, pod};
 
 const HASH_LABEL: &str = "pod-template-hash";
 

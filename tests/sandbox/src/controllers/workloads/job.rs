@@ -8,16 +8,13 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{JOBS, PODS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::clock::metav1_time;
-use crate::model::condition;
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::event::Event;
 use crate::controllers::workloads::owned_pods::OwnedPods;
-use crate::controllers::workloads::pod_template;
-use crate::controllers::workloads::pod_template::PodName;
+use crate::controllers::workloads::pod_template::{self, PodName};
+use crate::model::clock::metav1_time;
+use crate::model::{condition, pod};
 
 /// The finished pods of a job, including those that are gone.
 #[derive(Debug, Default)]

@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use crate::cluster::catalog::resource::PODS;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::workloads::pod_summary::PodSummary;
+use crate::model::pod;
 
 /// The pods of one controller, by name.
 #[derive(Debug, Default)]

@@ -8,16 +8,14 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{PODS, REPLICA_SETS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::label_selector::LabelSelector;
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::owned_pods::OwnedPods;
 use crate::controllers::workloads::pod_summary::PodSummary;
-use crate::controllers::workloads::pod_template;
-use crate::controllers::workloads::pod_template::PodName;
+use crate::controllers::workloads::pod_template::{self, PodName};
+use crate::model::label_selector::LabelSelector;
+use crate::model::pod;
 
 const CONTROLLER: &str = "replicaset-controller";
 

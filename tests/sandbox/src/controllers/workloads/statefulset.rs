@@ -6,16 +6,14 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{PODS, STATEFUL_SETS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
-use crate::model::pod;
-
 use crate::controllers::engine::context::ReconcileContext;
 use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::owned_pods::OwnedPods;
-use crate::controllers::workloads::pod_template;
-use crate::controllers::workloads::pod_template::PodName;
+use crate::controllers::workloads::pod_template::{self, PodName};
 use crate::controllers::workloads::replicaset::replicas;
 use crate::controllers::workloads::template_hash::template_hash;
+use crate::model::pod;
 
 /// The `StatefulSet` controller.
 #[derive(Debug)]

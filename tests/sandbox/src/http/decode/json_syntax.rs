@@ -7,7 +7,7 @@ use serde_json::Value;
 /// # Errors
 /// The message of Go.
 pub(crate) fn read(text: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(text).map_err(|error| complaint(text).unwrap_or_else(|| error.to_string()))
+    serde_json::from_slice(text).map_err(|error| syntax_error(text).unwrap_or_else(|| error.to_string()))
 }
 
 /// Larger whole numbers are written with an exponent and stay as they are.
@@ -42,7 +42,7 @@ pub(crate) fn kind_of(value: &Value) -> &'static str {
 }
 
 /// The syntax error of a text.
-pub(crate) fn complaint(text: &[u8]) -> Option<String> {
+pub(crate) fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scan = Scan { text, at: 0, depth: 0 };
     let found = scan.value().and_then(|()| match scan.peek() {
         Some(_) => Err(scan.unexpected("after top-level value")),
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_as_go_tells_it() {
+    fn syntax_errors_have_the_messages_of_go() {
         for (text, expected) in [
             ("", CUT_SHORT),
             (r#"{"a":"#, CUT_SHORT),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_refused_however_deep_it_is() {
+    fn deeply_nested_values_are_rejected() {
         for depth in [DEEPEST + 1, 1_000_000] {
             for open in ["[", "{\"a\":"] {
                 assert_eq!(read(open.repeat(depth).as_bytes()).unwrap_err(), "exceeded max depth");

@@ -6,8 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::http::decode::json_syntax;
-use crate::http::decode::known_fields;
-use crate::http::decode::known_fields::{Decoded, TypeMismatch};
+use crate::http::decode::known_fields::{self, Decoded, TypeMismatch};
 use crate::http::patch::shapes::{ListKind, Shapes, identity};
 use crate::http::request::call::Call;
 use crate::model::micro_time;
@@ -39,7 +38,7 @@ pub(crate) fn decode(
         Source::Strategic(patch) => go_text(patch),
     };
     let mut decoded = worded(read(call, object), matches!(source, Source::Strategic(_)));
-    if let Some(because) = micro_time::complaint(call.stored.group(), call.stored.plural(), object) {
+    if let Some(because) = micro_time::validation_error(call.stored.group(), call.stored.plural(), object) {
         decoded.misfit.get_or_insert(because);
     }
     json_syntax::write_whole_numbers(object);
@@ -92,14 +91,14 @@ fn judge(
     if let Some(because) = found.misfit {
         return Err(refuse(&because));
     }
-    let complaints: Vec<String> =
+    let validation_errors: Vec<String> =
         found.unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
     match call.query.get("fieldValidation") {
         Some("Ignore") => Ok(Vec::new()),
-        Some("Strict") if !complaints.is_empty() => {
-            Err(refuse(&format!("strict decoding error: {}", complaints.join(", "))))
+        Some("Strict") if !validation_errors.is_empty() => {
+            Err(refuse(&format!("strict decoding error: {}", validation_errors.join(", "))))
         }
-        _ => Ok(complaints),
+        _ => Ok(validation_errors),
     }
 }
 

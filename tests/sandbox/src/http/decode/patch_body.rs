@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_told_in_the_servers_words() {
+    fn an_invalid_patch_has_the_servers_error_message() {
         let map = "Go value of type map[string]interface {}";
         for (body, expected) in [
             ("[]", format!("error decoding patch: json: cannot unmarshal array into {map}")),

@@ -5,12 +5,10 @@ use http::Method;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::cluster::registry;
-use crate::cluster::registry::{Effect, Part};
+use crate::cluster::registry::{self, Effect, Part};
 use crate::cluster::store::Key;
 use crate::http::request::path::ResourcePath;
-use crate::http::response::answer;
-use crate::http::response::answer::{HandlerResult, not_allowed};
+use crate::http::response::answer::{self, HandlerResult, not_allowed};
 use crate::kubevirt::{CANCEL, SUBRESOURCES, VMIS};
 use crate::model::status_error::StatusError;
 

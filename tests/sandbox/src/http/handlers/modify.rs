@@ -7,22 +7,17 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::NAMESPACES;
-use crate::cluster::registry;
-use crate::cluster::registry::Part;
-use crate::cluster::registry::definitions;
+use crate::cluster::registry::{self, Part, definitions};
 use crate::cluster::store::Object;
 use crate::http::decode::json_syntax;
-use crate::http::decode::object;
-use crate::http::decode::object::Source;
-use crate::http::decode::patch_body;
-use crate::http::decode::patch_body::PatchBody;
+use crate::http::decode::object::{self, Source};
+use crate::http::decode::patch_body::{self, PatchBody};
 use crate::http::handlers::{read, webhooks, write, write_checks};
 use crate::http::patch::shapes::Shapes;
 use crate::http::patch::{apply, managers, strategic};
 use crate::http::request::call::Call;
 use crate::http::request::options;
-use crate::http::response::answer::HandlerResult;
-use crate::http::response::answer::warn;
+use crate::http::response::answer::{HandlerResult, warn};
 use crate::model::status_error::StatusError;
 
 /// How often a change is computed again after a concurrent write.

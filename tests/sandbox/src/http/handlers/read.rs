@@ -7,8 +7,7 @@ use crate::cluster::catalog::resource::PODS;
 use crate::cluster::store::{Collection, Key, ListScope, Object, State, StoredObject};
 use crate::http::request::call::Call;
 use crate::http::request::options;
-use crate::http::response::answer;
-use crate::http::response::answer::HandlerResult;
+use crate::http::response::answer::{self, HandlerResult};
 use crate::http::response::continue_token::Continue;
 use crate::http::response::representation::Representation;
 use crate::http::selector::Selection;
@@ -136,7 +135,8 @@ fn later<'a>(
     start: &Continue,
 ) -> Option<ListPage<'a>> {
     let collection = call.resource.storage();
-    let found = state.seek_then(collection, scope(collection, selection), &start.after, start.revision)?;
+    let found =
+        state.seek_at_revision(collection, scope(collection, selection), &start.after, start.revision)?;
     Some(Box::new(found))
 }
 

@@ -10,8 +10,7 @@ use crate::http::decode::object;
 use crate::http::handlers::token_request::AUDIENCE;
 use crate::http::handlers::write_checks;
 use crate::http::request::path::ResourcePath;
-use crate::http::response::answer;
-use crate::http::response::answer::{HandlerResult, not_allowed};
+use crate::http::response::answer::{self, HandlerResult, not_allowed};
 use crate::model::status_error::{FieldError, StatusError};
 
 /// The supported reviews.

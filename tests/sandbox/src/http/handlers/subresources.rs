@@ -5,20 +5,15 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::cluster::catalog::resource::{NAMESPACES, PODS};
-use crate::cluster::registry;
-use crate::cluster::registry::{Effect, Part};
-use crate::cluster::registry::{binding, eviction};
+use crate::cluster::registry::{self, Effect, Part, binding, eviction};
 use crate::cluster::store::State;
 use crate::controllers::nodes::kubelet::annotations;
 use crate::http::decode::object;
-use crate::http::decode::patch_body;
-use crate::http::decode::patch_body::PatchBody;
+use crate::http::decode::patch_body::{self, PatchBody};
 use crate::http::handlers::{read, webhooks, write_checks};
 use crate::http::request::call::Call;
 use crate::http::request::{delete_options, options};
-use crate::http::response::answer;
-use crate::http::response::answer::warn;
-use crate::http::response::answer::{HandlerResult, not_allowed};
+use crate::http::response::answer::{self, HandlerResult, not_allowed, warn};
 use crate::model::status_error::{FieldError, StatusError};
 
 /// Handles a subresource other than `status`.

@@ -7,8 +7,7 @@ use crate::http::api::Api;
 use crate::http::handlers::write_checks;
 use crate::http::request::call::Call;
 use crate::http::request::options;
-use crate::http::response::answer;
-use crate::http::response::answer::{HandlerResult, not_allowed};
+use crate::http::response::answer::{self, HandlerResult, not_allowed};
 use crate::model::clock::metav1_time;
 use crate::model::status_error::{FieldError, StatusError};
 

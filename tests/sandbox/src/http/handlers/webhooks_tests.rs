@@ -144,7 +144,7 @@ fn config_map(name: &str) -> Value {
 const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 
 #[tokio::test]
-async fn what_a_webhook_answers_is_told_as_the_api_server_tells_it() {
+async fn webhook_denials_have_the_servers_error_message() {
     let (hook, api) = (Hook::start().await, api());
     configure(&api, hook.config("deny", &json!({}))).await;
     let answered = call(&api, "POST", MAPS, config_map("a")).await;
@@ -215,7 +215,7 @@ async fn a_webhook_that_cannot_be_called_fails_the_request_or_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_says_nothing_is_waited_for_so_long() {
+async fn a_silent_webhook_is_called_until_its_timeout() {
     let (hook, api) = (Hook::start().await, api());
     configure(&api, hook.config("silent", &json!({"timeoutSeconds": 7}))).await;
     let began = tokio::time::Instant::now();
@@ -225,7 +225,7 @@ async fn a_webhook_that_says_nothing_is_waited_for_so_long() {
 }
 
 #[tokio::test]
-async fn an_eviction_is_refused_by_a_webhook_that_denies_it_or_that_nobody_serves() {
+async fn an_eviction_fails_if_a_webhook_denies_it_or_is_not_served() {
     const PODS: &str = "/api/v1/namespaces/ns/pods";
     let (hook, api) = (Hook::start().await, api());
     let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
@@ -325,7 +325,7 @@ fn summary(request: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_request_says_all_there_is_to_know() {
+async fn the_request_of_a_review_is_complete() {
     let (hook, api) = (Hook::start().await, api());
     configure(&api, hook.config("allow", &json!({}))).await;
     call(&api, "POST", &format!("{MAPS}?fieldManager=me&dryRun=All"), config_map("a")).await;

@@ -2,24 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
-use crate::cluster::admission;
 use crate::cluster::catalog::resource::NAMESPACES;
-use crate::cluster::registry;
-use crate::cluster::registry::defaults;
-use crate::cluster::registry::definitions;
-use crate::cluster::registry::{DeleteOptions, Deleted, Effect};
+use crate::cluster::registry::{self, DeleteOptions, Deleted, Effect, defaults, definitions};
 use crate::cluster::store::Key;
-use crate::http::decode::object;
-use crate::http::decode::object::Source;
+use crate::cluster::{Cluster, admission};
+use crate::http::decode::object::{self, Source};
 use crate::http::handlers::{read, webhooks, write_checks};
-use crate::http::patch::managers;
-use crate::http::patch::managers::Writer;
+use crate::http::patch::managers::{self, Writer};
 use crate::http::request::call::Call;
 use crate::http::request::{delete_options, options};
-use crate::http::response::answer;
-use crate::http::response::answer::HandlerResult;
-use crate::http::response::answer::warn;
+use crate::http::response::answer::{self, HandlerResult, warn};
 use crate::model::status_error::StatusError;
 
 /// `POST` to a collection.

@@ -5,10 +5,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::cluster::catalog::resource::{NEW_EVENTS, built_in};
-use crate::cluster::registry::finalizers;
-use crate::cluster::registry::validation;
-use crate::http::decode::json_syntax;
-use crate::http::decode::protobuf;
+use crate::cluster::registry::{finalizers, validation};
+use crate::http::decode::{json_syntax, protobuf};
 use crate::http::request::call::Call;
 use crate::model::event_versions;
 use crate::model::status_error::{FieldError, StatusError};

@@ -3,8 +3,7 @@
 use std::future::Future;
 
 use crate::faults::{End, Moment, Plan};
-use crate::http::response::answer;
-use crate::http::response::answer::HandlerResult;
+use crate::http::response::answer::{self, HandlerResult};
 
 /// Handles a request with its faults: delayed, failed, or without a response.
 pub(crate) async fn play(plan: Plan, carry_out: impl Future<Output = HandlerResult>) -> HandlerResult {

@@ -41,7 +41,7 @@ impl ServerState {
     }
 
     /// Brings the server down. Does nothing if it is down.
-    pub(crate) fn cease(&self, how: Shutdown) {
+    pub(crate) fn bring_down(&self, how: Shutdown) {
         self.0.send_modify(|life| {
             let was_up = std::mem::replace(&mut life.up, false);
             match how {
@@ -99,13 +99,13 @@ mod tests {
         let serving = ServerState::default();
         let (mut first, mut killed) = (serving.life(), serving.life());
         assert!(first.over().now_or_never().is_none());
-        serving.cease(Shutdown::Ended);
+        serving.bring_down(Shutdown::Ended);
         serving.begin();
         let mut second = serving.life();
         assert_eq!(first.over().now_or_never(), Some(Shutdown::Ended));
         assert!(second.over().now_or_never().is_none());
         assert!(killed.killed().now_or_never().is_none());
-        serving.cease(Shutdown::Killed);
+        serving.bring_down(Shutdown::Killed);
         assert!(!serving.is_up());
         assert_eq!(second.over().now_or_never(), Some(Shutdown::Killed));
         assert!(killed.killed().now_or_never().is_some());

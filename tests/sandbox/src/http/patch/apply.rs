@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::http::patch::managers;
-use crate::http::patch::managers::{FieldPath, Manager, PathElement, Writer};
+use crate::http::patch::managers::{self, FieldPath, Manager, PathElement, Writer};
 use crate::http::patch::shapes::{ListKind, Shapes, identity};
 use crate::model::status_error::StatusError;
 
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manager_no_longer_applies_goes_unless_somebody_else_wants_it() {
+    fn a_field_that_is_no_longer_applied_is_removed_unless_another_manager_has_it() {
         let both = json!({"metadata": {"labels": {"a": "1", "b": "1"}}});
         let only_a = json!({"metadata": {"labels": {"a": "1"}}});
         let first = applied(&json!({}), "x", &both, false).unwrap();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_that_nobody_knows_matter_where_there_is_something_to_merge() {
+    fn unknown_directives_are_errors_only_when_merging() {
         let target = json!({"metadata": {"name": "a"}, "spec": {"unschedulable": true}});
         let bogus = json!({"$patch": "bogus"});
         for (patch, expected) in [

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_takes_the_right_that_its_path_says() {
+    fn the_attributes_of_a_request_follow_from_its_path() {
         for (method, url, expected) in [
             ("GET", "/api/v1/nodes", "list |"),
             ("GET", "/api/v1/nodes?watch=1", "watch |"),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_cannot_be_asked_is_refused() {
+    fn unsupported_options_of_a_list_are_rejected() {
         let unprovided = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
         let invalid = "422 ListOptions.meta.k8s.io \"\" is invalid:";
         for (query, expected) in [
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_write_cannot_be_asked_is_refused() {
+    fn unsupported_options_of_a_write_are_rejected() {
         let long = format!("fieldManager={}", "x".repeat(129));
         for (query, expected) in [
             ("dryRun=All&fieldManager=m&fieldValidation=Strict", ""),

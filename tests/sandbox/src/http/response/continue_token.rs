@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_in_the_servers_words() {
+    fn an_invalid_continue_token_has_the_servers_error_message() {
         for (token, expected) in [
             ("garbage", "invalid character '\\u0081' looking for beginning of value"),
             ("garbage!!", "illegal base64 data at input byte 7"),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_known_is_refused_in_the_servers_words() {
+    fn an_unsupported_field_selector_has_the_servers_error_message() {
         for (plural, selector, expected) in [
             ("pods", "spec.nodeName=,status.phase!=Running,metadata.name==a", ""),
             ("pods", r"metadata.name=a\,b", ""),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operator_chooses_as_the_api_says() {
+    fn each_selector_operator_matches_as_in_the_api() {
         let labels = json!({"zone": "a", "rank": "3", "empty": ""});
         for selector in [
             "",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_selector_is_told_in_the_servers_words() {
+    fn a_malformed_selector_has_the_servers_error_message() {
         for (selector, expected) in [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("a in b", "unable to parse requirement: found 'b' expected: '('"),

@@ -153,7 +153,7 @@ async fn asking_as_another_takes_the_right_to_each_part_of_who_that_is() {
 }
 
 #[tokio::test]
-async fn a_token_review_says_whose_a_token_is() {
+async fn a_token_review_returns_the_user() {
     let api = begin();
     let admin = Asker::admin(&api);
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -171,7 +171,7 @@ async fn a_token_review_says_whose_a_token_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_somebody_unknown_is_on_record_with_what_it_was_about() {
+async fn an_unauthenticated_request_is_logged_with_its_resource() {
     let api = begin();
     let token = format!("Bearer {}", api.admin_token());
     for (header, value, code) in [("authorization", "Bearer x", 401), ("impersonate-group", "g", 400)] {

@@ -9,7 +9,7 @@ use kube_sandbox::http::Api;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn whoever_has_no_role_is_refused_in_the_words_of_a_real_server() {
+async fn a_user_without_a_role_gets_the_servers_error_message() {
     let api = begin();
     let jane = Asker::user(&api, "jane", &[]);
     for (method, path, expected) in [
@@ -55,7 +55,7 @@ async fn whoever_has_no_role_is_refused_in_the_words_of_a_real_server() {
 }
 
 #[tokio::test]
-async fn everybody_reads_health_and_whoever_is_known_what_there_is() {
+async fn health_is_public_and_discovery_needs_authentication() {
     let api = begin();
     let (jane, nobody) = (Asker::user(&api, "jane", &[]), Asker::with_token(&api, ""));
     for (path, known, unknown) in [
@@ -258,7 +258,7 @@ async fn reviews_that_ask_nothing_are_refused_in_the_words_of_a_real_server() {
 }
 
 #[tokio::test]
-async fn the_rules_of_somebody_are_those_of_their_roles() {
+async fn a_users_rules_are_those_of_their_roles() {
     let api = begin();
     namespace(&api, "a").await;
     let jane = Asker::user(&api, "jane", &[]);

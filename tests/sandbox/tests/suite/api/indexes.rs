@@ -74,7 +74,7 @@ async fn an_eviction_looks_at_one_pod_and_not_at_its_neighbours() {
 }
 
 #[test]
-fn a_watch_of_one_node_is_told_of_that_nodes_changes_alone() {
+fn a_watch_of_one_node_gets_only_changes_of_that_node() {
     let api = cluster();
     let (count, since) = api.cluster().store.write(|state| {
         let since = state.revision();

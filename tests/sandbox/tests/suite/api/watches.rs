@@ -52,7 +52,7 @@ impl Watch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_version_a_watch_begins_with_what_is_there() {
+async fn a_watch_without_a_version_starts_with_the_existing_objects() {
     let api = begin();
     node(&api, "a").await;
     let mut watch = Watch::begin(&api, "").await;
@@ -66,7 +66,7 @@ async fn without_a_version_a_watch_begins_with_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_a_version_only_what_came_after_it_is_said() {
+async fn a_watch_at_a_version_gets_only_later_changes() {
     let api = begin();
     let first = node(&api, "a").await;
     node(&api, "b").await;
@@ -76,7 +76,7 @@ async fn from_a_version_only_what_came_after_it_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_changes_nothing_wakes_nobody() {
+async fn a_write_without_changes_sends_no_event() {
     let api = begin();
     node(&api, "a").await;
     let mut watch = Watch::begin(&api, "").await;
@@ -118,7 +118,7 @@ async fn a_streamed_list_ends_with_its_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_is_told_how_far_it_has_come() {
+async fn an_idle_watch_gets_bookmarks() {
     let api = begin();
     let mut watch = Watch::begin(&api, "allowWatchBookmarks=true").await;
     assert_eq!(watch.told().await, "BOOKMARK ");

@@ -59,7 +59,7 @@ async fn a_read_of_a_version_that_is_to_come_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_when_its_content_has_gone_and_not_when_somebody_says_so() {
+async fn a_namespace_is_removed_only_when_it_is_empty() {
     let api = begin();
     let path = "/api/v1/namespaces/a";
     json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
@@ -84,7 +84,7 @@ async fn namespaces_that_every_cluster_has_cannot_be_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_bookmarks_is_told_where_the_first_events_end() {
+async fn a_watch_with_bookmarks_gets_one_after_the_initial_events() {
     let api = begin();
     node(&api).await;
     let path = "/api/v1/nodes?watch=1&allowWatchBookmarks=true&timeoutSeconds=1";
@@ -137,7 +137,7 @@ async fn a_write_to_the_status_changes_as_much_of_metadata_as_its_kind_lets_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_of_a_pod_with_several_containers_is_told_of_one_that_is_named() {
+async fn the_log_of_a_pod_with_several_containers_needs_a_container_name() {
     let api = begin();
     json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"initContainers": [{"name": "i", "image": "x"}],
@@ -162,7 +162,7 @@ async fn the_log_of_a_pod_with_several_containers_is_told_of_one_that_is_named()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_is_set_by_updates_and_patches_and_is_none_where_nothing_is_said() {
+async fn a_scale_is_set_by_updates_and_patches_and_defaults_to_zero() {
     let api = begin();
     json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await;
     let labels = json!({"app": "w"});
@@ -212,7 +212,7 @@ async fn a_scale_is_set_by_updates_and_patches_and_is_none_where_nothing_is_said
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_says_which_pod_it_means_and_what_it_is() {
+async fn an_eviction_must_name_its_pod_and_kind() {
     const POD: &str = "/api/v1/namespaces/default/pods/a";
     let api = begin();
     json_of(&api, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;

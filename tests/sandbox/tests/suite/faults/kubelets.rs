@@ -60,7 +60,7 @@ async fn pods_of_a_silent_node_never_end_until_it_speaks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_delete_of_a_live_pod_waits_for_nobody() {
+async fn a_forced_delete_removes_a_running_pod_at_once() {
     let (sandbox, client) = cluster(1).await;
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let app =

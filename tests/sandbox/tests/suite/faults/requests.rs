@@ -48,7 +48,7 @@ async fn a_request_is_answered_with_the_failure_of_its_rule_and_changes_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_request_is_told_when_to_come_back() {
+async fn a_throttled_request_has_a_retry_after_header() {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
 
@@ -179,7 +179,7 @@ async fn a_delayed_answer_comes_so_long_after_the_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_dropped_before_the_effect_evicts_nobody_and_one_dropped_after_it_does() {
+async fn an_eviction_takes_effect_only_if_its_connection_is_dropped_afterwards() {
     let (sandbox, client) = cluster(1).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     run(&sandbox, &App::new(Kind::Pod, "default", "web"));

@@ -28,7 +28,7 @@ async fn with_budget() -> (Sandbox, Api<PodDisruptionBudget>, Api<Pod>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_nobody_keeps_goes_stale_and_is_kept_again_when_let_go() {
+async fn a_frozen_budget_becomes_stale_and_is_updated_again_when_unfrozen() {
     let (sandbox, budgets, pods) = with_budget().await;
     let stale = Target::any().group("policy").resource("poddisruptionbudgets").name("web");
     let freeze = sandbox.faults().freeze_status(stale, Writers::Controllers);

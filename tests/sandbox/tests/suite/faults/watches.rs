@@ -35,7 +35,7 @@ async fn label(client: &Client, value: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_watch_ends_when_told_and_others_go_on() {
+async fn ending_an_open_watch_does_not_end_others() {
     let (sandbox, client) = cluster(1).await;
     let api = nodes(&client);
     let (all, one) = (changes(), changes().labels("none=such"));
@@ -67,7 +67,7 @@ async fn a_watch_ends_after_so_many_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_muted_watch_says_nothing_more_and_does_not_end() {
+async fn a_muted_watch_sends_nothing_and_does_not_end() {
     let (sandbox, client) = cluster(1).await;
     let api = nodes(&client);
     let mut muted = api.watch(&changes().timeout(5), "0").await.unwrap().boxed();
@@ -82,7 +82,7 @@ async fn a_muted_watch_says_nothing_more_and_does_not_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forgotten_history_is_told_to_continue_tokens_and_to_watches() {
+async fn dropped_history_is_a_410_for_continue_tokens_and_watches() {
     let (sandbox, client) = cluster(3).await;
     let api = nodes(&client);
     let page = api.list(&ListParams::default().limit(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What of the recordings is not compared, by name and with the reason.
+//! Parts of the transcripts that are not compared, each with its reason.
 //!
 //! All of it is discovery: kinds and subresources that the sandbox does not serve. Every request is replayed, and of
 //! what the sandbox does serve nothing is left out.

@@ -52,7 +52,7 @@ fn every_recorded_request_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_out_is_little_and_has_to_be() {
+async fn the_exclusions_are_few_and_each_is_needed() {
     assert!(LEFT_OUT.len() <= 10);
     assert!(LEFT_OUT.iter().all(|entry| !entry.reason.is_empty()));
     for needed in exclusions::names() {

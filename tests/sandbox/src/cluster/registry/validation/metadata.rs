@@ -44,19 +44,19 @@ fn content(object: &Value) -> Vec<FieldError> {
     let metadata = &object["metadata"];
     let mut errors = Vec::new();
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
-        errors.extend(complaints("metadata.labels", key, &names::qualified(key)));
+        errors.extend(validation_errors("metadata.labels", key, &names::qualified(key)));
         let value = value.as_str().unwrap_or_default();
-        errors.extend(complaints("metadata.labels", value, &names::value(value)));
+        errors.extend(validation_errors("metadata.labels", value, &names::value(value)));
     }
     for key in metadata["annotations"].as_object().into_iter().flatten().map(|(key, _)| key) {
         // Upper case is allowed here.
-        errors.extend(complaints("metadata.annotations", key, &names::qualified(&key.to_lowercase())));
+        errors.extend(validation_errors("metadata.annotations", key, &names::qualified(&key.to_lowercase())));
     }
     errors.extend(owners(&metadata["ownerReferences"]));
     errors
 }
 
-fn complaints(field: &str, text: &str, odd: &[String]) -> Vec<FieldError> {
+fn validation_errors(field: &str, text: &str, odd: &[String]) -> Vec<FieldError> {
     odd.iter().map(|because| FieldError::invalid(field, &json!(text), because)).collect()
 }
 
@@ -114,7 +114,7 @@ fn shown(owner: &Value) -> String {
 
 fn finalizer_forms(object: &Value) -> Vec<FieldError> {
     let names = finalizers(object).into_iter();
-    names.flat_map(|name| complaints("metadata.finalizers", name, &names::qualified(name))).collect()
+    names.flat_map(|name| validation_errors("metadata.finalizers", name, &names::qualified(name))).collect()
 }
 
 fn finalizer_domains(object: &Value) -> Vec<FieldError> {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_told_as_often_as_it_is_looked_at() {
+    fn repeated_errors_of_an_update_are_reported_as_by_the_server() {
         let known = built_in();
         let told = |plural: &str, metadata: &Value, part| {
             let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();

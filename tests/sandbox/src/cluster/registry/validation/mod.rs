@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 use crate::cluster::admission::configuration;
 use crate::cluster::catalog::resource::Resource;
 use crate::cluster::registry::Part;
-use crate::model::event_versions;
-use crate::model::names;
-use crate::model::rbac;
 use crate::model::status_error::FieldError;
+use crate::model::{event_versions, names, rbac};
 
 /// All errors in an object; on an update of one part, with the old object.
 pub(crate) fn check(resource: &Resource, object: &Value, old: Option<&Value>, part: Part) -> Vec<FieldError> {
@@ -237,26 +235,26 @@ mod tests {
     use super::*;
     use crate::cluster::catalog::resource::built_in;
 
-    fn complaints(plural: &str, object: &Value) -> Vec<String> {
+    fn validation_errors(plural: &str, object: &Value) -> Vec<String> {
         let known = built_in();
         let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
         check(resource, object, None, Part::Main).into_iter().map(|error| error.field).collect()
     }
 
     #[test]
-    fn what_nobody_could_run_is_refused() {
+    fn a_pod_that_cannot_run_is_rejected() {
         let named = |name: &str| json!({"metadata": {"name": name}});
-        assert!(complaints("nodes", &named("node-1.example.com")).is_empty());
-        assert_eq!(complaints("nodes", &named("Bad_Name")), ["metadata.name"]);
-        assert_eq!(complaints("namespaces", &named("a.b")), ["metadata.name"]);
-        assert!(complaints("clusterroles", &named("system:node")).is_empty());
-        assert_eq!(complaints("pods", &named("p")), ["spec.containers"]);
+        assert!(validation_errors("nodes", &named("node-1.example.com")).is_empty());
+        assert_eq!(validation_errors("nodes", &named("Bad_Name")), ["metadata.name"]);
+        assert_eq!(validation_errors("namespaces", &named("a.b")), ["metadata.name"]);
+        assert!(validation_errors("clusterroles", &named("system:node")).is_empty());
+        assert_eq!(validation_errors("pods", &named("p")), ["spec.containers"]);
         let tainted = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a"}]}});
-        assert_eq!(complaints("nodes", &tainted), ["metadata.taints[0].effect"]);
+        assert_eq!(validation_errors("nodes", &tainted), ["metadata.taints[0].effect"]);
     }
 
     #[test]
-    fn what_means_nothing_is_told_in_the_servers_words() {
+    fn invalid_parameters_have_the_servers_error_message() {
         let known = built_in();
         let told = |plural: &str, spec: Value| {
             let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();

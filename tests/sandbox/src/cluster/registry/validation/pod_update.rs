@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_of_a_pod_does() {
+    fn mutable_fields_of_a_pod_can_change() {
         let (a, b) = (json!({"key": "a", "tolerationSeconds": 1}), json!({"key": "b"}));
         for (old, new) in [
             (json!({}), json!({"containers": [{"name": "c", "image": "y"}]})),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_change_is_told_in_the_servers_words() {
+    fn changes_of_immutable_fields_have_the_servers_error_message() {
         let field = "spec.activeDeadlineSeconds: Invalid value";
         for (old, new, expected) in [
             (

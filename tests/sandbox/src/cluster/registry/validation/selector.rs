@@ -10,9 +10,9 @@ pub(crate) fn check(selector: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
         let field = format!("{path}.matchLabels");
-        errors.extend(complaints(&field, key, &names::qualified(key)));
+        errors.extend(validation_errors(&field, key, &names::qualified(key)));
         let value = value.as_str().unwrap_or_default();
-        errors.extend(complaints(&field, value, &names::value(value)));
+        errors.extend(validation_errors(&field, value, &names::value(value)));
     }
     for (index, expression) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
         errors.extend(requirement(expression, &format!("{path}.matchExpressions[{index}]")));
@@ -58,15 +58,15 @@ fn requirement(expression: &Value, path: &str) -> Vec<FieldError> {
         }
     }
     let key = text("key");
-    errors.extend(complaints(&format!("{path}.key"), key, &names::qualified(key)));
+    errors.extend(validation_errors(&format!("{path}.key"), key, &names::qualified(key)));
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        errors.extend(complaints(&format!("{path}.values[{index}]"), value, &names::value(value)));
+        errors.extend(validation_errors(&format!("{path}.values[{index}]"), value, &names::value(value)));
     }
     errors
 }
 
-fn complaints(field: &str, text: &str, odd: &[String]) -> Vec<FieldError> {
+fn validation_errors(field: &str, text: &str, odd: &[String]) -> Vec<FieldError> {
     odd.iter().map(|because| FieldError::invalid(field, &json!(text), because)).collect()
 }
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_selects_by_nothing_known_is_told_in_the_servers_words() {
+    fn an_invalid_selector_has_the_servers_error_message() {
         let place = "s.matchExpressions[0]";
         for (expression, expected) in [
             (

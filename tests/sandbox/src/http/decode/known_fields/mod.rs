@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_leaves_out_for_being_empty_is_left_out() {
+    fn empty_values_that_go_omits_are_omitted() {
         let role = ("rbac.authorization.k8s.io", "Role");
         let volumes = json!([{"name": "v", "emptyDir": {}}]);
         for ((group, kind), mut given, kept) in [
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_do_not_fit_are_told_by_type_and_field() {
+    fn type_errors_name_the_type_and_the_field() {
         for (pod, expected) in [
             (json!({"metadata": {"name": 1}}), "number ObjectMeta.metadata.name string"),
             (json!({"metadata": {"labels": {"a": 1}}}), "number ObjectMeta.metadata.labels string"),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_breaks_off_is_not_read() {
+    fn unknown_or_truncated_protobuf_is_rejected() {
         assert_eq!(read(b"{}"), None);
         assert_eq!(read(b"k8s\0\x0a\xff"), None);
         assert_eq!(read(b"k8s\0\x0a\x0b\x0a\x02v1\x12\x05Thing\x12\x00"), None);

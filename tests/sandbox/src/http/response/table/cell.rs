@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_told_in_the_units_that_matter() {
+    fn ages_have_the_units_of_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (7, "7s"),

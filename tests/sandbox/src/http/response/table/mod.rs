@@ -11,10 +11,9 @@ mod workloads;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::http::response::table::cell::{Table, since};
-
 use crate::cluster::catalog::resource::Resource;
 use crate::cluster::crd;
+use crate::http::response::table::cell::{Table, since};
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
     resources may allow a client to request the generation of an appropriate name automatically. Name is primarily \

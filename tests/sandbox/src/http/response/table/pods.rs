@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_is_going_is_terminating_whatever_its_phase_says() {
+    fn a_deleted_pod_is_shown_as_terminating_in_every_phase() {
         let going = json!({"metadata": {"deletionTimestamp": "t"}, "status": {"phase": "Running"}});
         assert_eq!(reason(&going), "Terminating");
         assert_eq!(reason(&json!({"status": {"phase": "Pending"}})), "Pending");
