@@ -81,7 +81,7 @@ async fn the_commands_of_the_other_pages_work() {
 /// Runs pages, some at a time, and reports all that fail.
 async fn run_all(pages: &[PathBuf]) {
     assert!(!pages.is_empty());
-    let outcomes = futures::stream::iter(pages).map(|page| run(page)).buffer_unordered(3);
+    let outcomes = futures::stream::iter(pages).map(|page| run(page)).buffer_unordered(2);
     let failures: Vec<String> = outcomes.filter_map(async |outcome| outcome.err()).collect().await;
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
