@@ -31,7 +31,6 @@ use crate::webhook::{self, WebhookError};
 /// How long to wait for tasks on the main runtime at the end.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error("cannot start the runtime: {0}")]
@@ -56,7 +55,6 @@ enum StartError {
     Task(#[source] TaskExit),
 }
 
-/// Runs the program.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variables = std::env::vars_os().map(|(name, _)| name);
     let flags = match Flags::read(args, variables, Environment::detect()) {

@@ -99,17 +99,17 @@ struct BudgetQueue {
 
 /// Sends evictions as budgets allow them, until no pod waits.
 async fn evict_as_allowed(prepared: &PreparedCluster, requests: &Requests, mut responses: Responses) {
-    let mut queues: HashMap<Key, BudgetQueue> = HashMap::new();
+    let mut budget_queues: HashMap<Key, BudgetQueue> = HashMap::new();
     for pod in &prepared.pods {
-        queues.entry(Key::new(&*pod.namespace, &*pod.app)).or_default().waiting.push(pod.clone());
+        budget_queues.entry(Key::new(&*pod.namespace, &*pod.app)).or_default().waiting.push(pod.clone());
     }
     let store = &prepared.cluster.sandbox().unwrap().cluster().store;
     let mut wake = store.subscribe();
     let mut seen = store.read(State::revision);
-    let mut changed: HashSet<Key> = queues.keys().cloned().collect();
-    while queues.values().any(|queue| !queue.waiting.is_empty() || queue.in_flight > 0) {
+    let mut changed: HashSet<Key> = budget_queues.keys().cloned().collect();
+    while budget_queues.values().any(|queue| !queue.waiting.is_empty() || queue.in_flight > 0) {
         for key in changed.drain() {
-            let Some(queue) = queues.get_mut(&key) else { continue };
+            let Some(queue) = budget_queues.get_mut(&key) else { continue };
             let budget = store.read(|state| state.get(&BUDGETS, &key));
             let allowed =
                 budget.and_then(|budget| budget["status"]["disruptionsAllowed"].as_u64()).unwrap_or(0);
@@ -124,7 +124,7 @@ async fn evict_as_allowed(prepared: &PreparedCluster, requests: &Requests, mut r
             response = responses.recv() => {
                 let Some((pod, accepted)) = response else { return };
                 let key = Key::new(&*pod.namespace, &*pod.app);
-                let Some(queue) = queues.get_mut(&key) else { continue };
+                let Some(queue) = budget_queues.get_mut(&key) else { continue };
                 queue.in_flight -= 1;
                 if !accepted {
                     queue.waiting.push(pod);
@@ -136,8 +136,8 @@ async fn evict_as_allowed(prepared: &PreparedCluster, requests: &Requests, mut r
                     return;
                 }
                 store.read(|state| {
-                    let changes = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
-                    changed.extend(changes.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
+                    let updates = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
+                    changed.extend(updates.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
                     seen = state.revision();
                 });
             }

@@ -38,7 +38,6 @@ pub(crate) struct LeaderState {
     memory: Mutex<Memory>,
 }
 
-/// The maintenances of one group.
 struct GroupStore {
     group: Group,
     store: Store<Grouped>,
@@ -59,7 +58,6 @@ pub(crate) struct MaintenanceState {
     pub(crate) at_work: bool,
     /// It is not reconciled before this time.
     pub(crate) not_before: Option<Instant>,
-    /// When its status was last written.
     pub(crate) status_written: Option<Timestamp>,
     /// Consecutive reconciles that failed.
     pub(crate) backoff: Backoff,
@@ -85,19 +83,14 @@ pub(crate) struct NodeState {
     pub(crate) last_write: LastWrite<Node>,
     /// The API server's answer to the last write of the node's lease.
     pub(crate) lease_write: LastWrite<Lease>,
-    /// The pods on the node.
     pub(crate) pods: Option<NodeWatch<Pod>>,
-    /// The virtual machines on the node.
     pub(crate) virtual_machines: Option<NodeWatch<VirtualMachineInstance>>,
 }
 
 /// A watch on what is on one node. Dropping this ends it.
 pub(crate) struct NodeWatch<K: Lookup<DynamicType: Eq + Hash> + 'static> {
-    /// The objects that the watch delivered.
     pub(crate) objects: Store<K>,
-    /// Whether these are all.
     pub(crate) list_state: watch::Receiver<ListState>,
-    /// The task that runs the watch.
     pub(crate) task: AbortHandle,
 }
 
@@ -110,11 +103,8 @@ impl<K: Lookup<DynamicType: Eq + Hash> + 'static> Drop for NodeWatch<K> {
 /// Whether all objects of a watch are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListState {
-    /// They have not been listed yet.
     NotListed,
-    /// All of them are known.
     Listed,
-    /// The API server refuses to list them.
     Forbidden(ListForbidden),
 }
 

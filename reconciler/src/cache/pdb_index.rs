@@ -14,7 +14,6 @@ type BudgetsByNamespace = HashMap<String, HashMap<String, Arc<Budget>>>;
 
 /// The disruption budgets of a store, by namespace.
 pub(crate) struct PdbIndex {
-    /// The objects themselves.
     pub(crate) objects: Store<PodDisruptionBudget>,
     by_namespace: Mutex<BudgetsByNamespace>,
     is_listed: watch::Sender<bool>,
@@ -26,7 +25,6 @@ impl PdbIndex {
         Self { objects, by_namespace: Mutex::default(), is_listed: watch::Sender::new(false) }
     }
 
-    /// The budgets of a namespace.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Arc<Budget>> {
         self.lock().get(namespace).into_iter().flat_map(HashMap::values).cloned().collect()
     }
@@ -53,7 +51,6 @@ impl PdbIndex {
         self.is_listed.send_replace(true);
     }
 
-    /// Waits until the budgets have been listed.
     pub(crate) async fn wait_until_listed(&self) {
         // The sender lives as long as this.
         let _ = self.is_listed.subscribe().wait_for(|listed| *listed).await;

@@ -9,16 +9,15 @@ use kube::Client;
 use kube::core::Resource;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::quorum;
-use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::cache::triggers::Triggers;
+use crate::client::with_timeout;
 use crate::runtime::tasks::TaskSpawner;
 
 /// How long an answer about OpenShift is reused.
 const OPENSHIFT_CACHE_DURATION: Duration = Duration::from_secs(30);
 
-/// How long to wait for an answer about OpenShift.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait after discovery of KubeVirt failed.
@@ -31,7 +30,6 @@ pub(crate) struct OpenshiftDiscovery {
 }
 
 impl OpenshiftDiscovery {
-    /// Sends no request yet.
     pub(crate) fn new(client: Client) -> Self {
         Self { client, last_answer: tokio::sync::Mutex::default() }
     }
@@ -48,15 +46,13 @@ impl OpenshiftDiscovery {
         {
             return Ok(is_openshift);
         }
-        let listed = timeout(DISCOVERY_TIMEOUT, self.client.list_api_groups()).await;
-        let groups = listed.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
+        let groups = with_timeout(DISCOVERY_TIMEOUT, self.client.list_api_groups()).await?;
         let is_openshift = quorum::is_openshift(&groups);
         *last_answer = Some((Instant::now(), is_openshift));
         Ok(is_openshift)
     }
 }
 
-/// Whether the cluster has KubeVirt.
 pub(crate) struct KubevirtDiscovery {
     client: Client,
     triggers: Triggers,
@@ -65,19 +61,15 @@ pub(crate) struct KubevirtDiscovery {
 }
 
 enum KubevirtPresence {
-    /// Discovery has not been requested.
     Unknown,
-    /// Discovery has not answered yet.
     Requested,
     Present,
     /// KubeVirt was absent when pods with these uids led to the request.
     Absent(HashSet<String>),
-    /// Discovery failed at this time.
     Failed(Instant),
 }
 
 impl KubevirtDiscovery {
-    /// Sends no request yet.
     pub(crate) fn new(client: Client, triggers: Triggers, tasks: TaskSpawner) -> Self {
         Self { client, triggers, tasks, presence: Arc::new(Mutex::new(KubevirtPresence::Unknown)) }
     }

@@ -4,6 +4,13 @@
 //! A process can be paused for any time between two instructions, and does not notice that its lease was lost meanwhile.
 //! Each request is therefore checked whenever it is about to make progress, and one that is too late is never sent. A
 //! closed fence stays closed: the next term has its own.
+//!
+//! A fence closes four fifths of the lease's duration (12 of 15 s) after the time of the last renewal that the watch on the
+//! lease has shown, by the wall clock and by the steady clock. That is safe while the clocks of the replicas differ by less
+//! than the last fifth (3 s). What can still be late is a request that was sent before and takes longer than those 3 s to
+//! arrive, and a process that is paused between the check and the write to its socket. Such a request does little: patches
+//! of nodes, leases and finalizers carry a resourceVersion, evictions and deletions the uid of the pod, and a stale status
+//! is written again.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -59,17 +66,14 @@ impl Fence {
         });
     }
 
-    /// Closes the fence.
     pub(crate) fn close(&self) {
         self.deadline.send_replace(None);
     }
 
-    /// Whether requests may be sent.
     pub(crate) fn is_open(&self) -> bool {
         self.deadline.borrow().is_some_and(Deadline::is_ahead)
     }
 
-    /// Resolves once the fence has closed.
     pub(crate) async fn closed(&self) {
         let mut changes = self.deadline.subscribe();
         while self.is_open() {

@@ -9,12 +9,9 @@ const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/servicea
 /// The namespace of the manifests.
 pub(crate) const DEFAULT_NAMESPACE: &str = "node-maintenance";
 
-/// Where the program runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Environment {
-    /// In a pod with a service account.
     Pod {
-        /// The pod's namespace.
         namespace: String,
     },
     /// Outside of a cluster.
@@ -22,7 +19,6 @@ pub(crate) enum Environment {
 }
 
 impl Environment {
-    /// That of this process.
     pub(crate) fn detect() -> Self {
         let variables = std::env::vars_os().map(|(name, _)| name);
         Self::of(variables, Path::new(SERVICE_ACCOUNT_DIRECTORY))

@@ -235,7 +235,6 @@ pub(crate) enum LogFormat {
 }
 
 impl LogFormat {
-    /// Its name on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",

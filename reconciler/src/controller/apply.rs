@@ -22,7 +22,7 @@ use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use crate::client::patch_params;
+use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::cancel_evacuation::cancel_evacuations;
 use crate::watch::cluster_watches::slim_node;
@@ -105,7 +105,7 @@ pub(crate) async fn apply(
         context.state.maintenance(&uid, |state| state.last_write.remember(adopted));
     }
     if let Some(write) = &decision.lease {
-        let taken = with_timeout(context.leases.write(node, write)).await;
+        let taken = with_timeout(WRITE_TIMEOUT, context.leases.write(node, write)).await;
         taken.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
     let mut current_node = observed.node.clone();
@@ -119,17 +119,8 @@ pub(crate) async fn apply(
         context.evictor.state().forget_respawns(node);
     }
     if let Some(status) = &decision.status {
-        let sent = Timestamp::now();
-        let written = write_status(context, maintenance, status).await;
-        let written = written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
-        // The interval counts from the request, but at least half of it has to follow the answer of a slow API server.
-        let answered = Timestamp::now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
-        context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
-        report_transitions(context, maintenance, status, now);
-        context.state.remember_status(status, written);
-        if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
-            context.triggers.pending();
-        }
+        let written = apply_status(context, maintenance, status, now).await;
+        written.map_err(|source| ApplyError::Status { name: name.clone(), source })?;
     }
     if let Some(wanted) = decision.node_conditions {
         context.conditions.publish(node, wanted);
@@ -142,21 +133,12 @@ pub(crate) async fn apply(
         cancel_evacuations(&context.client, node).await;
     }
     if let Some(lease) = &decision.release_lease {
-        let dropped = with_timeout(context.leases.delete(lease)).await;
+        let dropped = with_timeout(WRITE_TIMEOUT, context.leases.delete(lease)).await;
         dropped.map_err(|source| ApplyError::Lease { name: node.clone(), source })?;
     }
     if let Some(patch) = &decision.remove_finalizer {
-        let released = patch_metadata(context, maintenance, patch).await;
-        let released = released.map_err(|source| ApplyError::Release { name, source })?;
-        context.state.maintenance(&uid, |state| {
-            state.released = true;
-            state.last_write.remember(released);
-        });
-        // The next maintenance of the node may begin.
-        context.triggers.node(node);
-        if let Some(current) = current_node {
-            remove_undo_record(context, current, &uid).await;
-        }
+        let released = release(context, maintenance, patch, current_node).await;
+        released.map_err(|source| ApplyError::Release { name, source })?;
     }
     for event in &decision.events {
         context.events.publish(maintenance, observed.node.as_deref(), event).await;
@@ -164,10 +146,52 @@ pub(crate) async fn apply(
     Ok(())
 }
 
+/// Writes the status and reports what has changed.
+async fn apply_status(
+    context: &Context,
+    maintenance: &Grouped,
+    status: &NodeMaintenanceStatus,
+    now: Timestamp,
+) -> kube::Result<()> {
+    let sent = Timestamp::now();
+    let written = write_status(context, maintenance, status).await?;
+    // The interval counts from the request, but at least half of it has to follow the answer of a slow API server.
+    let answered = Timestamp::now().checked_sub(STATUS_WRITE_INTERVAL / 2).unwrap_or(sent);
+    let uid = maintenance.uid().unwrap_or_default();
+    context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
+    report_transitions(context, maintenance, status, now);
+    context.state.remember_status(status, written);
+    if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
+        context.triggers.pending();
+    }
+    Ok(())
+}
+
+/// Removes the finalizer and the undo record, and lets the next maintenance of the node begin.
+async fn release(
+    context: &Context,
+    maintenance: &Grouped,
+    finalizer_patch: &Value,
+    node: Option<Arc<Node>>,
+) -> kube::Result<()> {
+    let released = patch_metadata(context, maintenance, finalizer_patch).await?;
+    let uid = maintenance.uid().unwrap_or_default();
+    context.state.maintenance(&uid, |state| {
+        state.released = true;
+        state.last_write.remember(released);
+    });
+    context.triggers.node(&maintenance.spec.node_name);
+    if let Some(node) = node {
+        remove_undo_record(context, node, &uid).await;
+    }
+    Ok(())
+}
+
 /// Patches the node and returns it as the API server answered it.
 async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::Result<Arc<Node>> {
     let patched =
-        with_timeout(context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0))).await;
+        with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)))
+            .await;
     let mut patched = patched?;
     slim_node(&mut patched);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
@@ -185,7 +209,7 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
             Ok(_) => return,
         }
         // Kubelets and others write to nodes too.
-        match with_timeout(context.node_api().get(&name)).await {
+        match with_timeout(WRITE_TIMEOUT, context.node_api().get(&name)).await {
             Ok(current) => node = Arc::new(current),
             Err(error) => return debug!(node = name, %error, "the undo record stays on the node"),
         }
@@ -194,7 +218,8 @@ async fn remove_undo_record(context: &Context, mut node: Arc<Node>, uid: &str) {
 
 async fn patch_metadata(context: &Context, maintenance: &Grouped, patch: &Value) -> kube::Result<Grouped> {
     let api = context.maintenance_api(maintenance.group);
-    with_timeout(api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch))).await
+    with_timeout(WRITE_TIMEOUT, api.patch(&maintenance.name_any(), &patch_params(), &Patch::Merge(patch)))
+        .await
 }
 
 /// Logs and measures how a new status differs from the old one.
@@ -232,12 +257,9 @@ async fn write_status(
         "metadata": {"uid": maintenance.metadata.uid}, "status": status,
     });
     let api = context.maintenance_api(group);
-    with_timeout(api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch))).await
-}
-
-async fn with_timeout<T>(write: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    match tokio::time::timeout(WRITE_TIMEOUT, write).await {
-        Ok(answered) => answered,
-        Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
-    }
+    with_timeout(
+        WRITE_TIMEOUT,
+        api.patch_status(&maintenance.name_any(), &patch_params(), &Patch::Merge(&patch)),
+    )
+    .await
 }

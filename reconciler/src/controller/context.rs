@@ -21,7 +21,6 @@ use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
 
-/// What all reconciles of a term share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) triggers: Triggers,
@@ -36,7 +35,6 @@ pub(crate) struct Context {
     pub(crate) conditions: NodeConditionPublisher,
     /// Whether nodes show the state of their maintenance in their conditions.
     pub(crate) node_conditions: bool,
-    /// How many nodes may be unavailable at once.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
     /// The pod that this program runs in, if known.
     pub(crate) own_pod: Option<PodReference>,
@@ -87,12 +85,10 @@ impl Context {
         }
     }
 
-    /// The API of maintenances of a group.
     pub(crate) fn maintenance_api(&self, group: Group) -> Api<Grouped> {
         Api::all_with(self.client.clone(), &group)
     }
 
-    /// The API of nodes.
     pub(crate) fn node_api(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }

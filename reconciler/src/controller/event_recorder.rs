@@ -8,13 +8,11 @@ use nm_shared::decide::decision::{EventSubject, PendingEvent};
 use nm_shared::{Grouped, NodeMaintenance};
 use tracing::{info, warn};
 
-/// Publishes events.
 pub(crate) struct EventRecorder {
     recorder: Recorder,
 }
 
 impl EventRecorder {
-    /// Publishes through `client`.
     pub(crate) fn new(client: Client) -> Self {
         let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: None };
         Self { recorder: Recorder::new(client, reporter) }

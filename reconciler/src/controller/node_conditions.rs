@@ -21,12 +21,12 @@ use nm_shared::Grant;
 use nm_shared::drain::node_conditions::{self, WantedCondition};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
-use crate::client::patch_params;
+use crate::client::{patch_params, with_timeout};
 use crate::runtime::backoff::Backoff;
 use crate::watch::cluster_watches::slim_node;
 
@@ -187,8 +187,8 @@ impl ConditionWriter {
 
     async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
-        let answered = timeout(WRITE_TIMEOUT, self.api.patch_status(node, &params, &patch)).await;
-        let mut written = answered.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
+        let write = self.api.patch_status(node, &params, &patch);
+        let mut written = with_timeout(WRITE_TIMEOUT, write).await?;
         if self.last_refusal.replace(None).is_some() {
             self.triggers.all();
         }

@@ -5,7 +5,7 @@
 //! `subresources.kubevirt.io`, with the node's name in the body and an empty answer
 //! (`pkg/virt-api/rest/evacuate_cancel.go` in kubevirt/kubevirt, v1.7.0). A migration in progress continues, but no new
 //! one begins. Discovery lists the subresource (`pkg/virt-api/api.go`). Before 1.7 only KubeVirt itself ends an
-//! evacuation.
+//! evacuation. Cancelling ends after [`CANCEL_TIMEOUT`]: a KubeVirt that does not answer keeps no node out of service.
 
 use std::time::Duration;
 

@@ -14,7 +14,6 @@ use nm_shared::drain::respawns::RespawnCounter;
 use nm_shared::drain::steady_time::SteadyTime;
 use tokio::task::AbortHandle;
 
-/// The evictions of all nodes in maintenance.
 #[derive(Default)]
 pub(crate) struct EvictionState {
     nodes: EvictionsByNode,
@@ -25,7 +24,6 @@ pub(crate) struct EvictionState {
 /// The evictions of each node, by the pod's uid.
 type EvictionsByNode = HashMap<String, HashMap<String, PodEviction>>;
 
-/// The eviction of one pod.
 pub(crate) struct PodEviction {
     pub(crate) attempt: Attempt,
     namespace: String,

@@ -48,7 +48,6 @@ impl From<&NodeMaintenance> for SpecVersion {
     }
 }
 
-/// Sends evictions and records their outcomes.
 pub(crate) struct Evictor {
     client: Client,
     triggers: Triggers,
@@ -181,7 +180,6 @@ impl Evictor {
         SteadyTime::after_start(self.started.elapsed())
     }
 
-    /// What is known of all evictions.
     pub(crate) fn state(&self) -> MutexGuard<'_, EvictionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

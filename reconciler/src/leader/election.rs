@@ -75,7 +75,6 @@ pub(crate) struct Candidate {
     metrics: Arc<Metrics>,
 }
 
-/// How a term ended.
 enum TermEnd {
     /// Another replica may lead.
     Lost(&'static str),

@@ -1,5 +1,8 @@
 //! The check of a reconciler without leader election: it starts only if no other reconciler leads, because both would work
 //! on the same nodes.
+//!
+//! It checks all namespaces or, without that permission, its own. `--leader-elect=false` skips the check, in a pod too,
+//! where a rollout would otherwise wait for the lease of the replica that it replaces.
 
 use std::time::Duration;
 
@@ -14,7 +17,6 @@ use tracing::warn;
 /// How long to wait after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Another reconciler leads.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another nm-reconciler is running: lease {}/{} is held by {} until {}. Two of them would work on the same nodes: \

@@ -13,7 +13,6 @@ pub(crate) struct LeaderRuntime {
 }
 
 impl LeaderRuntime {
-    /// A runtime without tasks.
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
@@ -25,7 +24,6 @@ impl LeaderRuntime {
         build()
     }
 
-    /// Spawns a task on this runtime.
     pub(crate) fn spawn<W>(&self, task: W) -> JoinHandle<W::Output>
     where
         W: Future<Output: Send> + Send + 'static,

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The open connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     max: usize,
@@ -59,7 +58,6 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// The connection to close next.
     fn victim(&self) -> Option<u64> {
         let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
         for (number, connection) in self.all.iter().filter(|(_, connection)| !connection.is_trusted) {

@@ -46,7 +46,6 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressFlag(pub(crate) Option<ListenAddress>);
 
-/// Where to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     /// This address and no other.
@@ -131,7 +130,6 @@ pub(crate) struct BindError {
     source: io::Error,
 }
 
-/// A server that listens.
 #[derive(Debug)]
 pub(crate) struct Server {
     what: &'static str,

@@ -58,10 +58,8 @@ struct RequestLabels {
 /// The kind of a request to the API server, in the words of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Verb {
-    /// Includes lists.
     Get,
     Watch,
-    /// Includes evictions.
     Create,
     Update,
     Patch,
@@ -70,12 +68,10 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Every verb.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 7] =
         [Self::Get, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete, Self::Other];
 
-    /// The label's value.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -99,7 +95,6 @@ impl EncodeLabelValue for Verb {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Unlabelled {}
 
-/// All metrics of this process.
 pub(crate) struct Metrics {
     registry: Registry,
     maintenances: Family<PhaseLabel, Gauge>,
@@ -118,7 +113,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// All of them, at zero.
     pub(crate) fn new() -> Self {
         let histogram = |buckets: &[f64]| Histogram::new(buckets.iter().copied());
         let mut metrics = Self {
@@ -205,7 +199,6 @@ impl Metrics {
         *self.leader_state.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(state);
     }
 
-    /// Counts the answer to an eviction.
     pub(crate) fn eviction_answered(&self, outcome: &EvictionOutcome) {
         self.evictions.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).inc();
     }
@@ -231,7 +224,6 @@ impl Metrics {
         }
     }
 
-    /// Measures a reconcile.
     pub(crate) fn reconciled(&self, took: Duration, failed: bool) {
         self.reconcile_duration.observe(took.as_secs_f64());
         self.reconcile_failures.inc_by(failed.into());
@@ -243,7 +235,6 @@ impl Metrics {
         self.api_requests.get_or_create(&RequestLabels { verb, code }).inc();
     }
 
-    /// Sets whether this replica leads.
     pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(leads.into());
     }

@@ -72,7 +72,6 @@ impl Readiness {
         self.keep(&check.entry);
     }
 
-    /// The state of all checks now.
     pub(crate) fn report(&self) -> ReadinessReport {
         self.report_at(Timestamp::now())
     }
@@ -120,7 +119,6 @@ pub(crate) struct ReadinessCheck {
 }
 
 impl ReadinessCheck {
-    /// It passes.
     pub(crate) fn pass(&self) {
         self.set(CheckState::Passes);
     }

@@ -27,7 +27,6 @@ use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, wa
 /// Budgets and `DaemonSet`s that cannot be listed delay the first reconcile no longer than this.
 const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The shared stores.
 pub(crate) struct ClusterWatches {
     /// Every node, without the parts that nothing here reads.
     pub(crate) nodes: Store<Node>,
@@ -131,7 +130,6 @@ impl ClusterWatches {
         let _ = tokio::join!(self.nodes.wait_until_ready(), budgets, daemon_sets);
     }
 
-    /// The `DaemonSet`s that are known.
     pub(crate) fn daemon_sets(&self) -> Arc<DaemonSets> {
         self.daemon_sets.borrow().clone()
     }

@@ -21,7 +21,6 @@ use crate::client::{patch_params, post_params};
 use crate::telemetry::readiness::ReadinessCheck;
 use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
-/// The leases on all nodes.
 pub(crate) struct NodeLeases {
     client: Client,
     leases: Store<Lease>,

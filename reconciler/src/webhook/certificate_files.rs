@@ -15,7 +15,6 @@ use crate::webhook::served_certificate::{LastFailure, ServedCertificate};
 /// How often the files are read. Not every kind of volume reports changes.
 const READ_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why the files are no certificate.
 #[derive(Debug, thiserror::Error)]
 enum CertificateFilesError {
     #[error("{path}: {source}")]

@@ -34,7 +34,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest wait before the next step is decided again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// Why a renewal step failed.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
     #[error(transparent)]
@@ -61,13 +60,11 @@ impl RotationError {
 struct PendingPath {
     path: String,
     due: Timestamp,
-    /// The present authorities.
     bundle: String,
 }
 
 type States<K> = Pin<Box<dyn Stream<Item = watcher::Result<Option<K>>> + Send>>;
 
-/// Watches and renews the certificates.
 pub(super) struct CertificateRotation {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
@@ -84,7 +81,6 @@ pub(super) struct CertificateRotation {
     content: CertificateSecret,
     /// Whether the Secret's certificates are complete.
     is_complete: bool,
-    /// Whether the Secret contains the path.
     has_path: bool,
     /// Since when this path is known.
     path_known_since: Timestamp,

@@ -21,14 +21,11 @@ const PREVIOUS: &str = "previous-ca.crt";
 /// The key of the path at which reviews are answered.
 const PATH: &str = "webhook-path";
 
-/// The content of the Secret.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CertificateSecret {
     /// The authority of the generation that was served before.
     pub(super) previous: Option<Authority>,
-    /// The generation that is served.
     pub(super) current: Option<Generation>,
-    /// The generation that is served next.
     pub(super) next: Option<Generation>,
     /// The path at which reviews are answered.
     pub(super) path: Option<String>,

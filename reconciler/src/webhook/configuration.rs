@@ -82,7 +82,6 @@ impl WebhookConfiguration {
     }
 }
 
-/// The path of a webhook.
 fn path_of(client: &WebhookClientConfig) -> String {
     let path = match (&client.service, &client.url) {
         (Some(service), _) => service.path.clone(),
@@ -122,14 +121,14 @@ mod tests {
     #[test]
     fn the_time_counts_from_when_the_bundle_was_first_observed() {
         let first = WebhookConfiguration::observe(Some(found(&["a", "a"])), None, at(0));
-        let told = |configuration: &WebhookConfiguration, pem: &str, since: i64| {
+        let check = |configuration: &WebhookConfiguration, pem: &str, since: i64| {
             let expected = ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) };
             assert_eq!(*configuration.trust(), expected);
         };
-        told(&first, "a", 0);
-        told(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&first), at(5)), "a", 0);
-        told(&WebhookConfiguration::observe(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
-        told(&WebhookConfiguration::observe(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
+        check(&first, "a", 0);
+        check(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&first), at(5)), "a", 0);
+        check(&WebhookConfiguration::observe(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
+        check(&WebhookConfiguration::observe(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
         let gone = WebhookConfiguration::observe(None, Some(&first), at(5));
         assert_eq!(*gone.trust(), ConfiguredTrust::NotConfigured);
         assert_eq!(
@@ -137,7 +136,7 @@ mod tests {
             ConfiguredTrust::NotConfigured,
             "there is no webhook"
         );
-        told(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);
+        check(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);
     }
 
     #[test]

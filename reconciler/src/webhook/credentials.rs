@@ -18,7 +18,6 @@ use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why credentials are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialsError {
     #[error("invalid certificate: {0}")]
@@ -38,7 +37,6 @@ pub(super) enum CredentialsError {
 pub(super) struct Credentials {
     /// The certificate chain, in PEM.
     pub(super) certificate: String,
-    /// The private key, in PEM.
     pub(super) key: String,
     /// When the certificate is valid.
     pub(super) validity: Validity,
@@ -112,7 +110,6 @@ fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, CredentialsErr
 pub(super) struct Generation {
     /// The authority that clients have to trust, in PEM.
     pub(super) authority_pem: String,
-    /// The certificate to serve.
     pub(super) credentials: Credentials,
 }
 

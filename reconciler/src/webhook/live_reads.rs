@@ -12,7 +12,6 @@ use nm_shared::drain::plan::DaemonSets;
 use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, Grouped, NodeMaintenance};
 
-/// A failed read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {what}: {source}")]
 pub(super) struct ReadError {
@@ -31,7 +30,6 @@ pub(super) struct LiveCluster {
 }
 
 impl LiveCluster {
-    /// The cluster of this client.
     pub(super) fn new(client: Client) -> Self {
         Self { client }
     }
@@ -44,7 +42,6 @@ impl LiveCluster {
         reading(format!("node {name}"), Api::<Node>::all(self.client.clone()).get_opt(name).await)
     }
 
-    /// The nodes of the control plane.
     pub(super) async fn control_plane(&self) -> Result<Vec<Node>, ReadError> {
         let nodes = Api::<Node>::all(self.client.clone());
         let mut found: Vec<Node> = Vec::new();
@@ -59,7 +56,6 @@ impl LiveCluster {
         Ok(found)
     }
 
-    /// All maintenances of our group.
     pub(super) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, ReadError> {
         let all = Api::<NodeMaintenance>::all(self.client.clone()).list(&ListParams::default()).await;
         Ok(reading("nodemaintenances", all)?.items)
@@ -91,7 +87,6 @@ impl LiveCluster {
         Ok(reading(format!("the pods of node {node}"), pods)?.items)
     }
 
-    /// The names of all `DaemonSet`s.
     pub(super) async fn daemon_sets(&self) -> Result<DaemonSets, ReadError> {
         let sets = Api::<DaemonSet>::all(self.client.clone()).list_metadata(&ListParams::default()).await;
         Ok(DaemonSets::listed(reading("daemonsets", sets)?.iter().map(|set| &set.metadata)))

@@ -61,7 +61,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long reviews are answered after shutdown begins: until the API servers no longer send any to this replica.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(3);
 
-/// Why the webhook cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WebhookError {
     #[error(transparent)]
@@ -122,7 +121,6 @@ fn delayed(shutdown: watch::Receiver<bool>) -> watch::Receiver<bool> {
     receiver
 }
 
-/// Answers the requests to the webhook.
 struct ReviewHandler {
     reviewer: Reviewer,
     paths: Arc<WebhookPaths>,

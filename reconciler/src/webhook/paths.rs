@@ -32,7 +32,6 @@ pub(super) fn generate() -> Result<String, rustls::Error> {
     Ok(bytes.iter().fold(PREFIX.to_owned(), |path, byte| format!("{path}{byte:02x}")))
 }
 
-/// Whether this is a generated path.
 pub(super) fn is_generated(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| {
         rest.len() == DIGITS
@@ -52,19 +51,16 @@ struct KnownPaths {
 }
 
 impl WebhookPaths {
-    /// Only this path.
     pub(super) fn fixed(path: &str) -> Self {
         let paths = Self::default();
         paths.set_own(path);
         paths
     }
 
-    /// Sets the path of the Secret.
     pub(super) fn set_own(&self, path: &str) {
         self.change(|known| known.own = Some(path.to_owned()));
     }
 
-    /// Sets the paths of the configuration.
     pub(super) fn set_configured(&self, configured: &BTreeSet<String>) {
         let now = Instant::now();
         self.change(|known| {

@@ -27,14 +27,12 @@ const WARNINGS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait before checking again whether an allowed maintenance has been stored.
 const RESERVATION_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers reviews of maintenances.
 pub(super) struct Reviewer {
     cluster: LiveCluster,
     reservations: Mutex<Reservations>,
 }
 
 impl Reviewer {
-    /// Reads from this cluster.
     pub(super) fn new(cluster: LiveCluster) -> Self {
         Self { cluster, reservations: Mutex::default() }
     }

@@ -13,7 +13,6 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::ReadinessCheck;
 use crate::webhook::credentials::{Credentials, provider};
 
-/// The certificate that is served.
 pub(super) struct ServedCertificate {
     certified: RwLock<Option<Arc<CertifiedKey>>>,
     check: ReadinessCheck,
@@ -33,7 +32,6 @@ impl ServedCertificate {
         Self { certified: RwLock::default(), check, metrics }
     }
 
-    /// Serves this certificate from now on.
     pub(super) fn serve(&self, credentials: &Credentials) {
         let new = &credentials.certified;
         let mut certified = self.certified.write().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +77,6 @@ impl LastFailure {
         is_new
     }
 
-    /// Records a success.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

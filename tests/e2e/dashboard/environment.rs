@@ -109,7 +109,7 @@ async fn the_dashboard_is_stale_while_the_server_does_not_respond() {
     server.signal("STOP");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains("STALE") && shown.contains("Not connected") && !shown.contains("live")
+        shown.contains("STALE") && shown.contains("Disconnected") && !shown.contains("live")
     };
     terminal.until("a stale dashboard", stale).await;
     server.signal("CONT");
@@ -153,11 +153,11 @@ async fn a_row_is_copied_to_the_clipboard() {
     cluster.maintenances().patch_status(node, &PatchParams::default(), &done).await.unwrap();
     let mut terminal = Terminal::run_plugin(cluster.kubeconfig(), &["watch"], &[]);
     terminal.until_live().await;
-    terminal.until_shown("DONE").await;
+    terminal.until_shown("Drained").await;
     terminal.press("c");
     terminal.until_shown("copied: ").await;
     let copied = terminal.copied();
-    assert!(copied.starts_with(&format!("{node} DONE")), "{copied}");
+    assert!(copied.starts_with(&format!("{node} Drained")), "{copied}");
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
 }

@@ -33,7 +33,7 @@ async fn a_node_is_drained_and_returned_to_service_by_keys() {
     terminal.press(&node);
     terminal.until_shown(&node).await;
     terminal.press(ENTER);
-    terminal.until_shown("BLOCKED").await;
+    terminal.until_shown("Blocked").await;
     terminal.press(ENTER);
     terminal.until(&format!("the pods of {node}"), |screen| screen.contents().contains("cart-")).await;
     for (rows, columns) in [(6, 30), (20, 45), (50, 200), (24, 100)] {
@@ -42,11 +42,13 @@ async fn a_node_is_drained_and_returned_to_service_by_keys() {
         terminal.until(&what, |screen| is_drawn_for(screen, &node, rows, columns)).await;
     }
     workload.delete_budget("cart").await;
-    terminal.until_shown("DONE").await;
+    terminal.until_shown("Drained").await;
 
     terminal.press("x");
     terminal.press(ENTER);
-    terminal.until(&format!("{node} is back in service"), |screen| !screen.contents().contains("DONE")).await;
+    terminal
+        .until(&format!("{node} is back in service"), |screen| !screen.contents().contains("Drained"))
+        .await;
     wait_until(&cluster.maintenances(), &node, "gone", |found| found.is_none()).await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");

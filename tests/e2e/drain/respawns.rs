@@ -12,7 +12,7 @@ use nm_tests::wait::wait_for_uids;
 use nm_tests::workload::{Workload, pinned_to};
 use serde_json::json;
 
-const WHY: &str = "came back 3 times and is not count again: \
+const WHY: &str = "came back 3 times and is not moved again: \
     it tolerates every taint (a toleration with operator Exists and no key)";
 
 fn respawned(status: &NodeMaintenanceStatus) -> Vec<BlockedPod> {

@@ -54,7 +54,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     assert_eq!(
         rest,
         format!(
-            "\nPDB {namespace}/cart needs 1, has 1.\n  Holds {namespace}/{pod} for LONG\n  \
+            "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
              Scale what owns it up, or relax its budget:\n    kubectl -n {namespace} edit pdb cart"
         )
     );
@@ -81,8 +81,8 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: no reconciler has picked it up yet, by the NodeMaintenance e2e-explain\n\n\
-         No reconciler has taken it up yet.\n  So for LONG\n  \
+        "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
+         No reconciler has taken it up yet.\n  Lasting for LONG\n  \
          That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
     );
@@ -104,7 +104,7 @@ async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(continuing.stdout.ends_with("\nNothing is stuck: it goes on by itself.\n"), "{continuing:?}");
+    assert!(continuing.stdout.ends_with("\nNothing is stuck: it continues by itself.\n"), "{continuing:?}");
 
     reconciler.crash().await;
     // The lease as it looks some time later.
@@ -116,7 +116,7 @@ async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     let is_progress = |line: &str| line.ends_with(" who leads ...");
     assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_progress), "{stuck:?}");
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so nobody works on it.\n  So for LONG\n  \
+    let expected = "\nNo reconciler leads, so nobody works on it.\n  Lasting for LONG\n  \
         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
@@ -138,7 +138,7 @@ async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_le
     start(&cluster, node, node).await;
     until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let continuing = plugin(&cluster, &["explain", node]).await.ok();
-    let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
+    let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
     assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
@@ -157,7 +157,7 @@ async fn a_queued_node_is_not_stuck() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Queued\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  So for LONG\n  \
+        "node/{}: Queued\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  Lasting for LONG\n  \
          It only waits in line, and begins when others are given back or Ready again; these have the places:\n    \
          kubectl get nm -o wide",
         nodes[1],

@@ -41,13 +41,13 @@ async fn start_and_stop_print_a_line_for_each_node() {
             "skipWaitForDeleteTimeoutSeconds": 0, "deleteAfterSeconds": 0, "order": "PriorityAscending"})
     );
     let again = run(&["start", a, "--timeout", "10m"]).await;
-    again.expect(0, &format!("node/{a} is in maintenance already\n"), "");
+    again.expect(0, &format!("node/{a} is already in maintenance\n"), "");
     let other = run(&["start", b, a, "-y", "--reason", "disk"]).await;
     other.expect(
         1,
         &format!("node/{b} maintenance started\n"),
         &format!(
-            "error: node \"{a}\" is in maintenance already, but reason is \"kernel\" and not \"disk\"\n\
+            "error: node \"{a}\" is already in maintenance, but reason is \"kernel\" and not \"disk\"\n\
              hint: `kubectl patch nm {a} --type=merge -p '{{\"spec\":{{\"reason\":\"disk\"}}}}'` changes it\n"
         ),
     );

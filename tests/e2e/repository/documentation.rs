@@ -1,7 +1,8 @@
 //! The commands of README.md and `docs/`: each is run against a sandbox, in the order in which a reader meets it.
 //!
 //! A page is one shell script. Its fenced blocks of `sh`, and the lines of its `console` blocks that begin with `$ `, run
-//! one after another in one shell, which ends at the first command that fails. The cluster is a sandbox of six nodes and
+//! one after another in one shell, which ends at the first command that fails. The other lines of a `console` block must
+//! be in the output, except `...`. The cluster is a sandbox of six nodes and
 //! sixty pods, as `nm-sandbox up` starts it, on which `kubectl nm install` has installed everything.
 //!
 //! HTML comments change that. At the top of a page:
@@ -25,15 +26,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use nm_shared::api::names::WEBHOOK;
 use nm_tests::cluster::Cluster;
 use nm_tests::files::repository;
-use nm_tests::programs::{has_kubectl, plugin, program, skipped};
+use nm_tests::programs::{plugin, program, skipped};
 use nm_tests::wait::wait_until;
 use nm_tests::webhook;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -74,19 +78,21 @@ async fn the_commands_of_the_other_pages_work() {
     run_all(&pages_below(&repository().join("docs")).into_iter().filter(is_other).collect::<Vec<_>>()).await;
 }
 
-/// Runs pages, one after another, and reports all that fail.
+/// Runs pages, some at a time, and reports all that fail.
 async fn run_all(pages: &[PathBuf]) {
     assert!(!pages.is_empty());
-    let mut failures = Vec::new();
-    for page in pages {
-        let text = std::fs::read_to_string(page).unwrap();
-        let name = page.strip_prefix(repository()).unwrap().display().to_string();
-        match Page::parse(&text) {
-            Ok(page) => failures.extend(page.run(&name).await.err()),
-            Err(why) => failures.push(format!("{name}: {why}")),
-        }
-    }
+    let outcomes = futures::stream::iter(pages).map(|page| run(page)).buffer_unordered(3);
+    let failures: Vec<String> = outcomes.filter_map(async |outcome| outcome.err()).collect().await;
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+/// # Errors
+/// What was printed until the first command that failed.
+async fn run(page: &Path) -> Result<(), String> {
+    let name = page.strip_prefix(repository()).unwrap().display().to_string();
+    let text = std::fs::read_to_string(page).unwrap();
+    let parsed = Page::parse(&text).map_err(|why| format!("{name}: {why}"))?;
+    parsed.run(&name).await
 }
 
 /// The cluster that a page finds.
@@ -113,6 +119,8 @@ struct Block {
     line: usize,
     how: How,
     text: String,
+    /// Lines of output that the page shows.
+    shown: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -137,17 +145,17 @@ impl Page {
                     .take_while(|line| !line.trim_start().starts_with("```"));
                 let body: Vec<&str> = body.collect();
                 let how = how.take().unwrap_or(How::Run);
-                let text = match language {
-                    _ if matches!(how, How::File { .. }) => body.join("\n"),
-                    "sh" => body.join("\n"),
-                    "console" => commands(&body),
+                let (text, shown) = match language {
+                    _ if matches!(how, How::File { .. }) => (body.join("\n"), Vec::new()),
+                    "sh" => (body.join("\n"), Vec::new()),
+                    "console" => session(&body),
                     other if NO_COMMANDS.contains(&other) && how == How::Run => continue,
                     other => return Err(at(&format!("nobody runs a block of `{other}`"))),
                 };
                 if text.trim().is_empty() {
                     return Err(at("the block has no command"));
                 }
-                page.blocks.push(Block { line: number + 1, how, text });
+                page.blocks.push(Block { line: number + 1, how, text, shown });
                 continue;
             }
             let Some(comment) = line.trim().strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->"))
@@ -159,7 +167,7 @@ impl Page {
                 Some(("cluster", "none")) => page.before = Before::Nothing,
                 Some(("needs", _)) => how = Some(How::Skip),
                 Some(("exit", code)) => {
-                    how = Some(How::ExpectExit(code.parse().map_err(|_| at("no exit code"))?))
+                    how = Some(How::ExpectExit(code.parse().map_err(|_| at("no exit code"))?));
                 }
                 Some(("background", text)) => how = Some(How::Background { until: text.to_owned() }),
                 Some(("file", path)) => how = Some(How::File { path: path.to_owned() }),
@@ -179,7 +187,7 @@ impl Page {
         };
         let blocks = self.blocks.iter();
         match self.blocks.iter().find(needs_kubectl) {
-            Some(first) if !has_kubectl() => {
+            Some(first) if on_path("kubectl").is_none() => {
                 skipped(&format!("no kubectl on PATH: {name} from line {} on", first.line));
                 blocks.take_while(|block| block.line < first.line).collect()
             }
@@ -197,7 +205,7 @@ impl Page {
         let place = Place::new(&blocks);
         let script = script(name, &blocks);
         if self.before == Before::Nothing {
-            return place.run(name, &script, None).await;
+            return place.run(name, &script, None).await.and_then(|()| place.check_shown(name, &blocks));
         }
         let cluster = Cluster::bare_sandbox(6, 60, |sandbox| sandbox).await;
         let commands = async {
@@ -207,24 +215,27 @@ impl Page {
             place.run(name, &script, Some(cluster.kubeconfig())).await
         };
         tokio::select! {
-            outcome = commands => outcome,
+            outcome = commands => outcome.and_then(|()| place.check_shown(name, &blocks)),
             never = play_image(&cluster) => match never {},
         }
     }
 }
 
-/// The commands among the lines of a terminal session; a line that ends in a backslash goes on in the next one.
-fn commands(session: &[&str]) -> String {
-    let mut commands = String::new();
-    let mut goes_on = false;
-    for line in session {
-        let command = if goes_on { Some(*line) } else { line.strip_prefix("$ ") };
-        goes_on = command.is_some_and(|command| command.ends_with('\\'));
-        if let Some(command) = command {
-            let _ = writeln!(commands, "{command}");
+/// The commands of a terminal session, and the output that it shows. A command that ends in a backslash continues in the
+/// next line.
+fn session(lines: &[&str]) -> (String, Vec<String>) {
+    let (mut commands, mut shown) = (String::new(), Vec::new());
+    let mut continues = false;
+    for line in lines {
+        let command = if continues { Some(*line) } else { line.strip_prefix("$ ") };
+        continues = command.is_some_and(|command| command.ends_with('\\'));
+        match command {
+            Some(command) => commands = commands + command + "\n",
+            None if ["", "..."].contains(line) => {}
+            None => shown.push((*line).to_owned()),
         }
     }
-    commands
+    (commands, shown)
 }
 
 /// What the blocks come to in a shell. A background command is killed when the shell ends.
@@ -233,14 +244,18 @@ fn script(name: &str, blocks: &[&Block]) -> String {
         "set -eu\nbackground=\nat=start\n\
          trap 'code=$?; kill $background 2>/dev/null || true; [ $code = 0 ] || echo \"FAILED at $at: exit code $code\"' EXIT\n",
     );
-    for Block { line, how, text } in blocks {
-        let text = text.trim_end();
+    for Block { line, how, text, shown } in blocks {
+        let text = match text.trim_end() {
+            text if shown.is_empty() => text.to_owned(),
+            text => format!("{{\n{text}\n}} > output-{line} 2>&1"),
+        };
         let _ = writeln!(script, "at={name}:{line}; echo \"== $at\"");
         let _ = match how {
             How::Run => writeln!(script, "{text}"),
             How::ExpectExit(expected) => writeln!(
                 script,
-                "code=0\n{text} || code=$?\n[ $code = {expected} ] || {{ echo \"exit code $code, not {expected}\"; exit 1; }}"
+                "code=0\n{text} || code=$?\n\
+                 [ $code = {expected} ] || {{ echo \"exit code $code, not {expected}\"; exit 1; }}"
             ),
             How::Background { until } => writeln!(
                 script,
@@ -318,7 +333,7 @@ impl Place {
     /// # Errors
     /// What was printed until the first command that failed.
     async fn run(&self, name: &str, script: &str, kubeconfig: Option<&Path>) -> Result<(), String> {
-        let mut path = vec![self.files.path().join("bin")];
+        let mut path = vec![self.files.path().join("bin"), self.checkout().join("target/debug")];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let mut command = Command::new("sh");
         for (variable, _) in std::env::vars_os() {
@@ -358,6 +373,22 @@ impl Place {
         };
         Err(why + &std::fs::read_to_string(log).unwrap_or_default())
     }
+
+    /// # Errors
+    /// The lines that a page shows and no command printed.
+    fn check_shown(&self, name: &str, blocks: &[&Block]) -> Result<(), String> {
+        for Block { line, shown, .. } in blocks.iter().filter(|block| !block.shown.is_empty()) {
+            if let Ok(output) = std::fs::read_to_string(self.checkout().join(format!("output-{line}"))) {
+                let is_missing =
+                    |line: &&String| !output.lines().any(|printed| printed.trim_end() == line.as_str());
+                let missing: Vec<&String> = shown.iter().filter(is_missing).collect();
+                if !missing.is_empty() {
+                    return Err(format!("{name}:{line} shows {missing:#?}, but this was printed:\n{output}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The path of a program on the search path.
@@ -372,8 +403,13 @@ async fn play_image(cluster: &Cluster) -> Infallible {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &webhook::namespace());
     wait_until(&accounts, "nm-reconciler", "the service account", |found| found.is_some()).await;
     wait_until(&deployments, "nm-reconciler", "the deployment", |found| found.is_some()).await;
+    // A sandbox schedules without preferences, so the pods might return to the node that is drained. No page drains the
+    // last node.
+    let node = cluster.nodes().await.pop().unwrap();
+    let patch = json!({"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}}}});
+    deployments.patch("nm-reconciler", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     cluster.write_reconciler_kubeconfig().await;
-    let reconciler = webhook::start_with_webhook(cluster, &[]);
+    let reconciler = webhook::start_with_webhook(cluster, &["--leader-elect"]);
     let address = reconciler.webhook_address().await;
     cluster.sandbox().unwrap().cluster().admission.services.serve(&webhook::namespace(), WEBHOOK, address);
     std::future::pending().await
@@ -386,13 +422,18 @@ fn a_page_is_read_block_by_block() {
                 <!-- background: ready -->\n```sh\nup\n```\n";
     let page = Page::parse(page).unwrap();
     assert_eq!(page.before, Before::Nothing);
-    let block = |line, how, text: &str| Block { line, how, text: text.to_owned() };
+    let block = |line, how, text: &str, shown: &[&str]| Block {
+        line,
+        how,
+        text: text.to_owned(),
+        shown: shown.iter().map(|line| (*line).to_owned()).collect(),
+    };
     let expected = [
-        block(2, How::Run, "a \\\n  b    # c\nd\n"),
-        block(9, How::Skip, "e"),
-        block(16, How::ExpectExit(3), "h"),
-        block(20, How::File { path: "x/y.yaml".into() }, "z: 1"),
-        block(24, How::Background { until: "ready".into() }, "up"),
+        block(2, How::Run, "a \\\n  b    # c\nd\n", &["out"]),
+        block(9, How::Skip, "e", &[]),
+        block(16, How::ExpectExit(3), "h", &[]),
+        block(20, How::File { path: "x/y.yaml".into() }, "z: 1", &[]),
+        block(24, How::Background { until: "ready".into() }, "up", &[]),
     ];
     assert_eq!(page.blocks, expected);
 }
@@ -417,4 +458,7 @@ async fn a_command_that_fails_is_reported_with_its_line() {
     assert!(failed.contains("FAILED at page.md:5: exit code 7"), "{failed}");
     let page = Page::parse("<!-- cluster: none -->\n<!-- exit: 3 -->\n```sh\ntrue\n```\n").unwrap();
     assert!(page.run("page.md").await.unwrap_err().contains("exit code 0, not 3"));
+    let page = Page::parse("<!-- cluster: none -->\n```console\n$ echo a; echo b\n...\nb\nc\n```\n").unwrap();
+    let failed = page.run("page.md").await.unwrap_err();
+    assert!(failed.contains("page.md:2 shows [\n    \"c\",\n]"), "{failed}");
 }

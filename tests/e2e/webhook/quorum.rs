@@ -227,7 +227,7 @@ async fn maintenances_of_older_groups_count_for_the_webhook_and_plan() {
         assert!(refusals[0].ends_with(&taken), "{group:?}: {}", refusals[0]);
         assert!(refusals[1].starts_with(&refusal(second)), "{group:?}: {}", refusals[1]);
         let plan = plugin(&cluster, &["plan", first, second]).await;
-        assert!(plan.stdout.contains(&format!("node/{first}: is in maintenance already\n")), "{plan:?}");
+        assert!(plan.stdout.contains(&format!("node/{first}: already in maintenance: ")), "{plan:?}");
         let violates = format!("disrupting node {second} will violate etcd quorum");
         assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
         stop_in_group(&cluster, group, second).await;
