@@ -252,7 +252,7 @@ async fn uninstalling_returns_nodes_to_service_first_and_leaves_only_the_lease_n
     let removed = plugin(&cluster, &["uninstall", "--stop-all", "-y", "--timeout", "60s"]).await.ok();
     assert_eq!(removed.stdout, REMOVED);
     let kept = "namespace/medik8s-leases";
-    assert!(removed.stderr.ends_with(&format!("{kept} stays: other operators use it\n")), "{removed:?}");
+    assert!(removed.stderr.ends_with(&format!("{kept} is kept: other operators use it\n")), "{removed:?}");
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     assert_eq!(nodes.get(&node).await.unwrap().spec.unwrap().unschedulable, None);
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
