@@ -12,13 +12,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::FutureExt;
+use futures::stream::{self, BoxStream, StreamExt};
 use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::core::Status;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -336,48 +335,17 @@ fn retry_interval(failures: u32) -> Duration {
     Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(MAX_RETRY_INTERVAL)
 }
 
-/// What a watch brings, in the terms of the commands.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Something happened to a maintenance.
-    Event(Box<Event<NodeMaintenance>>),
-    /// The connection is lost: the data may be out of date until [`News::Restored`].
-    Lost(Error),
-    /// The connection is back, and all objects have been listed again.
-    Restored,
-}
-
-/// All maintenances, and then every change of them. Ends with the first error that retrying cannot fix.
-pub(crate) fn news(cluster: &Cluster) -> impl Stream<Item = Result<News, Error>> + use<> {
+/// Watches all maintenances for a command.
+pub(crate) fn watch_maintenances(
+    cluster: &Cluster,
+) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {
     let target = WatchTarget {
         api: Api::all(cluster.client()),
         field_selector: None,
         resource: RESOURCE,
         server: cluster.server().to_owned(),
     };
-    let mut is_lost = false;
-    watch(target, WatchPolicy::COMMAND, Some).flat_map(move |update| {
-        let event = |event| Ok(News::Event(Box::new(event)));
-        let news = match update {
-            Ok(WatchUpdate::Change(WatchChange::Listed(objects))) => {
-                let each = objects.into_iter().map(|object| Event::InitApply(Arc::unwrap_or_clone(object)));
-                [Event::Init].into_iter().chain(each).chain([Event::InitDone]).map(event).collect()
-            }
-            Ok(WatchUpdate::Change(WatchChange::Applied(object))) => {
-                vec![event(Event::Apply(Arc::unwrap_or_clone(object)))]
-            }
-            Ok(WatchUpdate::Change(WatchChange::Deleted(object))) => {
-                vec![event(Event::Delete(Arc::unwrap_or_clone(object)))]
-            }
-            Ok(WatchUpdate::Live) if std::mem::take(&mut is_lost) => vec![Ok(News::Restored)],
-            Ok(WatchUpdate::Lost { error, .. }) if !std::mem::replace(&mut is_lost, true) => {
-                vec![Ok(News::Lost(error))]
-            }
-            Ok(WatchUpdate::Live | WatchUpdate::Lost { .. }) => Vec::new(),
-            Err(error) => vec![Err(error)],
-        };
-        stream::iter(news)
-    })
+    watch(target, WatchPolicy::COMMAND, Some)
 }
 
 #[cfg(test)]

@@ -85,8 +85,7 @@ fn explain(
         _ => maintenance::headline(object),
     };
     let name = object.name_any();
-    let object_name =
-        if name == node(object) { String::new() } else { format!(" (NodeMaintenance {name})") };
+    let object_name = if name == node(object) { String::new() } else { format!(" (NodeMaintenance {name})") };
     out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(object_name))?;
     if causes.is_empty() {
         let outlook = match (state, leadership) {

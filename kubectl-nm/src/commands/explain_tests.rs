@@ -110,9 +110,7 @@ fn many_pods_are_counted_and_control_characters_are_escaped() {
 fn an_object_with_another_name_is_named() {
     let (said, stuck) = explained(&named("kernel", "n1", "u"));
     assert!(
-        said.starts_with(
-            "node/n1: Requested: no reconciler has picked it up yet (NodeMaintenance kernel)\n"
-        ),
+        said.starts_with("node/n1: Requested: no reconciler has picked it up yet (NodeMaintenance kernel)\n"),
         "{said}"
     );
     assert!(stuck);

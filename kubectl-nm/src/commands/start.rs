@@ -12,7 +12,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::{AT_ONCE, Cluster};
 use crate::client::nodes::{Selection, check_exist, unchecked};
-use crate::client::watch_stream::news;
+use crate::client::watch_stream::watch_maintenances;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
@@ -151,10 +151,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
 
 /// Checks that every node exists and can be put into maintenance. Returns what exists for each, and the nodes that the
 /// user may not read.
-async fn check(
-    args: &StartArgs,
-    cluster: &Cluster,
-) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
+async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
     let nodes = args.nodes.resolve(cluster).await?;
     let all = cluster.maintenances().await?;
     let nodes: Vec<(String, Existing)> =
@@ -191,7 +188,7 @@ async fn watch(
     }
     let mut reporter =
         WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
-    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
 /// Only new maintenances have the timeout of the wait; existing ones have their own, if any.

@@ -160,8 +160,7 @@ async fn a_dry_run_creates_nothing() {
             format!("node/n1 maintenance started {said}\nnode/n2 maintenance started {said}\n")
         );
     }
-    let (_, printed, _) =
-        start("n1 --dry-run client --order PriorityAscending -o json", answer).await;
+    let (_, printed, _) = start("n1 --dry-run client --order PriorityAscending -o json", answer).await;
     let object: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(object["spec"]["drain"]["order"], "PriorityAscending");
 }
@@ -224,5 +223,8 @@ async fn the_timeout_of_a_wait_is_not_compared_with_an_existing_maintenance() {
     assert!(!there("n1 --timeout 60s --wait").unwrap().created);
     let started = [true, false].map(|created| Started { object: requested("n1"), created });
     let tracked = |line: &str| tracker(&args(line), &started, true);
-    assert_eq!((tracked("n1 --wait").exit_condition(), tracked("n1").exit_condition()), (ExitCondition::Goal(Goal::Drained), ExitCondition::Never));
+    assert_eq!(
+        (tracked("n1 --wait").exit_condition(), tracked("n1").exit_condition()),
+        (ExitCondition::Goal(Goal::Drained), ExitCondition::Never)
+    );
 }

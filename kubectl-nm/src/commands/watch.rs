@@ -1,18 +1,18 @@
 //! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
 use crate::args::node_name;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::news;
+use crate::client::watch_stream::{WatchChange, watch_maintenances};
 use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
@@ -24,7 +24,7 @@ use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
-use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
 use crate::watch::ndjson::NdjsonReporter;
 use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
@@ -102,7 +102,9 @@ struct DashboardFlags {
     theme: ThemeName,
 
     // A doc comment would have to put backticks around the variable.
-    #[arg(help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)")]
+    #[arg(
+        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
+    )]
     #[arg(long)]
     ascii: bool,
 
@@ -163,7 +165,8 @@ struct WatchOptions {
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let tracker = args.tracker();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
+    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out)
+        .await
 }
 
 /// Prints the last line of `--output json` for a watch that cannot even connect: the program that reads it expects one.
@@ -199,18 +202,22 @@ async fn watch(
     // The first list comes before the dashboard: a cluster that cannot be reached or does not serve maintenances is an
     // error, and credential plugins prompt while there are lines to prompt on.
     let message = || format!("asking {} for maintenances", cluster.server());
-    let existing = progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
-        for note in notes {
-            out.talk(&note);
-        }
-        existing
-    });
+    let existing =
+        progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
+            for note in notes {
+                out.talk(&note);
+            }
+            existing
+        });
     match output {
         Some(WatchFormat::Json) => {
             let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
             let result = match existing {
                 Ok(_) => {
-                    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+                    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
+                        reporter.react(event)
+                    })
+                    .await
                 }
                 Err(error) => Err(error),
             };
@@ -228,7 +235,10 @@ async fn watch(
             existing?;
             let mut reporter =
                 WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker, cluster.flags());
-            event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+            event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
+                reporter.react(event)
+            })
+            .await
         }
     }
 }
@@ -263,21 +273,16 @@ async fn show_dashboard(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     // If the exit condition is met already, no dashboard opens.
-    let mut settled = Vec::new();
-    let mut exit = None;
-    let list = existing.into_iter().map(Event::InitApply);
-    for event in [Event::Init].into_iter().chain(list).chain([Event::InitDone]) {
-        let update = tracker.apply(event)?;
-        settled.extend(update.settled);
-        exit = exit.or(update.exit);
-    }
-    let DashboardExit { reason, stale_since, results } = match exit {
+    let list = WatchChange::Listed(existing.into_iter().map(Arc::new).collect());
+    let TrackerUpdate { settled, exit, .. } = tracker.apply(&list)?;
+    let DashboardExit { reason, stale_since, results, tracker } = match exit {
         Some(exit) => DashboardExit {
             reason: EndReason::Settled(settled, exit),
             stale_since: None,
             results: Vec::new(),
+            tracker,
         },
-        None => dashboard::run(appearance, cluster, &mut tracker, timeout, out).await?,
+        None => dashboard::run(appearance, cluster, tracker, timeout, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {
@@ -296,7 +301,12 @@ async fn show_dashboard(
 }
 
 /// Reports whether the goal was reached when the dashboard ended.
-fn conclude(reason: EndReason, tracker: GoalTracker, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+fn conclude(
+    reason: EndReason,
+    tracker: GoalTracker,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let has_goal = tracker.exit_condition() != ExitCondition::Never;
     let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
     let event = match reason {

@@ -58,9 +58,9 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
             Err(error) => failed.push((name, error.to_string())),
         }
     }
-    let succeeded: Vec<String> = done.iter().map(|(word, names)| format!("{word}: {}", shortened(names))).collect();
-    let succeeded =
-        if succeeded.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
+    let succeeded: Vec<String> =
+        done.iter().map(|(word, names)| format!("{word}: {}", shortened(names))).collect();
+    let succeeded = if succeeded.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
     match failed.as_slice() {
         [] => Ok(succeeded),
         [(name, why)] if done.is_empty() => Err(format!("{name}: {why}")),

@@ -177,7 +177,10 @@ mod tests {
             (vec![named("n1", "n2", "u")], Existing::NameTaken("n2".into())),
             (vec![named("n1", "n2", "u"), named("n2", "n1", "v")], maintenance(named("n2", "n1", "v"))),
             (vec![stopping(requested("n1"))], Existing::Stopping),
-            (vec![stopping(requested("n1")), named("other", "n1", "u")], maintenance(named("other", "n1", "u"))),
+            (
+                vec![stopping(requested("n1")), named("other", "n1", "u")],
+                maintenance(named("other", "n1", "u")),
+            ),
             (vec![stopping(named("other", "n1", "u"))], Existing::Stopping),
         ] {
             assert_eq!(Existing::find("n1", &all), existing, "{all:?}");
@@ -188,8 +191,10 @@ mod tests {
     fn a_maintenance_with_another_spec_is_an_error_with_the_command_that_changes_it() {
         let mut existing = named("other", "n1", "u");
         existing.spec.reason = Some("disk".into());
-        let wants =
-            |reason: Option<&str>| StartRequest { reason: reason.map(str::to_owned), ..StartRequest::default() };
+        let wants = |reason: Option<&str>| StartRequest {
+            reason: reason.map(str::to_owned),
+            ..StartRequest::default()
+        };
         for same in [None, Some("disk")] {
             assert!(wants(same).check(&existing, "kubectl").is_ok(), "{same:?}");
         }

@@ -76,24 +76,34 @@ impl ClusterSnapshot {
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
             list_pages(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
-            list_pages(cluster, "list pods", everywhere(), |pods: &mut SnapshotPods, pod: Pod| pods.add(pod, &planned)),
-            list_pages(cluster, "list daemonsets.apps", everywhere(), |sets: &mut HashSet<_>, set: DaemonSet| {
-                sets.insert((
-                    set.metadata.namespace.unwrap_or_default(),
-                    set.metadata.name.unwrap_or_default(),
-                ));
-            }),
+            list_pages(cluster, "list pods", everywhere(), |pods: &mut SnapshotPods, pod: Pod| pods
+                .add(pod, &planned)),
+            list_pages(
+                cluster,
+                "list daemonsets.apps",
+                everywhere(),
+                |sets: &mut HashSet<_>, set: DaemonSet| {
+                    sets.insert((
+                        set.metadata.namespace.unwrap_or_default(),
+                        set.metadata.name.unwrap_or_default(),
+                    ));
+                }
+            ),
             list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
-            list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
+            list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all
+                .push(one)),
             cluster.maintenances(),
             join_all(older.map(|group| every_group::of(cluster, group))),
         );
         let mut unknown = Vec::new();
-        let nodes = if_permitted(of_nodes, "the capacity of other nodes, the control plane and the queue", &mut unknown)?;
+        let nodes = if_permitted(
+            of_nodes,
+            "the capacity of other nodes, the control plane and the queue",
+            &mut unknown,
+        )?;
         let pods = if_permitted(of_pods, "the pods", &mut unknown)?;
         let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
-        let budgets =
-            if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
+        let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let limit = match of_deployments {
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
                 MaxUnavailableLimit::Unknown(format!("you may not {asked}"))
@@ -171,7 +181,11 @@ impl SnapshotPods {
 }
 
 /// The result of a read; none without access, which is then listed with `what` as unknown.
-fn if_permitted<T>(read: Result<T, Error>, what: &str, unknown: &mut Vec<String>) -> Result<Option<T>, Error> {
+fn if_permitted<T>(
+    read: Result<T, Error>,
+    what: &str,
+    unknown: &mut Vec<String>,
+) -> Result<Option<T>, Error> {
     let error = match read {
         Ok(read) => return Ok(Some(read)),
         Err(error) => error,

@@ -70,7 +70,10 @@ async fn dry_run(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<Evi
     loop {
         match EvictionOutcome::from(&cluster.judge("create pods/eviction", &path, &body).await?) {
             EvictionOutcome::Throttled { retry_after, .. } if attempts < MAX_ATTEMPTS => {
-                tokio::time::sleep(retry_after.unwrap_or_default().clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL)).await;
+                tokio::time::sleep(
+                    retry_after.unwrap_or_default().clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL),
+                )
+                .await;
             }
             outcome => return Ok(outcome),
         }

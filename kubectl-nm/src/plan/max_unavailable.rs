@@ -6,7 +6,8 @@ use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use crate::client::reconciler_settings::{self, Given, MAX_UNAVAILABLE};
 
 /// The label selector of the reconciler's Deployment in the manifests.
-pub(crate) const RECONCILER_LABELS: &str = "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
+pub(crate) const RECONCILER_LABELS: &str =
+    "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
 
 /// The limit, and the Deployment that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ mod tests {
     fn the_limit_is_read_from_the_deployment() {
         let by = || String::from("deployment nm/nm-reconciler");
         let set = |text: &str| MaxUnavailableLimit::Set(text.parse().unwrap(), by());
-        let elsewhere = || MaxUnavailableLimit::Unknown("deployment nm/nm-reconciler sets it from another source".into());
+        let elsewhere =
+            || MaxUnavailableLimit::Unknown("deployment nm/nm-reconciler sets it from another source".into());
         let env = |value: Value| json!({"env": [{"name": "X"}, value]});
         for (container, expected) in [
             (json!({}), MaxUnavailableLimit::None(by())),
@@ -104,7 +106,9 @@ mod tests {
     #[test]
     fn without_exactly_one_deployment_the_limit_is_unknown() {
         let one = deployment(&json!({}));
-        assert!(matches!(MaxUnavailableLimit::of(&[]), MaxUnavailableLimit::Unknown(why) if why.starts_with("no deployment")));
+        assert!(
+            matches!(MaxUnavailableLimit::of(&[]), MaxUnavailableLimit::Unknown(why) if why.starts_with("no deployment"))
+        );
         assert!(
             matches!(MaxUnavailableLimit::of(&[one.clone(), one]), MaxUnavailableLimit::Unknown(why) if why.starts_with("2 deployments"))
         );

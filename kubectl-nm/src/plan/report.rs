@@ -179,10 +179,15 @@ fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
 
 /// Whether the pods of the nodes that drain now fit on the others. Queued nodes stay in use until others return to
 /// service, and so count as others.
-fn capacity(planned: &[NodeReport], forecast: &Forecast, snapshot: &ClusterSnapshot) -> Option<CapacityEstimate> {
+fn capacity(
+    planned: &[NodeReport],
+    forecast: &Forecast,
+    snapshot: &ClusterSnapshot,
+) -> Option<CapacityEstimate> {
     let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
     let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
-    let replaced = forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
+    let replaced =
+        forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
         .map(|expected| PodToPlace { pod: &expected.pod, volumes: snapshot.volumes.reach(&expected.pod) })
         .collect();

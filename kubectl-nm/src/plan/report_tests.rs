@@ -132,7 +132,10 @@ fn a_pod_that_is_deleted_in_the_end_does_not_block_and_shows_when() {
     let deleted = planned(&patient, budget());
     assert!(!deleted.is_blocked());
     let shown = lines(&deleted);
-    assert!(shown.contains("deleted") && shown.contains("; deleted after 10m, bypassing its budget\n"), "{shown}");
+    assert!(
+        shown.contains("deleted") && shown.contains("; deleted after 10m, bypassing its budget\n"),
+        "{shown}"
+    );
     assert!(
         shown.ends_with("1 node, 1 pod: 1 deleted\nNothing would block the drain. Nothing was changed.\n"),
         "{shown}"
@@ -244,9 +247,10 @@ The drain would be blocked. Nothing was changed.
 
 #[test]
 fn a_queued_node_counts_as_capacity() {
-    for (limit, lacks) in
-        [(MaxUnavailableLimit::Unknown("x".into()), true), (MaxUnavailableLimit::Set("1".parse().unwrap(), "x".into()), false)]
-    {
+    for (limit, lacks) in [
+        (MaxUnavailableLimit::Unknown("x".into()), true),
+        (MaxUnavailableLimit::Set("1".parse().unwrap(), "x".into()), false),
+    ] {
         let mut snapshot = snapshot(&["n1", "n2"], vec![pod("db-0", &json!({"name": "v"}))]);
         snapshot.limit = limit;
         let report = report(&["n1", "n2"], None, snapshot, &[]);
@@ -263,10 +267,7 @@ fn what_needs_attention_comes_last_and_control_characters_are_escaped() {
     let rows: Vec<&str> = shown.lines().skip(1).take(3).collect();
     assert!(rows[2].contains("shop/db-0   blocked   no^[[31m"), "{shown}");
     assert!(shown.contains("\n1 node, 3 pods: 1 blocked, 2 evicted\n"), "{shown}");
-    assert!(
-        shown.contains("emptyDir data is lost of 3 pods: shop/db-0, shop/db-1, shop/db-2\n"),
-        "{shown}"
-    );
+    assert!(shown.contains("emptyDir data is lost of 3 pods: shop/db-0, shop/db-1, shop/db-2\n"), "{shown}");
     assert!(!shown.contains('\x1b'));
     let document = document::document(&report);
     assert_eq!(

@@ -234,15 +234,15 @@ fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
 
 fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
-        let pods: Vec<&PodForecast> = forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
+        let pods: Vec<&PodForecast> =
+            forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
         let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
         (!pods.is_empty())
             .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), shortened(&names))))
     };
     let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
-    let is_unmanaged = |pod: &PodForecast| {
-        warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod)
-    };
+    let is_unmanaged =
+        |pod: &PodForecast| warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod);
     let has_local = |pod: &PodForecast| report.local_volumes.contains_key(pod::uid(&pod.pod));
     [
         line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
@@ -268,8 +268,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
     for UnplacedPods { pods, reasons } in misfits {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
-        let reasons =
-            if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
         let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(shortened(&names));
         lines.push(line.and(format!(" ({nodes}{reasons})")));
     }

@@ -134,7 +134,12 @@ fn cut(line: &Line, width: usize) -> Line {
 }
 
 /// The current states; or those at which the connection was lost, with every line marked as stale.
-fn current_or_stale(cache: &MaintenanceCache, height: usize, now: Timestamp, lost: Option<Timestamp>) -> Vec<Line> {
+fn current_or_stale(
+    cache: &MaintenanceCache,
+    height: usize,
+    now: Timestamp,
+    lost: Option<Timestamp>,
+) -> Vec<Line> {
     let Some(since) = lost else { return lines(cache, height, now) };
     let mark = format!("STALE {} ", duration::age(now.duration_since(since).as_secs()));
     lines(cache, height, since)

@@ -10,13 +10,14 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{WatchKind, WatchState, Message, NodeMetadata};
+use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{requested, stopping};
+use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 
 /// The message of a budget that allows no eviction.
 const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
@@ -190,7 +191,8 @@ pub(super) fn events() -> Vec<Arc<Event>> {
 
 /// A model that knows nothing of the cluster yet.
 pub(super) fn empty(options: Options) -> Model {
-    Model::new(options)
+    let tracker = GoalTracker::new(options.nodes.clone(), ExitCondition::Never);
+    Model::new(options, tracker)
 }
 
 /// A model with the fleet view.
@@ -199,7 +201,10 @@ pub(super) fn fleet(options: Options) -> Model {
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
     set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
     send(&mut model, Message::Nodes(WatchChange::Listed(nodes())));
-    send(&mut model, Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())));
+    send(
+        &mut model,
+        Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())),
+    );
     model
 }
 
@@ -237,7 +242,8 @@ pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
 
 /// Reports the state of a watch; one on a node is on the open node.
 pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
-    let opened = matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
+    let opened =
+        matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
     send(model, Message::Watch { kind, node: opened.flatten(), state });
 }
 

@@ -9,8 +9,8 @@ mod keys;
 mod motion;
 mod mouse;
 
-use crate::dashboard::message::Effect;
 use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::{Model, Side};
@@ -49,11 +49,8 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             cluster::watch_state(model, kind, node.as_deref(), state);
             Vec::new()
         }
+        Message::Maintenances(change) => cluster::maintenances(model, &change),
         _ if is_dropped => Vec::new(),
-        Message::Maintenances(change) => {
-            cluster::maintenances(model, &change);
-            Vec::new()
-        }
         Message::Nodes(change) => {
             model.fleet.apply_nodes(&change);
             Vec::new()
