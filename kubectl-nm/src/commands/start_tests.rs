@@ -1,4 +1,4 @@
-//! What start decides, and what it asks of the server.
+//! The decisions of `start`, and its requests.
 
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use nm_shared::NodeMaintenance;
 use crate::args::duration;
 use crate::args::node_name::distinct;
 use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::nodes::{Selection, check_exist};
+use crate::client::nodes::{Selection, check_exist, unchecked};
 use crate::client::watch_stream::watch_maintenances;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -38,7 +38,7 @@ Examples:
 Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node
 and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
-/// Stop the maintenance of nodes and return them to service as they were before
+/// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
@@ -70,9 +70,12 @@ pub(crate) struct StopArgs {
 /// When a node neither exists nor is in maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let (maintenances, idle) = progress::during(out, message, find(&args, cluster)).await?;
-    for line in idle {
-        out.data(&line)?;
+    let Found { maintenances, idle, hidden } = progress::during(out, message, find(&args, cluster)).await?;
+    for node in idle {
+        out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
+    }
+    for node in hidden {
+        out.talk(&unchecked(&node));
     }
     if maintenances.is_empty() {
         if args.all || args.nodes.are_known() {
@@ -122,24 +125,32 @@ async fn wait(
     event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
-/// The maintenances to stop, and a line for each given node that is not in maintenance.
-async fn find(args: &StopArgs, cluster: &Cluster) -> Result<(Vec<FoundMaintenance>, Vec<Line>), Error> {
+/// What exists for the given nodes.
+#[derive(Default)]
+struct Found {
+    maintenances: Vec<FoundMaintenance>,
+    /// The given nodes that are not in maintenance.
+    idle: Vec<String>,
+    /// Those of them that the user may not read.
+    hidden: Vec<String>,
+}
+
+async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     if args.all {
         let existing = cluster.maintenances().await?;
         let mut nodes: Vec<String> = existing.iter().map(|object| node(object).to_owned()).collect();
         nodes.sort_unstable();
-        return Ok((of_nodes(&distinct(&nodes), &existing), Vec::new()));
+        return Ok(Found { maintenances: of_nodes(&distinct(&nodes), &existing), ..Found::default() });
     }
     let nodes = args.nodes.resolve(cluster).await?;
     let maintenances = of_nodes(&nodes, &cluster.maintenances().await?);
     if args.nodes.are_known() {
-        return Ok((maintenances, Vec::new()));
+        return Ok(Found { maintenances, ..Found::default() });
     }
-    let is_idle = |name: &&String| !maintenances.iter().any(|one| one.target.node == **name);
-    let idle: Vec<&String> = nodes.iter().filter(is_idle).collect();
-    let hidden = check_exist(cluster, idle.iter().copied()).await?;
-    let lines = idle.into_iter().map(|node| idle_line(node, hidden.contains(node))).collect();
-    Ok((maintenances, lines))
+    let is_idle = |name: &String| !maintenances.iter().any(|one| one.target.node == *name);
+    let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
+    let hidden = check_exist(cluster, &idle).await?;
+    Ok(Found { maintenances, idle, hidden })
 }
 
 /// A maintenance that is to be stopped.
@@ -188,12 +199,6 @@ fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<FoundMaintena
             .collect()
     };
     nodes.iter().flat_map(of_node).collect()
-}
-
-/// `hidden`: whether the user may not read the node.
-fn idle_line(node: &str, hidden: bool) -> Line {
-    let line = Line::new(format!("node/{node} is not in maintenance"));
-    if hidden { line.and("; you may not read nodes, so nobody checked that it exists") } else { line }
 }
 
 #[cfg(test)]
@@ -258,7 +263,8 @@ mod tests {
         assert_eq!(
             printed,
             "node/n1 is not in maintenance\n\
-             node/n8 is not in maintenance; you may not read nodes, so nobody checked that it exists\n"
+             node/n8 is not in maintenance\n\
+             node/n8: you may not read nodes, so nobody checked that it exists\n"
         );
         let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));

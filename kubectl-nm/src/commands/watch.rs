@@ -59,7 +59,7 @@ With --output json every line is an object with \"version\":1, a \"type\" and a 
   done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
 New fields and types may be added; existing ones keep their meaning within a version.";
 
-/// Watch maintenances: in the dashboard on a terminal, otherwise line by line
+/// Watch maintenances, on a terminal in the dashboard
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {

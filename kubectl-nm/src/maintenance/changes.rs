@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
-use serde::Serialize;
 
 use crate::maintenance::{condition, headline, node, status};
 use crate::terminal::text::{Line, Style};
@@ -47,9 +46,8 @@ impl MaintenanceChange {
     }
 }
 
-/// What became of a pod. It serializes to the fields of an NDJSON line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
+/// What became of a pod.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodChange<'a> {
     /// It is blocked, or blocked for another reason than before.
     Blocked(&'a BlockedPod),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{NodeMaintenance, Phase, PodCounts};
+use nm_shared::{BlockReason, MigratingPod, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -41,7 +41,7 @@ enum RecordBody<'a> {
     Pod {
         node: &'a str,
         #[serde(flatten)]
-        change: PodChange<'a>,
+        pod: PodRecord<'a>,
     },
     Condition {
         node: &'a str,
@@ -74,6 +74,40 @@ struct MaintenanceRecord<'a> {
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     error: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum PodRecord<'a> {
+    Blocked {
+        namespace: &'a str,
+        name: &'a str,
+        reason: BlockReason,
+        message: &'a str,
+        since: Timestamp,
+        attempts: i32,
+    },
+    Unblocked(PodReference),
+    Migrating(&'a MigratingPod),
+    Gone(PodReference),
+}
+
+impl<'a> From<PodChange<'a>> for PodRecord<'a> {
+    fn from(change: PodChange<'a>) -> Self {
+        match change {
+            PodChange::Blocked(pod) => Self::Blocked {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                reason: pod.reason,
+                message: &pod.message,
+                since: pod.since.0,
+                attempts: pod.attempts,
+            },
+            PodChange::Unblocked(pod) => Self::Unblocked(pod),
+            PodChange::Migrating(pod) => Self::Migrating(pod),
+            PodChange::Gone(pod) => Self::Gone(pod),
+        }
+    }
 }
 
 /// How the wait for a node ended.
@@ -237,7 +271,7 @@ fn update_records<'a>(
         since: condition.last_transition_time.0,
     }));
     let pods = pod_changes(before, now).into_iter();
-    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), change }));
+    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), pod: change.into() }));
     records
 }
 
