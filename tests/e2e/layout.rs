@@ -15,12 +15,14 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     (
         "reconciler",
         &[
-            &["cache", "runtime"],
+            &["runtime"],
+            &["cache"],
             &["server", "telemetry"],
             &["client", "config"],
             &["evict", "leader"],
             &["watch"],
             &["controller", "webhook"],
+            &["leader_term"],
             &["program"],
         ],
     ),
@@ -36,10 +38,10 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["watch"],
             &["install"],
             &["doctor", "explain"],
-            &["dashboard"],
+            &["completion", "dashboard"],
             &["commands"],
             &["cli"],
-            &["completion", "unknown_command"],
+            &["unknown_command"],
         ],
     ),
 ];

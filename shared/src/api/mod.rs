@@ -5,6 +5,7 @@ pub mod crd;
 pub mod dns_label;
 pub mod grant;
 pub mod group;
+pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
 pub mod status;

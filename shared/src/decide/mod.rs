@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::cluster::node;
@@ -33,9 +34,6 @@ use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate};
-
-/// Two status writes of one object are sent at least this far apart.
-pub const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What others do wakes those who wait for them; should that be missed, they look again this much later.
 const QUEUE_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
