@@ -129,7 +129,7 @@ async fn an_overdue_list_is_reported_as_a_loss_before_it_times_out() {
     let watches = vec![event("ADDED", &n1), failure(410, "Expired", "")];
     let (updates, _) = updates(DASHBOARD, vec![list(&[]), never()], watches, 5).await;
     assert_eq!(updates[..4], ["listed ", "live", "applied n1", overdue]);
-    assert!(updates[4].contains("did not answer within 15s"), "{updates:?}");
+    assert!(updates[4].contains("did not respond within 15s"), "{updates:?}");
 }
 
 #[tokio::test(start_paused = true)]
