@@ -21,7 +21,7 @@ async fn the_demo_drains_a_node_and_returns_it_to_service() {
     assert!(line("Drained:").contains("is cordoned, taints: medik8s.io/drain"), "{said}");
     assert!(line("After:").contains("is schedulable, taints: none"), "{said}");
     let order =
-        ["blocked shop/cart", "unblocked shop/cart", "drained"].map(|what| said.find(what).expect(what));
+        ["blocked shop/cart", "unblocked shop/cart", "Drained"].map(|what| said.find(what).expect(what));
     assert!(order.is_sorted(), "{said}");
 }
 

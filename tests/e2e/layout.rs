@@ -10,7 +10,7 @@ type Modules = BTreeMap<Vec<String>, String>;
 
 /// The folders (and files) directly under `src/` of each crate, from the lowest layer to the highest. Those on one line
 /// do not import each other; `lib.rs` and `main.rs` are above all of them.
-const LAYERS: [(&str, &[&[&str]]); 3] = [
+const LAYERS: [(&str, &[&[&str]]); 4] = [
     ("shared", &[&["api"], &["cluster"], &["drain"], &["gate"], &["admission", "decide", "forecast"]]),
     (
         "reconciler",
@@ -42,6 +42,20 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["commands"],
             &["cli"],
             &["unknown_command"],
+        ],
+    ),
+    (
+        "tests/sandbox",
+        &[
+            &["model"],
+            &["request_log"],
+            &["cluster"],
+            &["access", "faults", "workload"],
+            &["controllers"],
+            &["kubevirt"],
+            &["http"],
+            &["server"],
+            &["sandbox"],
         ],
     ),
 ];

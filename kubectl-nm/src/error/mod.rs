@@ -159,7 +159,7 @@ pub(crate) enum Error {
     },
 
     /// The node is in maintenance, with other settings than requested.
-    #[error("node \"{node}\" is in maintenance already, but {differences}")]
+    #[error("node \"{node}\" is already in maintenance, but {differences}")]
     Differs {
         /// The node.
         node: String,

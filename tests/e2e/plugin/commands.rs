@@ -39,7 +39,7 @@ async fn nodes_are_started_waited_for_shown_and_stopped() {
     }
     let again = plugin(&cluster, &["start", a]).await;
     assert_eq!(again.code, Some(0));
-    assert!((again.stdout + &again.stderr).contains("in maintenance already"));
+    assert!((again.stdout + &again.stderr).contains("already in maintenance"));
 
     let table = plugin(&cluster, &["status"]).await.ok().stdout;
     assert_eq!(table.lines().count(), 3, "{table}");

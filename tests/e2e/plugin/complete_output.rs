@@ -123,6 +123,6 @@ async fn gather_prints_the_reports_name_on_stdout_and_advice_on_stderr() {
         &plugin(&cluster, &["gather", "-o", path]).await,
         0,
         &format!("{path}\n"),
-        "Look at it before you pass it on: it names nodes, pods, namespaces and labels.\n",
+        "Review the file before you share it: it contains names of nodes, pods and namespaces, and labels.\n",
     );
 }

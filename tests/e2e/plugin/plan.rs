@@ -278,7 +278,7 @@ async fn a_node_that_does_not_exist_or_is_taken_is_reported() {
     let taken = plugin(&cluster, &["plan", node]).await;
     assert_eq!(taken.code, Some(3), "{taken:?}");
     let line = format!(
-        "node/{node}: there is a NodeMaintenance \"{node}\" already, and it is for node \"e2e-elsewhere\"\n"
+        "node/{node}: a NodeMaintenance \"{node}\" exists already, and it is for node \"e2e-elsewhere\"\n"
     );
     assert!(taken.stdout.contains(&line), "{taken:?}");
 }

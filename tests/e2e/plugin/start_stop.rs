@@ -55,11 +55,9 @@ async fn start_and_stop_print_a_line_for_each_node() {
     name.expect(0, &format!("nodemaintenance.nodemaintenance.medik8s.io/{a}\n"), "");
     let started = run(&["start", a, b, "-y", "-o", "json"]).await.ok();
     let started: Value = serde_json::from_str(&started.stdout).unwrap();
-    let specs: Vec<&Value> = started["items"].as_array().unwrap().iter().map(|item| &item["spec"]).collect();
-    assert_eq!(
-        specs,
-        [&json!({"nodeName": a, "reason": "kernel"}), &json!({"nodeName": b, "reason": "disk"})]
-    );
+    let specs = started["items"].as_array().unwrap().iter().map(|item| &item["spec"]);
+    let specs: Vec<(&Value, &Value)> = specs.map(|spec| (&spec["nodeName"], &spec["reason"])).collect();
+    assert_eq!(specs, [(&json!(a), &json!("kernel")), (&json!(b), &json!("disk"))]);
 
     let unconfirmed = run(&["stop", "--all"]).await;
     let refusal =
@@ -184,7 +182,7 @@ async fn several_nodes_need_a_confirmation_on_a_terminal() {
     let start = || Terminal::run(&program("kubectl-nm"), &["start", a, b], &env, 24, 100);
     for (answer, code, there) in [("\r", 2, false), ("n\r", 2, false), ("y\r", 0, true)] {
         let mut terminal = start();
-        let question = "Put these 2 nodes into maintenance and move their pods away? [y/N]";
+        let question = "Put these 2 nodes into maintenance and evict their pods? [y/N]";
         let screen = terminal.until_shown(question).await;
         assert!(screen.contains(&format!("node/{a}\nnode/{b}\n")), "{screen}");
         terminal.press(answer);
