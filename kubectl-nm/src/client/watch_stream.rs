@@ -275,12 +275,11 @@ where
         let no_answer = |after| Error::NoAnswer { server: server.clone(), after };
         let overdue = self.policy.staleness / 4;
         let mut request = pin!(timeout(REQUEST_TIMEOUT, request));
-        let answer = match timeout(overdue, &mut request).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.report_lost(no_answer(overdue)).await;
-                request.await
-            }
+        let answer = if let Ok(answer) = timeout(overdue, &mut request).await {
+            answer
+        } else {
+            self.report_lost(no_answer(overdue)).await;
+            request.await
         };
         let answer = answer.map_err(|_| no_answer(REQUEST_TIMEOUT))?;
         let answer = answer.map_err(|error| self.error(verb, error))?;
