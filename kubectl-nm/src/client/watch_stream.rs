@@ -207,13 +207,11 @@ where
             let api = self.target.api.clone();
             let page = self.answer("list", async { api.list(&params).await }).await?;
             objects.extend(page.items.into_iter().filter_map(self.keep).map(Arc::new));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => {
-                    self.version = Some(page.metadata.resource_version.unwrap_or_default());
-                    return Ok(objects);
-                }
-            }
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+                self.version = Some(page.metadata.resource_version.unwrap_or_default());
+                return Ok(objects);
+            };
+            params.continue_token = Some(token);
         }
     }
 
