@@ -102,7 +102,10 @@ async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exi
     let namespace = cli.connection.namespace.as_deref().filter(|name| !name.is_empty());
     let cluster = async || Ok::<_, Error>(Cluster::from(connection::connect(&cli.connection, first).await?));
     match cli.command {
-        Command::Start(args) => commands::start::run(args, &cluster().await?, out).await,
+        Command::Start(args) => {
+            let cluster = cluster().await?;
+            Box::pin(commands::start::run(args, &cluster, out)).await
+        }
         Command::Stop(args) => commands::stop::run(args, &cluster().await?, out).await,
         Command::Status(args) => commands::status::run(args, &cluster().await?, out).await,
         Command::Plan(args) => commands::plan::run(args, &cluster().await?, out).await,

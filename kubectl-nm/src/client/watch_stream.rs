@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::core::Status;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -208,13 +207,11 @@ where
             let api = self.target.api.clone();
             let page = self.answer("list", async { api.list(&params).await }).await?;
             objects.extend(page.items.into_iter().filter_map(self.keep).map(Arc::new));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => {
-                    self.version = Some(page.metadata.resource_version.unwrap_or_default());
-                    return Ok(objects);
-                }
-            }
+            let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) else {
+                self.version = Some(page.metadata.resource_version.unwrap_or_default());
+                return Ok(objects);
+            };
+            params.continue_token = Some(token);
         }
     }
 
@@ -276,12 +273,11 @@ where
         let no_answer = |after| Error::NoAnswer { server: server.clone(), after };
         let overdue = self.policy.staleness / 4;
         let mut request = pin!(timeout(REQUEST_TIMEOUT, request));
-        let answer = match timeout(overdue, &mut request).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                self.report_lost(no_answer(overdue)).await;
-                request.await
-            }
+        let answer = if let Ok(answer) = timeout(overdue, &mut request).await {
+            answer
+        } else {
+            self.report_lost(no_answer(overdue)).await;
+            request.await
         };
         let answer = answer.map_err(|_| no_answer(REQUEST_TIMEOUT))?;
         let answer = answer.map_err(|error| self.error(verb, error))?;
@@ -336,48 +332,17 @@ fn retry_interval(failures: u32) -> Duration {
     Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(MAX_RETRY_INTERVAL)
 }
 
-/// What a watch brings, in the terms of the commands.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Something happened to a maintenance.
-    Event(Box<Event<NodeMaintenance>>),
-    /// The connection is lost: the data may be out of date until [`News::Restored`].
-    Lost(Error),
-    /// The connection is back, and all objects have been listed again.
-    Restored,
-}
-
-/// All maintenances, and then every change of them. Ends with the first error that retrying cannot fix.
-pub(crate) fn news(cluster: &Cluster) -> impl Stream<Item = Result<News, Error>> + use<> {
+/// Watches all maintenances for a command.
+pub(crate) fn watch_maintenances(
+    cluster: &Cluster,
+) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {
     let target = WatchTarget {
         api: Api::all(cluster.client()),
         field_selector: None,
         resource: RESOURCE,
         server: cluster.server().to_owned(),
     };
-    let mut is_lost = false;
-    watch(target, WatchPolicy::COMMAND, Some).flat_map(move |update| {
-        let event = |event| Ok(News::Event(Box::new(event)));
-        let news = match update {
-            Ok(WatchUpdate::Change(WatchChange::Listed(objects))) => {
-                let each = objects.into_iter().map(|object| Event::InitApply(Arc::unwrap_or_clone(object)));
-                [Event::Init].into_iter().chain(each).chain([Event::InitDone]).map(event).collect()
-            }
-            Ok(WatchUpdate::Change(WatchChange::Applied(object))) => {
-                vec![event(Event::Apply(Arc::unwrap_or_clone(object)))]
-            }
-            Ok(WatchUpdate::Change(WatchChange::Deleted(object))) => {
-                vec![event(Event::Delete(Arc::unwrap_or_clone(object)))]
-            }
-            Ok(WatchUpdate::Live) if std::mem::take(&mut is_lost) => vec![Ok(News::Restored)],
-            Ok(WatchUpdate::Lost { error, .. }) if !std::mem::replace(&mut is_lost, true) => {
-                vec![Ok(News::Lost(error))]
-            }
-            Ok(WatchUpdate::Live | WatchUpdate::Lost { .. }) => Vec::new(),
-            Err(error) => vec![Err(error)],
-        };
-        stream::iter(news)
-    })
+    watch(target, WatchPolicy::COMMAND, Some)
 }
 
 #[cfg(test)]

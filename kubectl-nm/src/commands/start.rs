@@ -12,7 +12,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
-use crate::client::watch_stream::news;
+use crate::client::watch_stream::watch_maintenances;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
@@ -189,7 +189,7 @@ async fn watch(
     }
     let mut reporter =
         WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
-    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
 /// Only new maintenances have the timeout of the wait; existing ones have their own, if any.

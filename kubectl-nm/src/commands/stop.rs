@@ -11,7 +11,7 @@ use crate::args::duration;
 use crate::args::names::distinct;
 use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
-use crate::client::watch_stream::news;
+use crate::client::watch_stream::watch_maintenances;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
@@ -122,7 +122,7 @@ async fn wait(
     let mut reporter =
         WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
 /// What exists for the given nodes.

@@ -1,18 +1,18 @@
 //! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
 use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
-use crate::client::watch_stream::news;
+use crate::client::watch_stream::{WatchChange, watch_maintenances};
 use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
@@ -23,7 +23,7 @@ use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style, is_unicode_locale};
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
-use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
 use crate::watch::ndjson::NdjsonReporter;
 use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
@@ -213,8 +213,10 @@ async fn watch(
             let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
             let result = match existing {
                 Ok(_) => {
-                    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event))
-                        .await
+                    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
+                        reporter.react(event)
+                    })
+                    .await
                 }
                 Err(error) => Err(error),
             };
@@ -232,7 +234,10 @@ async fn watch(
             existing?;
             let mut reporter =
                 WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker, cluster.flags());
-            event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+            event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
+                reporter.react(event)
+            })
+            .await
         }
     }
 }
@@ -267,21 +272,16 @@ async fn show_dashboard(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     // If the exit condition is met already, no dashboard opens.
-    let mut settled = Vec::new();
-    let mut exit = None;
-    let list = existing.into_iter().map(Event::InitApply);
-    for event in [Event::Init].into_iter().chain(list).chain([Event::InitDone]) {
-        let update = tracker.apply(event)?;
-        settled.extend(update.settled);
-        exit = exit.or(update.exit);
-    }
-    let DashboardExit { reason, stale_since, results } = match exit {
+    let list = WatchChange::Listed(existing.into_iter().map(Arc::new).collect());
+    let TrackerUpdate { settled, exit, .. } = tracker.apply(&list)?;
+    let DashboardExit { reason, stale_since, results, tracker } = match exit {
         Some(exit) => DashboardExit {
             reason: EndReason::Settled(settled, exit),
             stale_since: None,
             results: Vec::new(),
+            tracker,
         },
-        None => dashboard::run(appearance, cluster, &mut tracker, timeout, out).await?,
+        None => dashboard::run(appearance, cluster, tracker, timeout, out).await?,
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {

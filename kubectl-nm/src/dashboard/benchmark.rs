@@ -20,6 +20,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::update::update;
 use crate::dashboard::view::draw;
+use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 
 /// Columns and rows of the screen.
 const SIZE: (u16, u16) = (200, 50);
@@ -60,7 +61,7 @@ impl SimulatedDashboard {
             now: Timestamp::UNIX_EPOCH,
         };
         let mut simulated = Self {
-            model: Model::new(options),
+            model: Model::new(options, GoalTracker::new(Vec::new(), ExitCondition::Never)),
             terminal,
             nodes,
             pods,

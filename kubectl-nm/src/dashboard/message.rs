@@ -6,6 +6,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
+use crate::error::exit::Exit;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -104,6 +105,8 @@ pub(crate) enum Effect {
     Copy(String),
     /// Suspend as Ctrl-Z does, and take the screen again afterwards.
     Suspend,
+    /// End, because the goal was reached or never will be.
+    End(Exit),
     /// Release the screen and end.
     Quit,
 }

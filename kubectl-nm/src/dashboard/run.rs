@@ -7,14 +7,11 @@ use std::time::Duration;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::runtime::watcher;
-use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
-use crate::client::watch_stream::WatchChange;
 use crate::dashboard::actions;
 use crate::dashboard::message::{Effect, Message, WatchKind};
 use crate::dashboard::model::{Model, Options, ThemeName};
@@ -72,17 +69,19 @@ pub(crate) struct DashboardExit {
     pub(crate) stale_since: Option<Timestamp>,
     /// The results of commands that ended after the screen was released.
     pub(crate) results: Vec<Result<String, String>>,
+    /// The maintenances that were watched.
+    pub(crate) tracker: GoalTracker,
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
 ///
 /// # Errors
 ///
-/// When the terminal fails, or there is no maintenance where one is waited for.
+/// When the terminal fails.
 pub(crate) async fn run(
     appearance: Appearance,
     cluster: &Cluster,
-    tracker: &mut GoalTracker,
+    tracker: GoalTracker,
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
@@ -92,14 +91,14 @@ pub(crate) async fn run(
 async fn until_ended(
     appearance: Appearance,
     cluster: &Cluster,
-    tracker: &mut GoalTracker,
+    tracker: GoalTracker,
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
     let mut signals = Signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
-    let model = Model::new(Options {
+    let options = Options {
         nodes: tracker.nodes().to_vec(),
         context: cluster.context().to_owned(),
         kubectl: cluster.kubectl().to_owned(),
@@ -108,21 +107,14 @@ async fn until_ended(
         ascii: appearance.ascii,
         size: screen.size().map_err(Error::Screen)?,
         now: Timestamp::now(),
-    });
+    };
+    let model = Model::new(options, tracker);
     let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
     if let Some(node) = model.opened() {
         watches.open(node);
     }
-    let mut dashboard = Dashboard {
-        model,
-        watches,
-        commands: JoinSet::new(),
-        cluster,
-        tracker,
-        settled: Vec::new(),
-        to,
-        readonly: appearance.readonly,
-    };
+    let mut dashboard =
+        Dashboard { model, watches, commands: JoinSet::new(), cluster, to, readonly: appearance.readonly };
 
     let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
@@ -166,10 +158,7 @@ async fn until_ended(
             Some(message) = messages.recv() => message,
         };
         redraw.soon();
-        let (effects, exit) = dashboard.update(message)?;
-        if let Some(exit) = exit {
-            break EndReason::Settled(std::mem::take(&mut dashboard.settled), exit);
-        }
+        let effects = dashboard.update(message);
         if let Some(reason) = dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)? {
             break reason;
         }
@@ -180,7 +169,8 @@ async fn until_ended(
     drop(watches);
     let end = async { while signals.next().await != Signal::End {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
-    Ok(DashboardExit { reason, stale_since: model.health.stale_since(WatchKind::Maintenances), results })
+    let stale_since = model.health.stale_since(WatchKind::Maintenances);
+    Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker })
 }
 
 /// Everything behind the screen.
@@ -190,25 +180,16 @@ struct Dashboard<'a> {
     /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
     cluster: &'a Cluster,
-    tracker: &'a mut GoalTracker,
-    /// The targets that reached the goal, or never will.
-    settled: Vec<(WaitTarget, TargetOutcome)>,
     to: mpsc::Sender<Message>,
     readonly: bool,
 }
 
 impl Dashboard<'_> {
-    fn update(&mut self, message: Message) -> Result<(Vec<Effect>, Option<Exit>), Error> {
-        let mut exit = None;
+    fn update(&mut self, message: Message) -> Vec<Effect> {
         if let Message::Maintenances(change) = &message {
             self.watches.note_names(change);
-            for event in events(change) {
-                let update = self.tracker.apply(event)?;
-                self.settled.extend(update.settled);
-                exit = exit.or(update.exit);
-            }
         }
-        Ok((update(&mut self.model, message), exit))
+        update(&mut self.model, message)
     }
 
     fn carry_out(
@@ -239,24 +220,13 @@ impl Dashboard<'_> {
                     screen.suspend()?;
                     redraw.now();
                 }
+                Effect::End(exit) => {
+                    return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
+                }
                 Effect::Quit => return Ok(Some(EndReason::Quit)),
             }
         }
         Ok(None)
-    }
-}
-
-/// A change as events of the watch that the other commands follow.
-fn events(change: &WatchChange<NodeMaintenance>) -> Vec<watcher::Event<NodeMaintenance>> {
-    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
-
-    match change {
-        WatchChange::Listed(objects) => {
-            let each = objects.iter().map(|object| InitApply(NodeMaintenance::clone(object)));
-            [Init].into_iter().chain(each).chain([InitDone]).collect()
-        }
-        WatchChange::Applied(object) => vec![Apply(NodeMaintenance::clone(object))],
-        WatchChange::Deleted(object) => vec![Delete(NodeMaintenance::clone(object))],
     }
 }
 

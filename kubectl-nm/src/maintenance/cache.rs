@@ -5,91 +5,83 @@
 //! same name counts as two.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use kube::ResourceExt;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
+use crate::client::watch_stream::WatchChange;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{node, uid};
 
-/// The maintenances of some nodes, or of all.
-#[derive(Debug, Default)]
+/// All maintenances, with a view of those of some nodes.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MaintenanceCache {
+    /// The nodes in the view; all if there are none.
     nodes: Vec<String>,
-    objects: BTreeMap<String, NodeMaintenance>,
-    /// The list that is being received.
-    incoming: Option<BTreeMap<String, NodeMaintenance>>,
+    objects: BTreeMap<String, Arc<NodeMaintenance>>,
     complete: bool,
 }
 
 impl MaintenanceCache {
-    /// A cache of the maintenances of these nodes; of all nodes if there are none.
+    /// A cache with a view of the maintenances of these nodes; of all nodes if there are none.
     pub(crate) fn new(nodes: Vec<String>) -> Self {
         Self { nodes, ..Self::default() }
     }
 
-    /// Whether a whole list was received, so that what is not in the cache does not exist.
+    /// Whether a list was received, so that what is not in the cache does not exist.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
     /// The object with that uid.
-    pub(crate) fn get(&self, uid: &str) -> Option<&NodeMaintenance> {
+    pub(crate) fn get(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
         self.objects.get(uid)
     }
 
-    /// All objects, in no particular order.
+    /// The objects in the view, in no particular order.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &NodeMaintenance> {
+        self.all().map(AsRef::as_ref).filter(|object| self.has_in_view(node(object)))
+    }
+
+    /// The objects of all nodes, in no particular order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
         self.objects.values()
     }
 
-    /// Applies an event of the watch, and returns what it changed, ordered by node.
-    pub(crate) fn apply(&mut self, event: Event<NodeMaintenance>) -> Vec<MaintenanceChange> {
-        match event {
-            Event::Init => {
-                self.incoming = Some(BTreeMap::new());
-                Vec::new()
-            }
-            Event::InitApply(object) => {
-                if self.concerns(&object) {
-                    self.incoming.get_or_insert_default().insert(uid(&object), object);
-                }
-                Vec::new()
-            }
-            Event::InitDone => {
-                let listed = self.incoming.take().unwrap_or_default();
+    /// Whether a node is in the view.
+    pub(crate) fn has_in_view(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == node)
+    }
+
+    /// Applies what the watch reported, and returns what changed on any node, ordered by node.
+    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Vec<MaintenanceChange> {
+        match change {
+            WatchChange::Listed(objects) => {
                 self.complete = true;
-                self.replace(listed)
+                self.replace(objects)
             }
-            Event::Apply(object) if self.concerns(&object) => self.upsert(object).into_iter().collect(),
-            Event::Delete(object) => self.remove(object).into_iter().collect(),
-            Event::Apply(_) => Vec::new(),
+            WatchChange::Applied(object) => self.upsert(object).into_iter().collect(),
+            WatchChange::Deleted(object) => self.remove(object).into_iter().collect(),
         }
     }
 
-    fn concerns(&self, object: &NodeMaintenance) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == node(object))
+    fn upsert(&mut self, object: &Arc<NodeMaintenance>) -> Option<MaintenanceChange> {
+        let before = self.objects.insert(uid(object), Arc::clone(object));
+        let unchanged = before.as_ref() == Some(object);
+        (!unchanged).then(|| MaintenanceChange::Updated { before, now: Arc::clone(object) })
     }
 
-    fn upsert(&mut self, object: NodeMaintenance) -> Option<MaintenanceChange> {
-        let before = self.objects.insert(uid(&object), object.clone());
-        let unchanged =
-            before.as_ref().is_some_and(|before| before.resource_version() == object.resource_version());
-        (!unchanged)
-            .then(|| MaintenanceChange::Updated { before: before.map(Box::new), now: Box::new(object) })
+    fn remove(&mut self, last: &Arc<NodeMaintenance>) -> Option<MaintenanceChange> {
+        self.objects.remove(&uid(last)).map(|_| MaintenanceChange::Deleted(Arc::clone(last)))
     }
 
-    fn remove(&mut self, last: NodeMaintenance) -> Option<MaintenanceChange> {
-        self.objects.remove(&uid(&last)).map(|_| MaintenanceChange::Deleted(Box::new(last)))
-    }
-
-    fn replace(&mut self, listed: BTreeMap<String, NodeMaintenance>) -> Vec<MaintenanceChange> {
-        let missing: Vec<NodeMaintenance> =
-            self.objects.values().filter(|known| !listed.contains_key(&uid(known))).cloned().collect();
+    fn replace(&mut self, listed: &[Arc<NodeMaintenance>]) -> Vec<MaintenanceChange> {
+        let uids: Vec<String> = listed.iter().map(|object| uid(object)).collect();
+        let missing: Vec<Arc<NodeMaintenance>> =
+            self.all().filter(|known| !uids.contains(&uid(known))).cloned().collect();
         let mut changes: Vec<MaintenanceChange> =
-            missing.into_iter().filter_map(|last| self.remove(last)).collect();
-        changes.extend(listed.into_values().filter_map(|object| self.upsert(object)));
+            missing.iter().filter_map(|last| self.remove(last)).collect();
+        changes.extend(listed.iter().filter_map(|object| self.upsert(object)));
         // The sort is stable: a deleted object comes before the one that took its place.
         changes.sort_by(|a, b| a.node().cmp(b.node()));
         changes
@@ -104,12 +96,13 @@ pub(crate) mod fixture {
     /// A complete cache of these maintenances.
     pub(crate) fn cache(objects: impl IntoIterator<Item = NodeMaintenance>) -> MaintenanceCache {
         let mut cache = MaintenanceCache::new(vec![]);
-        cache.apply(Event::Init);
-        for object in objects {
-            cache.apply(Event::InitApply(object));
-        }
-        cache.apply(Event::InitDone);
+        cache.apply(&listed(objects));
         cache
+    }
+
+    /// A list of these maintenances, as a watch reports it.
+    pub(crate) fn listed(objects: impl IntoIterator<Item = NodeMaintenance>) -> WatchChange<NodeMaintenance> {
+        WatchChange::Listed(objects.into_iter().map(Arc::new).collect())
     }
 }
 
@@ -124,12 +117,7 @@ mod tests {
     }
 
     fn list(cache: &mut MaintenanceCache, objects: Vec<NodeMaintenance>) -> Vec<String> {
-        let mut changes = cache.apply(Event::Init);
-        for object in objects {
-            changes.extend(cache.apply(Event::InitApply(object)));
-        }
-        assert!(changes.is_empty(), "a list is applied when it is complete");
-        described(&cache.apply(Event::InitDone))
+        described(&cache.apply(&fixture::listed(objects)))
     }
 
     fn described(changes: &[MaintenanceChange]) -> Vec<String> {
@@ -162,14 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn events_of_other_nodes_are_ignored() {
+    fn only_objects_of_the_wanted_nodes_are_in_the_view() {
         let mut cache = MaintenanceCache::new(vec!["n1".into()]);
-        assert!(list(&mut cache, vec![requested("n2")]).is_empty());
-        assert_eq!(described(&cache.apply(Event::Apply(requested("n1")))), ["new uid-n1"]);
-        assert!(cache.apply(Event::Apply(requested("n1"))).is_empty());
-        assert!(cache.apply(Event::Apply(requested("n2"))).is_empty());
-        assert!(cache.apply(Event::Delete(requested("n2"))).is_empty());
-        assert_eq!(described(&cache.apply(Event::Delete(requested("n1")))), ["deleted uid-n1"]);
-        assert_eq!(cache.objects().count(), 0);
+        assert_eq!(list(&mut cache, vec![requested("n2")]), ["new uid-n2"]);
+        let applied = |node: &str| WatchChange::Applied(Arc::new(requested(node)));
+        assert_eq!(described(&cache.apply(&applied("n1"))), ["new uid-n1"]);
+        assert!(cache.apply(&applied("n1")).is_empty());
+        assert_eq!((cache.objects().count(), cache.all().count()), (1, 2));
+        let deleted = WatchChange::Deleted(Arc::new(requested("n1")));
+        assert_eq!(described(&cache.apply(&deleted)), ["deleted uid-n1"]);
+        assert!(cache.apply(&deleted).is_empty());
+        assert_eq!((cache.objects().count(), cache.all().count()), (0, 1));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
 
@@ -14,12 +16,12 @@ pub(crate) enum MaintenanceChange {
     /// It exists.
     Updated {
         /// The version before; none if it was unknown.
-        before: Option<Box<NodeMaintenance>>,
+        before: Option<Arc<NodeMaintenance>>,
         /// The version now.
-        now: Box<NodeMaintenance>,
+        now: Arc<NodeMaintenance>,
     },
     /// It no longer exists; this is the last known version.
-    Deleted(Box<NodeMaintenance>),
+    Deleted(Arc<NodeMaintenance>),
 }
 
 impl MaintenanceChange {
@@ -169,7 +171,7 @@ mod tests {
 
     #[track_caller]
     fn check(before: Option<Value>, now: Value, lines: &[&str]) {
-        let object = |status| Box::new(with_status("n1", status));
+        let object = |status| Arc::new(with_status("n1", status));
         let change = MaintenanceChange::Updated { before: before.map(object), now: object(now) };
         assert_eq!(change.lines().iter().map(ToString::to_string).collect::<Vec<_>>(), lines);
     }
@@ -247,7 +249,7 @@ mod tests {
     fn creation_and_deletion_are_reported() {
         let mut object = named("other", "n1", "u");
         object.spec.reason = Some("new \x1b[31mkernel".into());
-        let created = MaintenanceChange::Updated { before: None, now: Box::new(object) };
+        let created = MaintenanceChange::Updated { before: None, now: Arc::new(object) };
         let lines: Vec<String> = created.lines().iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
@@ -261,7 +263,7 @@ mod tests {
             (requested("n1"), "Stopped: the maintenance was deleted"),
             (stopping(requested("n1")), "Stopped: the node is back in service"),
         ] {
-            assert_eq!(MaintenanceChange::Deleted(Box::new(last)).lines()[0].to_string(), line);
+            assert_eq!(MaintenanceChange::Deleted(Arc::new(last)).lines()[0].to_string(), line);
         }
     }
 }

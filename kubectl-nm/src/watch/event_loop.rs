@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
-use crate::client::watch_stream::News;
+use nm_shared::NodeMaintenance;
+
+use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
 
@@ -23,7 +25,7 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
     /// From the watch.
-    Watch(News),
+    Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
     /// A second has passed, for what shows ages.
@@ -40,7 +42,7 @@ pub(crate) enum LoopEvent {
 ///
 /// When the watch fails for good, or `react` fails.
 pub(crate) async fn run(
-    watch: impl Stream<Item = Result<News, Error>>,
+    watch: impl Stream<Item = Result<WatchUpdate<NodeMaintenance>, Error>>,
     timeout: Option<Duration>,
     interrupted: impl Future<Output = ()>,
     mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
@@ -88,15 +90,15 @@ mod tests {
     use std::future::{pending, ready};
 
     use futures::stream;
-    use kube::runtime::watcher::Event;
 
     use super::*;
+    use crate::client::watch_stream::WatchChange;
 
     fn exit_at(event: &LoopEvent) -> ControlFlow<Exit> {
         match event {
             LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
             LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
-            LoopEvent::Watch(News::Restored) => ControlFlow::Break(Exit::Done),
+            LoopEvent::Watch(WatchUpdate::Live) => ControlFlow::Break(Exit::Done),
             LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Tick => ControlFlow::Continue(()),
         }
     }
@@ -105,7 +107,7 @@ mod tests {
     async fn the_timeout_expires_after_heartbeats() {
         let mut heartbeats = 0;
         let start = Instant::now();
-        let silence = stream::pending::<Result<News, Error>>();
+        let silence = stream::pending::<Result<WatchUpdate<NodeMaintenance>, Error>>();
         let exit = run(silence, Some(Duration::from_secs(60)), pending(), |event| {
             heartbeats += i32::from(matches!(event, LoopEvent::Heartbeat));
             Ok(exit_at(&event))
@@ -116,7 +118,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_event_that_breaks_decides() {
-        let good = || stream::iter([Ok(News::Event(Box::new(Event::Init))), Ok(News::Restored)]);
+        let good =
+            || stream::iter([Ok(WatchUpdate::Change(WatchChange::Listed(vec![]))), Ok(WatchUpdate::Live)]);
         let react = |event: LoopEvent| Ok(exit_at(&event));
         assert_eq!(run(good(), Some(Duration::ZERO), pending(), react).await.unwrap(), Exit::Done);
         assert_eq!(run(good(), None, ready(()), react).await.unwrap(), Exit::Interrupted);

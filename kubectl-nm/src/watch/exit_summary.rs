@@ -110,10 +110,10 @@ fn stale(since: Timestamp) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
+    use crate::maintenance::cache::fixture::listed;
     use crate::maintenance::fixture::{requested, running, with_status};
     use crate::watch::goal_tracker::ExitCondition;
 
@@ -125,10 +125,7 @@ mod tests {
     ) -> Vec<String> {
         let nodes = nodes.iter().map(ToString::to_string).collect();
         let mut tracker = GoalTracker::new(nodes, ExitCondition::Never);
-        let objects = objects.into_iter().map(Event::InitApply);
-        for event in [Event::Init].into_iter().chain(objects).chain([Event::InitDone]) {
-            tracker.apply(event).unwrap();
-        }
+        tracker.apply(&listed(objects)).unwrap();
         text(&dashboard_summary(&tracker, flags, stale_since))
     }
 

@@ -4,10 +4,10 @@
 //! what it returns.
 
 use kube::ResourceExt;
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionReason;
 
+use crate::client::watch_stream::WatchChange;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::cache::MaintenanceCache;
@@ -164,14 +164,28 @@ impl GoalTracker {
         self.nodes.iter().filter(|name| !self.cache.objects().any(|object| node(object) == *name))
     }
 
-    /// Applies an event of the watch.
+    /// Applies what the watch reported. The changes are those of the watched nodes.
     ///
     /// # Errors
     ///
     /// When the watch waits for drains, and one of its nodes is not in maintenance.
-    pub(crate) fn apply(&mut self, event: Event<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
+    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
+        let mut update = self.apply_to_all(change)?;
+        update.changes.retain(|change| self.cache.has_in_view(change.node()));
+        Ok(update)
+    }
+
+    /// The same with the changes of all nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::apply`].
+    pub(crate) fn apply_to_all(
+        &mut self,
+        change: &WatchChange<NodeMaintenance>,
+    ) -> Result<TrackerUpdate, Error> {
         let was_complete = self.cache.is_complete();
-        let changes = self.cache.apply(event);
+        let changes = self.cache.apply(change);
         if !self.cache.is_complete() {
             return Ok(TrackerUpdate { changes, ..TrackerUpdate::default() });
         }
@@ -257,7 +271,7 @@ impl GoalTracker {
 /// How the wait for a target ended, by a complete cache; none if it goes on.
 fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<TargetOutcome> {
     let object = cache.get(&target.uid);
-    match (goal, object.map(State::of)) {
+    match (goal, object.map(|object| State::of(object))) {
         (Goal::Stopped, None) | (Goal::Drained, Some(State::Drained)) => Some(TargetOutcome::Reached),
         (Goal::Drained, None) if cache.objects().any(|other| other.name_any() == target.name) => {
             Some(TargetOutcome::Replaced)
@@ -273,10 +287,12 @@ fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
-    use crate::maintenance::cache::fixture::cache;
+    use crate::maintenance::cache::fixture::{cache, listed};
     use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
 
     #[track_caller]
@@ -319,11 +335,7 @@ mod tests {
             (vec![failed(), stopping(requested("n1"))], None),
         ] {
             let mut tracker = GoalTracker::new(vec![], ExitCondition::AllComplete);
-            tracker.apply(Event::Init).unwrap();
-            for object in objects {
-                assert_eq!(tracker.apply(Event::InitApply(object)).unwrap().exit, None);
-            }
-            let update = tracker.apply(Event::InitDone).unwrap();
+            let update = tracker.apply(&listed(objects)).unwrap();
             assert!(update.is_first_list);
             assert_eq!(update.exit, exit);
         }
@@ -337,9 +349,7 @@ mod tests {
         for (limited, exit) in [(vec![], Exit::Failed), (vec![uid(&failed())], Exit::TimedOut)] {
             let mut tracker = GoalTracker::for_targets(Goal::Drained, vec![WaitTarget::from(&failed())])
                 .with_same_timeout(limited);
-            tracker.apply(Event::Init).unwrap();
-            tracker.apply(Event::InitApply(failed())).unwrap();
-            assert_eq!(tracker.apply(Event::InitDone).unwrap().exit, Some(exit));
+            assert_eq!(tracker.apply(&listed([failed()])).unwrap().exit, Some(exit));
         }
     }
 
@@ -347,17 +357,16 @@ mod tests {
     fn a_named_node_without_maintenance_is_not_complete() {
         let over = |objects: Vec<NodeMaintenance>| {
             let mut tracker = GoalTracker::new(vec!["n1".into()], ExitCondition::AllComplete);
-            tracker.apply(Event::Init).unwrap();
-            for object in objects {
-                tracker.apply(Event::InitApply(object)).unwrap();
-            }
-            let first = tracker.apply(Event::InitDone);
+            let first = tracker.apply(&listed(objects));
             (tracker, first)
         };
         let (_, first) = over(vec![requested("n2")]);
         assert!(matches!(first, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
         let (mut tracker, first) = over(vec![requested("n1")]);
         assert_eq!(first.unwrap().exit, None);
-        assert_eq!(tracker.apply(Event::Delete(requested("n1"))).unwrap().exit, Some(Exit::Lost));
+        assert_eq!(
+            tracker.apply(&WatchChange::Deleted(Arc::new(requested("n1")))).unwrap().exit,
+            Some(Exit::Lost)
+        );
     }
 }

@@ -6,11 +6,10 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::runtime::watcher::Event;
 use nm_shared::{BlockReason, MigratingPod, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
-use crate::client::watch_stream::News;
+use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::{MaintenanceChange, PodChange, pod_changes};
@@ -140,17 +139,17 @@ impl<'a> NdjsonReporter<'a> {
     /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
-            LoopEvent::Watch(News::Event(event)) => return self.report_update(*event),
-            LoopEvent::Watch(News::Lost(_)) => {
+            LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
+            LoopEvent::Watch(WatchUpdate::Lost { .. }) if self.live => {
                 self.live = false;
                 self.print_snapshot()?;
             }
-            LoopEvent::Watch(News::Restored) => {
+            LoopEvent::Watch(WatchUpdate::Live) if !self.live => {
                 self.live = true;
                 self.print_snapshot()?;
             }
             LoopEvent::Heartbeat => self.print_snapshot()?,
-            LoopEvent::Tick => {}
+            LoopEvent::Tick | LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(_) => return self.finish(Exit::TimedOut),
             LoopEvent::Interrupted => return self.finish(Exit::Interrupted),
         }
@@ -166,8 +165,8 @@ impl<'a> NdjsonReporter<'a> {
         self.finish(Exit::Error).map(drop)
     }
 
-    fn report_update(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
-        let update = self.tracker.apply(event)?;
+    fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
+        let update = self.tracker.apply(change)?;
         if update.is_first_list {
             self.print_snapshot()?;
         }

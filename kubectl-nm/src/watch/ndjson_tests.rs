@@ -1,8 +1,11 @@
 //! Watches, as a program reads them.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
+use crate::maintenance::cache::fixture::listed;
 use crate::maintenance::fixture::{requested, running, stopping, with_status};
 use crate::terminal::output::captured::output;
 use crate::watch::goal_tracker::{ExitCondition, Goal};
@@ -11,18 +14,17 @@ fn noon() -> Timestamp {
     "2026-01-02T12:00:00.4004Z".parse().unwrap()
 }
 
-fn event(event: Event<NodeMaintenance>) -> LoopEvent {
-    LoopEvent::Watch(News::Event(Box::new(event)))
+fn change(change: WatchChange<NodeMaintenance>) -> LoopEvent {
+    LoopEvent::Watch(WatchUpdate::Change(change))
 }
 
 fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
-    let each = objects.into_iter().map(|object| event(Event::InitApply(object)));
-    [event(Event::Init)].into_iter().chain(each).chain([event(Event::InitDone)]).collect()
+    vec![change(listed(objects))]
 }
 
 fn changed(version: &str, mut object: NodeMaintenance) -> LoopEvent {
     object.metadata.resource_version = Some(version.to_owned());
-    event(Event::Apply(object))
+    change(WatchChange::Applied(Arc::new(object)))
 }
 
 /// The exit code and the lines after these events, without the fields of every line, which are checked.
@@ -109,11 +111,11 @@ fn stale_data_is_never_marked_as_live() {
     let mut events = list(vec![requested("n1")]);
     let lost = Error::Refused { server: "https://c".into() };
     events.extend([
-        LoopEvent::Watch(News::Lost(lost)),
+        LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }),
         LoopEvent::Heartbeat,
-        LoopEvent::Watch(News::Restored),
+        LoopEvent::Watch(WatchUpdate::Live),
     ]);
-    events.push(event(Event::Delete(stopping(requested("n1")))));
+    events.push(change(WatchChange::Deleted(Arc::new(stopping(requested("n1"))))));
     events.push(LoopEvent::Interrupted);
     let (exit, lines) = play(ExitCondition::Never, &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));

@@ -7,12 +7,11 @@ use std::io;
 use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
-use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
 
 use crate::args::duration;
-use crate::client::watch_stream::News;
+use crate::client::watch_stream::{WatchChange, WatchUpdate};
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::MaintenanceChange;
@@ -92,18 +91,18 @@ impl<'a> WaitReporter<'a> {
 
     fn report(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
-            LoopEvent::Tick => {}
-            LoopEvent::Watch(News::Event(event)) => return self.report_update(*event),
-            LoopEvent::Watch(News::Lost(error)) => {
-                self.lost.get_or_insert_with(Timestamp::now);
+            LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
+            LoopEvent::Watch(WatchUpdate::Lost { since, error }) if self.lost.is_none() => {
+                self.lost = Some(since);
                 let lost = Line::default().with(Style::Bad, "connection lost");
                 self.talk(lost.and(format!(": {error}; retrying")));
             }
-            LoopEvent::Watch(News::Restored) => {
+            LoopEvent::Watch(WatchUpdate::Live) if self.lost.is_some() => {
                 self.lost = None;
                 self.talk(Line::default().with(Style::Good, "reconnected"));
             }
             LoopEvent::Heartbeat => self.report_heartbeat()?,
+            LoopEvent::Tick | LoopEvent::Watch(WatchUpdate::Live | WatchUpdate::Lost { .. }) => {}
             LoopEvent::TimedOut(after) => {
                 self.report_end(&format!("timed out after {}", duration::show(after)));
                 return Ok(ControlFlow::Break(Exit::TimedOut));
@@ -127,8 +126,8 @@ impl<'a> WaitReporter<'a> {
         self.out.talk(&line);
     }
 
-    fn report_update(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
-        let update = self.tracker.apply(event)?;
+    fn report_update(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
+        let update = self.tracker.apply(change)?;
         // To whoever stops a maintenance, the state of its drain no longer matters.
         let is_irrelevant = update.is_first_list
             && matches!(self.mode, ReportMode::Progress)

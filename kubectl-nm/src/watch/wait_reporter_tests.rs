@@ -1,10 +1,13 @@
 //! Waits, played event by event.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::*;
+use crate::maintenance::cache::fixture::listed;
 use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
 use crate::terminal::output::captured::{Captured, output};
 use crate::watch::goal_tracker::ExitCondition;
@@ -18,20 +21,17 @@ fn versioned(version: u32, mut object: NodeMaintenance) -> NodeMaintenance {
     object
 }
 
-fn event(event: Event<NodeMaintenance>) -> LoopEvent {
-    LoopEvent::Watch(News::Event(Box::new(event)))
+fn change(change: WatchChange<NodeMaintenance>) -> LoopEvent {
+    LoopEvent::Watch(WatchUpdate::Change(change))
 }
 
 /// A list of these objects, as a watch begins with.
 fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
-    let mut events = vec![event(Event::Init)];
-    events.extend(objects.into_iter().map(|object| event(Event::InitApply(object))));
-    events.push(event(Event::InitDone));
-    events
+    vec![change(listed(objects))]
 }
 
 fn applied(version: u32, object: NodeMaintenance) -> LoopEvent {
-    event(Event::Apply(versioned(version, object)))
+    change(WatchChange::Applied(Arc::new(versioned(version, object))))
 }
 
 /// Plays the events; returns the exit code if they led to one.
@@ -107,7 +107,7 @@ fn running_n2() -> NodeMaintenance {
 #[test]
 fn a_drained_node_counts_as_drained_while_the_wait_goes_on() {
     let mut events = list(vec![with_status("n1", json!({"phase": "Succeeded"})), requested("n2")]);
-    events.push(event(Event::Delete(requested("n1"))));
+    events.push(change(WatchChange::Deleted(Arc::new(requested("n1")))));
     events.push(applied(2, with_status("n2", json!({"phase": "Succeeded"}))));
     assert_eq!(wait(Goal::Drained, &["n1", "n2"], events).0, Some(Exit::Done));
 }
@@ -126,7 +126,7 @@ fn failure_and_deletion_end_a_wait_while_the_others_continue() {
             "node/n1: the maintenance was stopped before the node was drained\n",
         ),
         (
-            event(Event::Delete(requested("n1"))),
+            change(WatchChange::Deleted(Arc::new(requested("n1")))),
             Exit::Lost,
             "node/n1: the maintenance was stopped before the node was drained\n",
         ),
@@ -150,7 +150,7 @@ fn failure_and_deletion_end_a_wait_while_the_others_continue() {
 #[test]
 fn a_stop_is_over_when_the_objects_are_gone() {
     let mut events = list(vec![stopping(requested("n1"))]);
-    events.push(event(Event::Delete(stopping(requested("n1")))));
+    events.push(change(WatchChange::Deleted(Arc::new(stopping(requested("n1"))))));
     let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!((exit, captured.data().as_str()), (Some(Exit::Done), "node/n1 maintenance stopped\n"));
     let (exit, _) = wait(Goal::Stopped, &["n1"], list(vec![named("n1", "n1", "later")]));
@@ -212,7 +212,7 @@ fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
 #[test]
 fn a_log_has_the_time_and_goes_to_stdout() {
     let mut events = list(vec![requested("n2"), requested("n1")]);
-    events.extend([event(Event::Delete(requested("n2"))), LoopEvent::Interrupted]);
+    events.extend([change(WatchChange::Deleted(Arc::new(requested("n2")))), LoopEvent::Interrupted]);
     let (exit, captured) = watch(None, &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     assert_eq!(
@@ -231,10 +231,10 @@ fn a_log_has_the_time_and_goes_to_stdout() {
 fn a_lost_connection_is_reported_and_what_changed_meanwhile_too() {
     let lost = Error::Refused { server: "https://c".into() };
     let mut events = list(vec![requested("n1"), requested("n2")]);
-    events.push(LoopEvent::Watch(News::Lost(lost)));
+    events.push(LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }));
     events.push(LoopEvent::Heartbeat);
     events.extend(list(vec![requested("n2")]));
-    events.push(LoopEvent::Watch(News::Restored));
+    events.push(LoopEvent::Watch(WatchUpdate::Live));
     let (_, captured) = watch(Some(Goal::Stopped), &[], events);
     assert!(captured.data().ends_with("n1 Stopped: the maintenance was deleted\n"));
     assert_eq!(captured.talk().lines().count(), 2);
@@ -280,7 +280,10 @@ fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
 fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
     let lost = Error::Refused { server: "https://c".into() };
     let mut events = list(vec![requested("n1")]);
-    events.extend([LoopEvent::Watch(News::Lost(lost)), LoopEvent::Watch(News::Restored)]);
+    events.extend([
+        LoopEvent::Watch(WatchUpdate::Lost { since: Timestamp::UNIX_EPOCH, error: lost }),
+        LoopEvent::Watch(WatchUpdate::Live),
+    ]);
     let (_, captured) = watch(None, &[], events);
     let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
     assert!(talk[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{talk:?}");
@@ -291,7 +294,7 @@ fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
 fn a_wait_for_a_stop_does_not_report_blocked_pods() {
     let was = || stopping(with_status("n1", running(40, &[("cart-0", "budget cart has 1")])));
     let mut events = list(vec![was()]);
-    events.push(event(Event::Delete(was())));
+    events.push(change(WatchChange::Deleted(Arc::new(was()))));
     let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 maintenance stopped\n");

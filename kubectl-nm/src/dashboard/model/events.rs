@@ -19,7 +19,7 @@ pub(crate) struct NodeEvent {
     pub(crate) at: Option<Timestamp>,
     /// Whether it is a warning.
     pub(crate) is_warning: bool,
-    /// Its reason, in CamelCase.
+    /// Its reason, in one word.
     pub(crate) reason: String,
     /// Its text.
     pub(crate) note: String,
@@ -42,7 +42,9 @@ impl NodeEvents {
         match change {
             WatchChange::Listed(events) => {
                 self.complete = true;
-                events.iter().for_each(|event| self.insert(event));
+                for event in events {
+                    self.insert(event);
+                }
             }
             WatchChange::Applied(event) => self.insert(event),
             // API servers delete events after an hour. They are still worth showing.

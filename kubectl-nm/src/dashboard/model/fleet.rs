@@ -11,6 +11,10 @@ use crate::dashboard::message::NodeMetadata;
 use crate::dashboard::model::drain_rate::DrainRate;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
+use crate::error::Error;
+use crate::maintenance::cache::MaintenanceCache;
+use crate::maintenance::changes::MaintenanceChange;
+use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 
 /// Something that blocks pods, on one node or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,14 +28,16 @@ pub(crate) struct Blocker {
 }
 
 /// All maintenances.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
     /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
     complete: bool,
-    /// By uid.
-    objects: HashMap<String, Arc<NodeMaintenance>>,
+    /// All maintenances, and how far they are from the goal.
+    pub(crate) tracker: GoalTracker,
+    /// While the view is paused, the maintenances as they were then.
+    paused: Option<MaintenanceCache>,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     /// The rate of each drain, by uid.
     rates: HashMap<String, DrainRate>,
@@ -44,49 +50,85 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// A fleet of these nodes; of all nodes in maintenance, if none is given.
-    pub(crate) fn of(scope: Vec<String>) -> Self {
-        let mut fleet = Self { scope, ..Self::default() };
+    pub(crate) fn new(scope: Vec<String>, tracker: GoalTracker) -> Self {
+        let mut fleet = Self {
+            scope,
+            complete: false,
+            tracker,
+            paused: None,
+            nodes: BTreeMap::new(),
+            rates: HashMap::new(),
+            rows: Listing::default(),
+            marked: BTreeSet::new(),
+            blockers: Vec::new(),
+        };
         fleet.rebuild();
         fleet
     }
 
-    /// Applies a change that the watch on maintenances reported.
-    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) {
+    /// Applies a change that the watch on maintenances reported. While paused, the rows stay.
+    ///
+    /// # Errors
+    ///
+    /// As [`GoalTracker::apply`].
+    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
+        let update = self.tracker.apply_to_all(change)?;
+        if self.paused.is_some() {
+            return Ok(update);
+        }
+        if matches!(change, WatchChange::Listed(_)) {
+            if !std::mem::replace(&mut self.complete, true) {
+                self.rows.unpin();
+            }
+            self.rebuild();
+        } else {
+            update.changes.iter().for_each(|change| self.apply_to_row(change));
+            self.refresh();
+        }
+        Ok(update)
+    }
+
+    /// Keeps the rows and the maintenances as they are now.
+    pub(crate) fn pause(&mut self) {
+        self.paused = Some(self.tracker.cache().clone());
+    }
+
+    /// Shows the current maintenances again.
+    pub(crate) fn resume(&mut self) {
+        self.paused = None;
+        self.rebuild();
+    }
+
+    fn apply_to_row(&mut self, change: &MaintenanceChange) {
+        let idle = FleetRow::idle(change.node());
         match change {
-            WatchChange::Listed(objects) => {
-                self.objects = objects.iter().map(|object| (uid(object), Arc::clone(object))).collect();
-                self.rates.retain(|uid, _| self.objects.contains_key(uid));
-                if !std::mem::replace(&mut self.complete, true) {
-                    self.rows.unpin();
-                }
-                let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
-                self.rebuild();
-                if let Some((key, node)) = selected {
-                    self.select_again(&key, &node);
-                }
+            MaintenanceChange::Updated { now, .. } if self.is_in_scope(change.node()) => {
+                let row = FleetRow::of(now);
+                let key = row.key().to_owned();
+                self.rows.upsert(row);
+                self.rows.move_selection(idle.key(), &key);
+                self.rows.remove(idle.key());
             }
-            WatchChange::Applied(object) => {
-                self.objects.insert(uid(object), Arc::clone(object));
-                if self.is_in_scope(&object.spec.node_name) {
-                    let (row, idle) = (FleetRow::of(object), FleetRow::idle(&object.spec.node_name));
-                    let key = row.key().to_owned();
-                    self.rows.upsert(row);
-                    self.rows.move_selection(idle.key(), &key);
-                    self.rows.remove(idle.key());
-                }
-            }
-            WatchChange::Deleted(object) => {
-                self.objects.remove(&uid(object));
-                self.rates.remove(&uid(object));
-                let node = &object.spec.node_name;
-                self.show_if_idle(node);
-                self.rows.move_selection(FleetRow::of(object).key(), FleetRow::idle(node).key());
-                self.rows.remove(FleetRow::of(object).key());
+            MaintenanceChange::Updated { .. } => {}
+            MaintenanceChange::Deleted(last) => {
+                self.show_if_idle(change.node());
+                self.rows.move_selection(FleetRow::of(last).key(), idle.key());
+                self.rows.remove(FleetRow::of(last).key());
             }
         }
+    }
+
+    /// Updates what depends on the rows.
+    fn refresh(&mut self) {
         let rows = &self.rows;
         self.marked.retain(|key| rows.get(key).is_some());
+        self.rates.retain(|key, _| rows.get(key).is_some());
         self.blockers = self.count_blockers();
+    }
+
+    /// The maintenances as the view shows them.
+    fn cache(&self) -> &MaintenanceCache {
+        self.paused.as_ref().unwrap_or_else(|| self.tracker.cache())
     }
 
     /// Applies a change that the watch on nodes reported.
@@ -116,17 +158,17 @@ impl Fleet {
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let rank =
             |object: &&Arc<NodeMaintenance>| (object.metadata.creation_timestamp.clone(), object.name_any());
-        self.objects.values().filter(|object| object.spec.node_name == node).min_by_key(rank)
+        self.cache().all().filter(|object| object.spec.node_name == node).min_by_key(rank)
     }
 
     /// The maintenance with that uid.
     pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
-        self.objects.get(uid)
+        self.cache().get(uid)
     }
 
     /// The maintenance with that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
-        self.objects.values().find(|object| object.name_any() == name)
+        self.cache().all().find(|object| object.name_any() == name)
     }
 
     /// The metadata of a node, if it is known.
@@ -159,13 +201,19 @@ impl Fleet {
         }
     }
 
+    /// Rebuilds all rows; the selection stays on its node.
     fn rebuild(&mut self) {
-        let objects = self.objects.values().filter(|object| self.is_in_scope(&object.spec.node_name));
+        let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));
+        let objects = self.cache().all().filter(|object| self.is_in_scope(&object.spec.node_name));
         let mut rows: Vec<FleetRow> = objects.map(|object| FleetRow::of(object)).collect();
         let scope: BTreeSet<&str> = self.scope.iter().map(String::as_str).collect();
         let idle = scope.into_iter().filter(|node| self.maintenance_of(node).is_none());
         rows.extend(idle.map(FleetRow::idle));
         self.rows.replace(rows);
+        if let Some((key, node)) = selected {
+            self.select_again(&key, &node);
+        }
+        self.refresh();
     }
 
     /// Moves the selection to the new row of its node, if the old one is gone.
@@ -193,8 +241,4 @@ impl Fleet {
         blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
         blockers
     }
-}
-
-fn uid(object: &NodeMaintenance) -> String {
-    object.uid().unwrap_or_else(|| object.name_any())
 }

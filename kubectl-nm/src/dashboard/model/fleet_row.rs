@@ -3,13 +3,12 @@
 use std::cmp::Ordering;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, status, stop_progress};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, status, stop_progress, uid};
 
 /// The word for a node without a maintenance.
 pub(crate) const IDLE: &str = "Idle";
@@ -69,7 +68,7 @@ impl FleetRow {
             _ => None,
         };
         Self {
-            key: maintenance.uid().unwrap_or_else(|| maintenance.name_any()),
+            key: uid(maintenance),
             node: maintenance.spec.node_name.clone(),
             state: Some(state),
             percent: status.drain_progress,

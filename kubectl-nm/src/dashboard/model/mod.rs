@@ -37,6 +37,7 @@ use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::maintenance::{State, status};
 use crate::terminal::text::harmless;
+use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
 /// The settings of the dashboard.
 #[derive(Debug, Clone)]
@@ -116,6 +117,8 @@ pub(crate) struct Model {
     pub(crate) size: (u16, u16),
     /// All maintenances.
     pub(crate) fleet: Fleet,
+    /// The targets of the goal that reached it, or never will.
+    pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
     /// The node whose view is open.
     pub(crate) open: Option<OpenNode>,
     /// The state of the watches.
@@ -142,7 +145,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// A model that knows nothing of the cluster yet.
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options, tracker: GoalTracker) -> Self {
         let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
         let open = match options.nodes.as_slice() {
             [name] => Some(OpenNode::new(name)),
@@ -152,7 +155,8 @@ impl Model {
             now: options.now,
             size: options.size,
             options,
-            fleet: Fleet::of(scope),
+            fleet: Fleet::new(scope, tracker),
+            settled: Vec::new(),
             open,
             health: WatchHealth::default(),
             dialog: None,

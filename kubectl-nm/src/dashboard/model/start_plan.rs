@@ -149,9 +149,10 @@ mod tests {
     use crate::client::watch_stream::WatchChange;
     use crate::dashboard::message::NodeMetadata;
     use crate::maintenance::fixture::{named, requested, stopping};
+    use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 
     fn fleet() -> Fleet {
-        let mut fleet = Fleet::of(vec![]);
+        let mut fleet = Fleet::new(vec![], GoalTracker::new(vec![], ExitCondition::Never));
         let metadata = |name: &str| NodeMetadata {
             name: name.to_owned(),
             control_plane: name.starts_with("cp"),
@@ -160,7 +161,7 @@ mod tests {
         let nodes = ["cp-1", "w-1", "w-2", "w-3", "w-4", "w-5", "w-6", "x-1"];
         fleet.apply_nodes(&WatchChange::Listed(nodes.map(|name| Arc::new(metadata(name))).to_vec()));
         let objects = [requested("w-1"), stopping(requested("w-2")), named("w-3", "x-1", "u")];
-        fleet.apply(&WatchChange::Listed(objects.into_iter().map(Arc::new).collect()));
+        fleet.apply(&WatchChange::Listed(objects.into_iter().map(Arc::new).collect())).unwrap();
         fleet
     }
 

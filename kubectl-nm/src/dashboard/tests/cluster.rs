@@ -17,7 +17,9 @@ use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{
     empty, fleet, maintenances, node, now, options, pods, press, send, set_watch, type_in, worker_07,
 };
-use crate::maintenance::fixture::stopping;
+use crate::error::exit::Exit;
+use crate::maintenance::fixture::{requested, stopping, with_status};
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
 
 /// The word for the state of a node's row, if there is one.
 fn state(model: &Model, node: &str) -> Option<&'static str> {
@@ -266,4 +268,34 @@ fn a_maintenance_that_no_reconciler_picks_up_is_reported() {
     assert!(!text(&model).contains("is nm-reconciler running?"));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(10)));
     assert!(text(&model).contains("is nm-reconciler running?"));
+}
+
+#[test]
+fn a_goal_that_is_reached_ends_the_dashboard_also_while_paused() {
+    let drained = |node: &str| Arc::new(with_status(node, serde_json::json!({"phase": "Succeeded"})));
+    for keys in ["", "p"] {
+        let tracker = GoalTracker::new(vec![], ExitCondition::Goal(Goal::Drained));
+        let mut model = Model::new(options(), tracker);
+        let list = [requested("n1"), requested("n2")].map(Arc::new).to_vec();
+        assert_eq!(send(&mut model, Message::Maintenances(WatchChange::Listed(list))), []);
+        type_in(&mut model, keys);
+        assert_eq!(send(&mut model, Message::Maintenances(WatchChange::Applied(drained("n1")))), []);
+        let effects = send(&mut model, Message::Maintenances(WatchChange::Applied(drained("n2"))));
+        assert_eq!(effects, [Effect::End(Exit::Done)]);
+        assert_eq!(model.settled.len(), 2);
+        let shown = if keys.is_empty() { "Drained" } else { "Requested" };
+        assert_eq!(state(&model, "n1"), Some(shown), "{keys}");
+    }
+}
+
+#[test]
+fn resuming_shows_what_changed_during_the_pause() {
+    let mut model = fleet(options());
+    type_in(&mut model, "p");
+    send(&mut model, Message::Maintenances(WatchChange::Deleted(Arc::new(worker_07()))));
+    assert_eq!(state(&model, "worker-07"), Some("Blocked"));
+    assert!(model.fleet.maintenance_of("worker-07").is_some());
+    type_in(&mut model, "p");
+    assert_eq!(state(&model, "worker-07"), None);
+    assert!(model.fleet.maintenance_of("worker-07").is_none());
 }

@@ -17,6 +17,7 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{requested, stopping};
+use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 
 /// The message of a budget that allows no eviction.
 const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
@@ -190,7 +191,8 @@ pub(super) fn events() -> Vec<Arc<Event>> {
 
 /// A model that knows nothing of the cluster yet.
 pub(super) fn empty(options: Options) -> Model {
-    Model::new(options)
+    let tracker = GoalTracker::new(options.nodes.clone(), ExitCondition::Never);
+    Model::new(options, tracker)
 }
 
 /// A model with the fleet view.

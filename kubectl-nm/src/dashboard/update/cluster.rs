@@ -7,13 +7,28 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
-use crate::dashboard::message::{WatchKind, WatchState};
+use crate::dashboard::message::{Effect, WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode};
 
-/// Applies a change of maintenances.
-pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
-    model.health.note_change(model.now);
-    model.fleet.apply(change);
+/// Applies a change of maintenances. While paused, only the goal is tracked.
+pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Vec<Effect> {
+    let update = match model.fleet.apply(change) {
+        Ok(update) => update,
+        Err(error) => {
+            model.show_error(error.to_string());
+            return Vec::new();
+        }
+    };
+    model.settled.extend(update.settled);
+    if model.paused.is_none() {
+        model.health.note_change(model.now);
+        show_maintenance(model, change);
+    }
+    update.exit.map(Effect::End).into_iter().collect()
+}
+
+/// Applies a change of maintenances to the open node, if it concerns that.
+fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     let concerns_open = |open: &&mut OpenNode| match change {
         WatchChange::Listed(_) => true,
         WatchChange::Applied(object) | WatchChange::Deleted(object) => object.spec.node_name == open.name,

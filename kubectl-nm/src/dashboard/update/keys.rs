@@ -94,11 +94,13 @@ fn leave(model: &mut Model) -> Vec<Effect> {
 
 fn pause(model: &mut Model) -> Vec<Effect> {
     if let Some(since) = model.paused.take() {
+        model.fleet.resume();
         // Changes were dropped while paused: the view is that old until the watches have listed everything again.
         model.health.renew(since);
         return vec![Effect::Reconnect];
     }
     model.paused = Some(model.now);
+    model.fleet.pause();
     Vec::new()
 }
 

@@ -49,11 +49,8 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             cluster::watch_state(model, kind, node.as_deref(), state);
             Vec::new()
         }
+        Message::Maintenances(change) => cluster::maintenances(model, &change),
         _ if is_dropped => Vec::new(),
-        Message::Maintenances(change) => {
-            cluster::maintenances(model, &change);
-            Vec::new()
-        }
         Message::Nodes(change) => {
             model.fleet.apply_nodes(&change);
             Vec::new()

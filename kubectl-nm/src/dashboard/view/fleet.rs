@@ -12,7 +12,7 @@ use crate::dashboard::view::canvas::{Canvas, cell, line, wrapped};
 use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::theme::Tone;
 
-/// FleetColumn a column shows.
+/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FleetColumn {
     Node,

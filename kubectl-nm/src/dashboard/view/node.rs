@@ -15,7 +15,7 @@ use crate::dashboard::view::theme::Tone;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
-/// PodColumn a column shows.
+/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PodColumn {
     State,
