@@ -144,8 +144,11 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         // Stdout is for the objects alone.
         out.end_data();
     }
-    let exit =
-        if args.dry_run == DryRun::None { watch(&args, &started, cluster, out).await? } else { Exit::Done };
+    let exit = if args.dry_run == DryRun::None {
+        Box::pin(watch(&args, &started, cluster, out)).await?
+    } else {
+        Exit::Done
+    };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 

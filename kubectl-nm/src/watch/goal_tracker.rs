@@ -298,13 +298,13 @@ mod tests {
     #[track_caller]
     fn check(
         object: Option<NodeMaintenance>,
-        drained: Option<TargetOutcome>,
-        stopped: Option<TargetOutcome>,
+        drained: impl Into<Option<TargetOutcome>>,
+        stopped: impl Into<Option<TargetOutcome>>,
     ) {
         let cache = cache(object);
         let target = WaitTarget::from(&requested("n1"));
-        assert_eq!(outcome(Goal::Drained, &target, &cache), drained);
-        assert_eq!(outcome(Goal::Stopped, &target, &cache), stopped);
+        assert_eq!(outcome(Goal::Drained, &target, &cache), drained.into());
+        assert_eq!(outcome(Goal::Stopped, &target, &cache), stopped.into());
     }
 
     #[test]
