@@ -2,7 +2,7 @@
 //!
 //! A namespace that cannot exist is refused before anything is asked for: it would be noticed halfway through otherwise.
 
-use nm_shared::api::dns_label::is_label;
+use nm_shared::cluster::node::is_dns_label;
 
 /// Reads a namespace's name, which is a label as RFC 1123 has them. As in kubectl, an empty one is none.
 ///
@@ -10,7 +10,7 @@ use nm_shared::api::dns_label::is_label;
 ///
 /// When no namespace can be called so.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
-    if text.is_empty() || (text.len() <= 63 && is_label(text)) {
+    if text.is_empty() || (text.len() <= 63 && is_dns_label(text)) {
         Ok(text.to_owned())
     } else {
         Err(String::from(

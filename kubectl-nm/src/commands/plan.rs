@@ -123,10 +123,10 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
     let asked = match &draft {
         None => HashMap::new(),
         Some(draft) => {
-            let (all, done) = (draft.to_ask().count(), Cell::new(0));
+            let (all, done) = (draft.to_evict().count(), Cell::new(0));
             let asking = || format!("{} of {all} evictions judged by the server", done.get());
             let grace = spec.as_ref().map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
-            progress::during(out, asking, answers(cluster, draft.to_ask(), grace, &done)).await?
+            progress::during(out, asking, answers(cluster, draft.to_evict(), grace, &done)).await?
         }
     };
     let outlook = Outlook::of(&nodes, spec.as_ref(), draft.as_ref(), readings, &asked, now);

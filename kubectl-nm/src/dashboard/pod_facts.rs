@@ -176,7 +176,7 @@ fn known_of_itself(budgets: &Budgets) -> PodContext<'_> {
         group: Group::Medik8s,
         attempt: None,
         steady_now: SteadyTime::MIN,
-        held: None,
+        blocked_by_budget: None,
         overdue: false,
         budgets,
         evacuation: None,

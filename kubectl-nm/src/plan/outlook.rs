@@ -155,7 +155,7 @@ fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Pro
         };
         let (quorum, line) = match (&step, gates.remove(name)) {
             (Step::Present(object), _) => waiting(object),
-            (_, Some(gate)) => (gate.quorum, gate.line),
+            (_, Some(gate)) => (gate.quorum, gate.queue.map(|queued| queued.to_string())),
             (_, None) => (None, None),
         };
         let refusal = step.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
@@ -164,13 +164,13 @@ fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Pro
     planned.iter().map(prospect).collect()
 }
 
-/// What a maintenance that exists waits for, as its status has it.
+/// What a maintenance that exists waits for, by its status: etcd's quorum, or its turn in the queue.
 fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
     let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
-    let message = |wanted: &str| (drained.reason == wanted).then(|| drained.message.clone());
-    let quorum = message(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
-    (quorum, message(MaxUnavailable.as_str()))
+    let error = |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::error(object).to_owned());
+    let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
+    (quorum, error(MaxUnavailable.as_str()))
 }
 
 /// Whether the pods of nodes that begin now fit on the others. Those that wait in line stay in use until others are given

@@ -85,7 +85,7 @@ mod tests {
             let mut seen: Vec<String> = known
                 .within(namespace)
                 .iter()
-                .map(|budget| format!("{} {}", budget.seen().key, budget.seen().version))
+                .map(|budget| format!("{} {}", budget.version().key, budget.version().version))
                 .collect();
             seen.sort();
             seen

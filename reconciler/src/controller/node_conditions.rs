@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
-use nm_shared::Grant;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_conditions::{self, WantedCondition};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -42,16 +42,16 @@ const AT_ONCE: usize = 8;
 /// What a node is to tell; none of ours, if there is nothing.
 type Wanted = Vec<WantedCondition>;
 
-/// When and in which words the API server refused to have conditions written, if the last answer was that.
+/// When the API server denied writing conditions, if that was its last answer.
 #[derive(Debug, Default)]
-struct Refused(Mutex<Option<(Instant, String)>>);
+struct Refused(Mutex<Option<(Instant, AccessDenied)>>);
 
 impl Refused {
-    fn set(&self, refused: Option<(Instant, String)>) -> Option<(Instant, String)> {
+    fn set(&self, refused: Option<(Instant, AccessDenied)>) -> Option<(Instant, AccessDenied)> {
         std::mem::replace(&mut *self.lock(), refused)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, AccessDenied)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,8 +85,8 @@ impl NodeConditions {
     }
 
     /// What is refused, if anything is.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        self.refused.lock().as_ref().map(|(_, said)| Grant::NodeConditions.explain(said))
+    pub(crate) fn refusal(&self) -> Option<AccessDenied> {
+        self.refused.lock().as_ref().map(|(_, denied)| denied.clone())
     }
 
     /// Has a node tell this and no more, sooner or later.
@@ -158,9 +158,9 @@ impl Publisher {
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return node,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    if self.refused.set(Some((Instant::now(), status.message.clone()))).is_none() {
-                        let why = Grant::NodeConditions.explain(&status.message);
-                        warn!(node, "conditions of nodes are not published: {why}");
+                    let denied = AccessDenied::from(status.message.as_str());
+                    if self.refused.set(Some((Instant::now(), denied.clone()))).is_none() {
+                        warn!(node, "conditions of nodes are not published: {denied}");
                         self.triggers.wake_all();
                     }
                 }
@@ -347,7 +347,7 @@ mod tests {
             conditions.want("n", wanted());
             tokio::task::yield_now().await;
         }
-        assert_eq!(conditions.refusal().as_deref(), Some("no"));
+        assert_eq!(conditions.refusal(), Some("no".into()));
         let (patch, answer) = asked.recv().await.unwrap();
         assert!(began.elapsed() >= PAUSE, "{:?}", began.elapsed());
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();

@@ -41,7 +41,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     let (pods, forbidden) = match known {
         Pods::Unknown => (None, None),
         Pods::Known(pods) => (Some(pods), None),
-        Pods::Forbidden(sentence) => (None, Some(sentence)),
+        Pods::Forbidden(sentence) => (None, Some(sentence.as_str().into())),
     };
     let mut ledger = context.evictor.ledger();
     let mut returned = HashSet::new();
@@ -69,7 +69,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         daemon_sets: context.cluster.daemon_sets(),
         pods_forbidden: forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
-        leases_forbidden: lease.as_ref().err().cloned(),
+        leases_forbidden: lease.as_ref().err().map(|sentence| sentence.as_str().into()),
         lease: lease.ok().flatten(),
         budgets,
         evacuations: machines(context, maintenance, pods.as_deref()),
@@ -146,9 +146,9 @@ fn gate(
     let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
     let all = maintenances.iter().map(|other| &other.maintenance);
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let line =
+    let queue =
         limit.and_then(|limit| max_unavailable_queue::position(maintenance, all, at_work, &nodes, limit));
-    Gate { quorum, line }
+    Gate { quorum, queue }
 }
 
 /// The other maintenances of the same node, those being deleted included.

@@ -67,8 +67,8 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
     context.memories.update(&uid, |memory| memory.at_work = decision.at_work);
     let look_again = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
-        if let Some(right) = error.missing_right() {
-            let report = missing_access(maintenance, right, now);
+        if let Some(denied) = error.access_denied() {
+            let report = missing_access(maintenance, denied, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);

@@ -8,7 +8,6 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
-use nm_shared::Grant;
 use nm_shared::cluster::pod;
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
@@ -24,21 +23,11 @@ pub(crate) async fn ask(client: &Client, eviction: &Eviction) -> EvictionOutcome
         Err(error) => return EvictionOutcome::Unknown(error.to_string()),
     };
     match tokio::time::timeout(PATIENCE, answer(client, request)).await {
-        Ok(Ok(status)) => explained(EvictionOutcome::from(&status), eviction.request),
+        Ok(Ok(status)) => EvictionOutcome::from(&status),
         Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
         Err(_) => {
             EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
         }
-    }
-}
-
-/// A right to delete pods is granted apart, so a refusal says by what.
-fn explained(outcome: EvictionOutcome, request: RemovalRequest) -> EvictionOutcome {
-    match (outcome, request) {
-        (EvictionOutcome::Forbidden(said), RemovalRequest::Delete) => {
-            EvictionOutcome::Forbidden(Grant::PodDeletion.explain(&said))
-        }
-        (other, _) => other,
     }
 }
 

@@ -59,7 +59,7 @@ impl Entry {
         match &self.attempt.last {
             _ if self.attempt.in_flight => Some(Charge::InFlight),
             Some((_, EvictionOutcome::Accepted)) => Some(Charge::Accepted),
-            Some((_, EvictionOutcome::RefusedByBudget(sentence))) => Some(Charge::Refused(sentence)),
+            Some((_, EvictionOutcome::RefusedByBudget(refusal))) => Some(Charge::Refused(refusal)),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl Ledger {
         let entry = self.entry(node, pod);
         entry.is_held = true;
         match refuses {
-            Some(true) => entry.attempt.hold(now),
+            Some(true) => entry.attempt.block_by_budget(now),
             Some(false) => entry.attempt.break_run(),
             None => {}
         }
@@ -182,7 +182,7 @@ impl Ledger {
 
     /// The pods on `node` that came back too often, by uid.
     pub(crate) fn returned(&mut self, node: &str, pods: &[Arc<Pod>]) -> HashSet<String> {
-        self.returns.entry(node.to_owned()).or_default().note(pods)
+        self.returns.entry(node.to_owned()).or_default().count(pods)
     }
 
     /// Counts anew who comes back to `node`, from the pods that are there next.
@@ -216,7 +216,7 @@ impl Ledger {
 
     /// What is left of a budget. What it tells itself by now is forgotten.
     pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
-        let seen = budget.seen();
+        let seen = budget.version();
         let Some(asked) = self.budgets.get_mut(&seen.key) else {
             return RemainingBudget::of(budget.clone(), None, []);
         };
@@ -251,6 +251,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use nm_shared::cluster::disruption_budget::BudgetRefusal;
 
     fn pod(uid: &str) -> Pod {
         serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap()
@@ -269,7 +270,7 @@ mod tests {
     fn asked(ledger: &mut Ledger) -> Option<SteadyTime> {
         let budget = budget("1");
         let budgets = Budgets::from_iter([ledger.left(&budget)]);
-        budgets.asked(&budget.seen().key)
+        budgets.asked(&budget.version().key)
     }
 
     #[test]
@@ -277,9 +278,9 @@ mod tests {
         let mut ledger = Ledger::default();
         let at = |second| SteadyTime::after_start(Duration::from_secs(second));
         assert_eq!(asked(&mut ledger), None);
-        ledger.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
+        ledger.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
         assert_eq!(asked(&mut ledger), Some(at(1)));
-        ledger.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        ledger.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(BudgetRefusal::default()), at(2));
         assert_eq!(asked(&mut ledger), Some(at(2)));
     }
 
@@ -288,7 +289,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let at = SteadyTime::MIN;
         for (uid, version) in [("old", "1"), ("new", "2"), ("awaited", "1"), ("gone", "2")] {
-            ledger.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
+            ledger.begin("n", &pod(uid), vec![budget(version).version().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
             ledger.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
@@ -296,7 +297,7 @@ mod tests {
         ledger.forget_gone("n", |uid| uid != "gone");
         let charges = |ledger: &Ledger| {
             let mut charges: Vec<_> =
-                ledger.budgets[&budget("2").seen().key].charges(&ledger.nodes).collect();
+                ledger.budgets[&budget("2").version().key].charges(&ledger.nodes).collect();
             charges.sort_by_key(|(version, _)| *version);
             charges.into_iter().map(|(version, charge)| format!("{version} {charge:?}")).collect::<Vec<_>>()
         };
@@ -310,9 +311,9 @@ mod tests {
     #[test]
     fn what_others_have_spent_is_not_spent_again() {
         let mut ledger = Ledger::default();
-        let allowance = |allowed| Allowance { guard: budget("1").seen().clone(), allowed };
+        let allowance = |allowed| Allowance { guard: budget("1").version().clone(), allowed };
         assert!(!ledger.is_spent(&allowance(1)));
-        ledger.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], SteadyTime::MIN);
+        ledger.begin("elsewhere", &pod("a"), vec![budget("1").version().clone()], SteadyTime::MIN);
         assert!(ledger.is_spent(&allowance(1)) && !ledger.is_spent(&allowance(2)));
     }
 
@@ -338,7 +339,7 @@ mod tests {
         let said = String::new;
         let throttled = Throttled { retry_after: None, message: said() };
         let webhook = RefusedByWebhook { webhook: said(), message: said() };
-        let budget = budget("1").seen().clone();
+        let budget = budget("1").version().clone();
         let held = |ledger: &mut Ledger, second| {
             ledger.hold("n", &pod("held"), &budget.key, at(second));
             ledger.attempts("n")["held"].refused_since
@@ -348,11 +349,11 @@ mod tests {
         assert_eq!(held(&mut ledger, 0), Some(at(0)), "something else refuses");
         for (second, answer, since) in [
             (1, Unknown(said()), None),
-            (2, RefusedByBudget(said()), Some(2)),
+            (2, RefusedByBudget(BudgetRefusal::default()), Some(2)),
             (3, webhook, Some(2)),
             (4, Accepted, Some(2)),
             (5, throttled, None),
-            (6, RefusedByBudget(said()), Some(6)),
+            (6, RefusedByBudget(BudgetRefusal::default()), Some(6)),
         ] {
             ledger.begin("n", &pod("asked"), vec![budget.clone()], at(second));
             ledger.end("n", "asked", RemovalRequest::Evict, answer.clone(), at(second));

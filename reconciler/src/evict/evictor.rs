@@ -242,7 +242,7 @@ impl Evictor {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.wake_node(node);
         }
-        if !eviction.guards.is_empty() && !outcome.is_seen_on_budgets() {
+        if !eviction.guards.is_empty() && !outcome.concerns_budgets() {
             // What was set aside for it is free again, and the budget itself will not tell.
             self.wake_for_budget(pod::names(&eviction.pod).namespace);
         }

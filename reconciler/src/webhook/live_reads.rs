@@ -38,7 +38,7 @@ impl Cluster {
 
     /// The node of this name, if there is one. What cannot be a name leads to no request: it might lead anywhere.
     pub(super) async fn node(&self, name: &str) -> Result<Option<Node>, Unread> {
-        if !node::may_be_named(name) {
+        if !node::is_valid_name(name) {
             return Ok(None);
         }
         of(format!("node {name}"), Api::<Node>::all(self.client.clone()).get_opt(name).await)

@@ -56,7 +56,7 @@ impl Reviewer {
     }
 
     async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, Unread> {
-        match &question.asked {
+        match &question.change {
             RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
             RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
             RequestedChange::Other => Ok(AdmissionDecision::default()),
@@ -128,7 +128,7 @@ impl Reviewer {
     async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> AdmissionDecision {
         let mut live = LiveState::default();
         let mut unchecked = None;
-        if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
+        if before.spec.drain != after.spec.drain && node::is_valid_name(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
         }
         let mut review = admission::update(before, after, &live, Timestamp::now());
@@ -159,7 +159,7 @@ impl Reviewer {
 }
 
 fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
-    let (name, node) = match &question.asked {
+    let (name, node) = match &question.change {
         RequestedChange::Create(maintenance) => about(maintenance),
         RequestedChange::Update(both) => about(&both.1),
         RequestedChange::Other => ("", ""),
@@ -175,7 +175,7 @@ fn about(maintenance: &NodeMaintenance) -> (&str, &str) {
 
 /// One line for what was refused; what was allowed is told by what becomes of it.
 fn tell(question: &ReviewRequest, review: &AdmissionDecision) {
-    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.asked) else {
+    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.change) else {
         return;
     };
     let (name, node) = about(maintenance);

@@ -1,4 +1,4 @@
-//! What `decide` promises, one situation at a time.
+//! What `decide` promises.
 
 use super::*;
 use crate::api::names::FINALIZER;
@@ -267,7 +267,9 @@ fn deletion_gives_the_node_back_then_lets_the_object_go() {
 fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
     let mut attempt = Attempt::default();
     attempt.end(
-        EvictionOutcome::RefusedByBudget("guard needs 1 healthy pods and has 1 currently".into()),
+        EvictionOutcome::RefusedByBudget(
+            "The disruption budget guard needs 1 healthy pods and has 1 currently".into(),
+        ),
         SteadyTime::MIN,
     );
     let attempts = [("a".to_owned(), attempt)].into();
@@ -278,7 +280,10 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
         (blocked.name.as_str(), blocked.reason, blocked.attempts),
         ("a", BlockReason::DisruptionBudget, 1)
     );
-    assert_eq!(status.last_error, "ns/a: guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(blocked.message, "The disruption budget guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(blocked.facts.budget.as_ref().unwrap().name, "guard");
+    assert_eq!(json!(status).to_string().matches("needs 1 healthy pods").count(), 1, "{status:?}");
+    assert_eq!(status.last_error, "1 pod is blocked: ns/a (DisruptionBudget)");
     assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
     assert_eq!(asked(&decision), ["b"]);
     assert!(decision.requeue_after.unwrap() <= Duration::from_secs(1));
@@ -336,7 +341,7 @@ fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
     let late = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
     let status = late.status.as_ref().unwrap();
     assert_eq!(status.phase, Some(Phase::Failed));
-    assert_eq!(status.last_error, "the drain is not done after 60 s, 2 pods are left");
+    assert_eq!(status.last_error, "the drain timed out after 60 s, 2 pods are left");
     assert_eq!(condition(status, "Cordoned").0, "True");
     assert!(late.evictions.is_empty());
     assert_eq!(reasons(&late), [EventReason::FailedMaintenance]);
@@ -426,7 +431,7 @@ fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_ne
     let insists =
         json!({"metadata": {"annotations": {crate::api::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});
     let at_risk = |observed: ClusterState| ClusterState {
-        gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), line: None },
+        gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), queue: None },
         ..observed
     };
     let maintenance = maintenance(&insists);
@@ -438,7 +443,7 @@ fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_ne
     let once = ["By annotation: etcd is at risk"];
     let (notes, decision) = said(&maintenance, observed());
     assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
-    let unseen = ClusterState { pods_forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    let unseen = ClusterState { pods_forbidden: Some("cannot list pods".into()), ..observed() };
     assert_eq!(said(&maintenance, unseen).0, once, "it begins, though it gets no further");
     // The node was patched, and then somebody was faster with the status.
     let (notes, decision) = said(&maintenance, cordoned());

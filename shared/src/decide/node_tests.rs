@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::group::Group;
+use crate::api::status::QueuePosition;
 use crate::api::names::{DRAIN_TAINT, UNDO_ANNOTATION};
 use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::node_patch::is_cordoned;
@@ -58,7 +59,9 @@ fn a_record_is_believed_before_the_status_tells_of_it_even_if_the_drain_taint_is
 
 #[test]
 fn a_maintenance_that_a_record_names_has_begun_and_waits_in_no_queue() {
-    let full = crate::gate::Gate { line: Some("place 1 in line".to_owned()), ..Default::default() };
+    let reason = crate::gate::max_unavailable_queue::QueueReason::ControlPlane;
+    let queued = crate::gate::max_unavailable_queue::Queued { position: QueuePosition::default(), reason };
+    let full = crate::gate::Gate { queue: Some(queued), ..Default::default() };
     let queued = ClusterState { gate: full, ..with_node(cordoned(), remove_taint) };
     assert!(decide(&maintenance(&json!({})), &queued, now()).at_work);
 }

@@ -104,7 +104,7 @@ fn shortfall<'a>(
     let control_plane: Vec<&Node> = nodes.into_iter().filter(|node| node::is_control_plane(node)).collect();
     // Whoever has said nothing yet may have no etcd that runs.
     let stays = |node: &&&Node| {
-        node::name(node) != candidate && node::says_ready(node) && !in_maintenance(node::name(node))
+        node::name(node) != candidate && node::reports_ready(node) && !in_maintenance(node::name(node))
     };
     let (left, all) = (control_plane.iter().filter(stays).count(), control_plane.len());
     let majority = all / 2 + 1;
