@@ -1,4 +1,4 @@
-# The image of nm-reconciler: a static program on nothing. docs/image.md says how to build it, also without Docker.
+# The image of nm-reconciler: a static program on nothing. docs/how-to/build-the-image.md says how to build it, also without Docker.
 ARG RUST_VERSION=1.95
 
 # Alpine's Rust builds for musl, and so without shared libraries, on every architecture that it runs on.

@@ -9,7 +9,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use kubectl_nm::bench::Workload;
+use kubectl_nm::bench::SimulatedDashboard;
 
 /// How often each thing is done.
 const TIMES: usize = 2000;
@@ -23,14 +23,14 @@ fn main() -> io::Result<ExitCode> {
     for (scene, nodes, pods) in
         [("fleet of 500 nodes", 500, 0), ("node of 10,000 pods, of 500 nodes", 500, 10_000)]
     {
-        let mut workload = Workload::new(nodes, pods)?;
+        let mut workload = SimulatedDashboard::new(nodes, pods)?;
         workload.frame()?;
-        let nothing: fn(&mut Workload) = |_| ();
+        let nothing: fn(&mut SimulatedDashboard) = |_| ();
         let what = [
             ("frame, nothing new", nothing, nothing),
-            ("news to frame", Workload::make_up_news, Workload::news),
-            ("second to frame", nothing, Workload::tick),
-            ("key to frame", nothing, Workload::key),
+            ("change to frame", SimulatedDashboard::prepare_change, SimulatedDashboard::apply_change),
+            ("second to frame", nothing, SimulatedDashboard::tick),
+            ("key to frame", nothing, SimulatedDashboard::key),
         ];
         for (what, before, happens) in what {
             let mut times = Vec::with_capacity(TIMES);

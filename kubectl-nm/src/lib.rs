@@ -25,10 +25,10 @@ mod terminal;
 mod unknown_command;
 mod watch;
 
-/// What the benchmark in `benches/` measures.
+/// For the benchmark in `benches/`.
 #[doc(hidden)]
 pub mod bench {
-    pub use crate::dashboard::Workload;
+    pub use crate::dashboard::SimulatedDashboard;
 }
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use kube::api::PostParams;
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::programs::program_of_benchmark;
 use nm_tests::reconciler::Reconciler;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use kube::api::{Patch, PatchParams, PostParams};
-use nm_sandbox::resource::PODS;
+use kube_sandbox::resource::PODS;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program_of_benchmark;

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::EvictParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use nm_sandbox::resource::BUDGETS;
-use nm_sandbox::store::{Key, State};
+use kube_sandbox::resource::BUDGETS;
+use kube_sandbox::store::{Key, State};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::ends::Ends;

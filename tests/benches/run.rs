@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 
 use crate::scenario::Ground;
 use crate::witness::{Sight, Witness};

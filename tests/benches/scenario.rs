@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use nm_sandbox::controllers::kubelet::annotations::{START_DELAY, STOP_DELAY};
-use nm_sandbox::resource::{BUDGETS, DEPLOYMENTS, PODS};
-use nm_sandbox::store::State;
-use nm_sandbox::workload::{self, App, Kind};
+use kube_sandbox::controllers::kubelet::annotations::{START_DELAY, STOP_DELAY};
+use kube_sandbox::resource::{BUDGETS, DEPLOYMENTS, PODS};
+use kube_sandbox::store::State;
+use kube_sandbox::workload::{self, App, Kind};
 use nm_tests::cluster::Cluster;
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nm_sandbox::cluster::Cluster;
-use nm_sandbox::resource::PODS;
-use nm_sandbox::store::{Collection, State};
+use kube_sandbox::cluster::Cluster;
+use kube_sandbox::resource::PODS;
+use kube_sandbox::store::{Collection, State};
 use serde_json::Value;
 use tokio::sync::watch;
 

@@ -19,17 +19,20 @@ use serde_json::json;
 
 use crate::{drained, once, start, stop};
 
-/// The pod that is blocked for a reason, once there is one. What is said of it is said in all three places.
+/// The pod that is blocked for a reason, once there is one. Its message is in the status once; `lastError` and the
+/// condition `Drained` refer to it.
 pub(crate) async fn blocked(cluster: &Cluster, name: &str, reason: BlockReason) -> BlockedPod {
     let is_it = |pod: &&BlockedPod| pod.reason == reason;
     let what = format!("a pod is blocked by {}", reason.as_str());
     let status = once(cluster, name, &what, |status| status.blocked_pods.iter().any(|pod| is_it(&pod))).await;
     let pod = status.blocked_pods.iter().find(is_it).unwrap().clone();
-    let line = format!("{}/{}: {}", pod.namespace, pod.name, pod.message);
-    assert!(status.last_error.contains(&line), "{line} in {status:#?}");
+    let named = format!("{}/{} ({})", pod.namespace, pod.name, pod.reason.as_str());
+    assert!(status.last_error.contains(&named), "{named} in {status:#?}");
     let condition = find(&status.conditions, ConditionType::Drained).unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Blocked"));
-    assert!(condition.message.contains(&line), "{line} in {condition:?}");
+    assert!(condition.message.ends_with("blocked: see status.blockedPods"), "{condition:?}");
+    let message = serde_json::to_string(&pod.message).unwrap();
+    assert_eq!(serde_json::to_string(&status).unwrap().matches(&*message).count(), 1, "{status:#?}");
     pod
 }
 
@@ -67,6 +70,8 @@ async fn a_budget_that_refuses_is_named_with_its_numbers() {
     start(&cluster, "e2e-numbers", &node).await;
     let pod = blocked(&cluster, "e2e-numbers", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 2 healthy pods and has 2 currently");
+    let facts = json!({"name": "cart", "desiredHealthy": 2, "currentHealthy": 2, "disruptionsAllowed": 0});
+    assert_eq!(json!(pod.facts.budget), facts);
     workload.free("cart").await;
     nothing_is_left(&cluster, "e2e-numbers").await;
 }
@@ -92,7 +97,7 @@ async fn two_budgets_of_a_pod_are_both_named_and_it_goes_when_one_is_left() {
     let pod = blocked(&cluster, "e2e-two", BlockReason::MultipleDisruptionBudgets).await;
     assert_eq!(
         pod.message,
-        "2 disruption budgets select this pod, and the API server evicts none with more than one: change or delete \
+        "2 disruption budgets select this pod, and the API server evicts no pod with more than one: change or delete \
          all but one. The disruption budget narrow needs 0 healthy pods and has 1 currently; The disruption budget \
          wide needs 0 healthy pods and has 1 currently"
     );
@@ -126,12 +131,14 @@ async fn a_missing_right_is_named_degrades_and_is_used_once_it_is_granted() {
     {
         assert!(pod.message.contains(part), "{part} in {}", pod.message);
     }
+    let access = pod.facts.forbidden.as_ref().unwrap();
+    assert_eq!((access.verb.as_str(), access.resource.as_str()), ("create", "pods/eviction"));
     let status = once(&cluster, "e2e-right", "degraded", |status| {
         is_true(&status.conditions, ConditionType::Degraded)
     })
     .await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
-    assert_eq!((degraded.reason.as_str(), &degraded.message), ("MissingRights", &pod.message));
+    assert_eq!(degraded.reason, "MissingRights");
     grant(&all).await;
     nothing_is_left(&cluster, "e2e-right").await;
 }
@@ -153,7 +160,7 @@ async fn a_webhook_that_nobody_serves_is_named_and_the_pod_goes_without_it() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-unserved", node).await;
     let pod = blocked(&cluster, "e2e-unserved", BlockReason::ServerError).await;
-    let named = "the eviction failed and is tried again: Internal error occurred: failed calling webhook \"guard.example.com\"";
+    let named = "the eviction failed and is retried: Internal error occurred: failed calling webhook \"guard.example.com\"";
     assert!(pod.message.starts_with(named), "{}", pod.message);
     webhooks.delete(workload.namespace(), &DeleteParams::default()).await.unwrap();
     nothing_is_left(&cluster, "e2e-unserved").await;
@@ -169,15 +176,16 @@ async fn finalizers_that_hold_a_pod_are_named_and_nobody_strips_them() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-held", node).await;
     let pod = blocked(&cluster, "e2e-held", BlockReason::Finalizers).await;
-    let them = "example.com/backup, kubectl-nm.dev/e2e-hold";
-    assert_eq!(pod.message, format!("ended, but held by finalizers, which their owners must remove: {them}"));
+    let names = "example.com/backup, kubectl-nm.dev/e2e-hold";
+    assert_eq!(pod.message, format!("ended, but finalizers keep it until their owners remove them: {names}"));
+    assert_eq!(pod.facts.finalizers.join(", "), names);
     assert_eq!(workload.pods().get("cart").await.unwrap().finalizers().len(), 2);
     workload.let_go("cart").await;
     nothing_is_left(&cluster, "e2e-held").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_sorted_and_a_sentence_names_the_first_three() {
+async fn pods_are_sorted_and_the_last_error_names_the_first_three() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "sorted").await;
     let node = &cluster.nodes().await[0];
@@ -195,9 +203,10 @@ async fn pods_are_sorted_and_a_sentence_names_the_first_three() {
     };
     assert_eq!(of(&mut status.blocked_pods.iter().map(|pod| (&pod.namespace, &pod.name))), names);
     assert_eq!(of(&mut status.pending_pods_refs.iter().map(|pod| (&pod.namespace, &pod.name))), names);
-    let is_told = |name: &str| status.last_error.contains(&format!("{}/{name}: ended", workload.namespace()));
-    assert_eq!(names.map(is_told), [true, true, true, false, false], "{}", status.last_error);
-    assert!(status.last_error.ends_with("; and 2 more"), "{}", status.last_error);
+    let is_named =
+        |name: &str| status.last_error.contains(&format!("{}/{name} (Finalizers)", workload.namespace()));
+    assert_eq!(names.map(is_named), [true, true, true, false, false], "{}", status.last_error);
+    assert!(status.last_error.ends_with(", and 2 more"), "{}", status.last_error);
     for name in names {
         workload.let_go(name).await;
     }

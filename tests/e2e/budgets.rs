@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
-use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
@@ -103,7 +103,7 @@ async fn a_budget_that_frees_up_wakes_its_pods_within_200_milliseconds() {
     for name in names {
         let pod = workload.until_running(name, 1).await.remove(0).metadata.name.unwrap();
         lift(&workload, name).await;
-        let goes = |entry: &nm_sandbox::request_log::Entry| {
+        let goes = |entry: &kube_sandbox::request_log::Entry| {
             entry.subresource == "eviction" && entry.name == pod && entry.code == 201
         };
         let gone = log.until(|log| log.count(goes) == 1);
@@ -168,11 +168,11 @@ async fn a_view_that_says_no_for_ever_does_not_keep_pods_for_ever() {
 }
 
 /// From now on the reconciler hears nothing of budgets, once it has heard of those that there are.
-async fn deafen(cluster: &Cluster) -> nm_sandbox::faults::RuleId {
+async fn deafen(cluster: &Cluster) -> kube_sandbox::faults::RuleId {
     let faults = cluster.sandbox().unwrap().faults();
     let budgets = Target::any().resource("poddisruptionbudgets").user_agent("nm-reconciler/*");
     let log = cluster.sandbox().unwrap().requests();
-    let watching = |entry: &nm_sandbox::request_log::Entry| {
+    let watching = |entry: &kube_sandbox::request_log::Entry| {
         entry.verb == "watch"
             && entry.resource == "poddisruptionbudgets"
             && entry.user_agent.starts_with("nm-reconciler/")

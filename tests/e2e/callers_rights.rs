@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::Group;
 use nm_shared::api::names::WEBHOOK;
 use nm_tests::cluster::Cluster;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::PostParams;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
 use nm_tests::workload::{Workload, merge, node_of, parse, pod_spec};

@@ -6,9 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use nm_sandbox::admission::Reviewer;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::admission::Reviewer;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::request_log::Entry;
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
@@ -108,6 +108,7 @@ async fn a_deletion_that_is_refused_is_repeated_with_pauses_and_reported() {
     let status = once(&cluster, "e2e-denied", "the webhook is named", denied).await;
     let said = "admission webhook \"guard.example.com\" denied the request: not before noon";
     assert_eq!(status.blocked_pods[0].message, said);
+    assert_eq!(status.blocked_pods[0].facts.webhook.as_deref(), Some("guard.example.com"));
     let since = Timestamp::now();
     let is_status =
         |entry: &Entry| entry.verb == "patch" && entry.subresource == "status" && entry.at > since;

@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nm_sandbox::controllers::kubelet::annotations::LOG;
+use kube_sandbox::controllers::kubelet::annotations::LOG;
 use nm_shared::api::names::{DRAIN_TAINT, FINALIZER, UNDO_ANNOTATION, WEBHOOK};
 use nm_shared::{Group, NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use nm_sandbox::faults::{Action, Rule, Target};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::request_log::Entry;
 use nm_shared::NodeMaintenanceStatus;
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;

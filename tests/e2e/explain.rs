@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
 use nm_shared::cluster::leader_lease;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{plugin, plugin_of};
@@ -39,16 +39,15 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     let others = once(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
     let moved = match others {
         0 => String::new(),
-        1 => ", 1 pod moved".to_owned(),
-        others => format!(", {others} pods moved"),
+        others => format!(", {others} gone"),
     };
     let stuck = plugin(&cluster, &["explain", node]).await;
     assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
     let said = timeless(&stuck.stdout);
     let (first, rest) = said.split_once('\n').unwrap();
     assert!(
-        first.starts_with(&format!("node/{node}: Running "))
-            && first.ends_with(&format!("1 pod to go (1 blocked){moved}")),
+        first.starts_with(&format!("node/{node}: Blocked "))
+            && first.ends_with(&format!("1 pod remaining (1 blocked){moved}")),
         "{said}"
     );
     let pod = pod.name_any();
@@ -56,7 +55,7 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
         rest,
         format!(
             "\nPDB {namespace}/cart needs 1, has 1.\n  Holds {namespace}/{pod} for LONG\n  \
-             Scale what owns it up, or relax its budget:\n    kubectl -n {namespace} edit pdb cart"
+             Scale up the pod's owner, or relax the budget:\n    kubectl -n {namespace} edit pdb cart"
         )
     );
 
@@ -82,9 +81,9 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: nothing has taken it up yet, by the NodeMaintenance e2e-explain\n\n\
-         No reconciler has taken it up yet.\n  So for LONG\n  \
-         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+        "node/{node}: Requested: no reconciler has picked it up yet, by the NodeMaintenance e2e-explain\n\n\
+         No reconciler has picked it up yet.\n  So for LONG\n  \
+         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
@@ -117,8 +116,8 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
     let is_sign_of_life = |line: &str| line.ends_with(" who leads ...");
     assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_sign_of_life), "{stuck:?}");
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so nobody works on it.\n  So for LONG\n  \
-        That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  So for LONG\n  \
+        This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
 }
@@ -157,8 +156,8 @@ async fn a_node_that_waits_in_line_is_not_stuck() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Pending\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  So for LONG\n  \
-         It only waits in line, and begins when others are given back or Ready again; these have the places:\n    \
+        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  So for LONG\n  \
+         It begins when other nodes return to service or become Ready; these are in maintenance or queued:\n    \
          kubectl get nm -o wide",
         nodes[1],
         nodes.len()

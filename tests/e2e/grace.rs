@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use kube::api::DeleteParams;
-use nm_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use kube_sandbox::request_log::Entry;
 use nm_shared::NodeMaintenanceStatus;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::skipped;

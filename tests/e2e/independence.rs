@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use nm_sandbox::controllers::kubelet::annotations::STOP_DELAY;
-use nm_sandbox::faults::{Action, Rule, Target};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
+use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::request_log::Entry;
 use nm_shared::BlockReason;
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;

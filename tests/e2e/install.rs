@@ -84,7 +84,7 @@ async fn one_command_installs_everything_and_waits_until_it_is_ready() {
     let cluster = Cluster::bare_sandbox(2, 0, |sandbox| sandbox).await;
     let first = plugin(&cluster, &["install", "--wait=false"]).await;
     let warning = "The image localhost/nm-reconciler:0.1.0 is published nowhere: your nodes must have it, or --image \
-                   names one that they can pull: https://github.com/kubectl-nm/kubectl-nm/blob/main/docs/image.md\n";
+                   names one that they can pull: https://github.com/kubectl-nm/kubectl-nm/blob/main/docs/how-to/build-the-image.md\n";
     assert_eq!((first.code, without_progress(&first.stderr)), (Some(0), warning.into()));
     assert_eq!(first.stdout, lines("created"));
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::programs::{Outcome, plugin, plugin_of};

@@ -235,7 +235,7 @@ async fn a_pod_behind_a_budget_is_shown_as_blocked_and_goes_when_the_budget_free
     let pod = &status.blocked_pods[0];
     assert_eq!(pod.reason, nm_shared::BlockReason::DisruptionBudget);
     assert_eq!(pod.message, "The disruption budget cart needs 1 healthy pods and has 1 currently");
-    assert!(status.last_error.contains(&pod.message));
+    assert_eq!(status.last_error, format!("1 pod is blocked: {} (DisruptionBudget)", pod.reference()));
 
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(cluster.client.clone(), workload.namespace());

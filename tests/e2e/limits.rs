@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::api::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
 use nm_shared::cluster::node::CONTROL_PLANE;
 use nm_shared::cluster::node_lease;
@@ -19,6 +19,15 @@ use nm_tests::workload::parse;
 use serde_json::json;
 
 use crate::{drained, start, stop};
+
+/// The status of a maintenance once it is at this position in the queue.
+async fn queued(cluster: &Cluster, name: &str, position: i32) -> NodeMaintenanceStatus {
+    let wanted = |found: Option<&NodeMaintenance>| {
+        let queue = found.and_then(|found| found.status.as_ref()?.queue);
+        queue.is_some_and(|queue| queue.position == position)
+    };
+    until(&cluster.maintenances(), name, "is queued", wanted).await.unwrap().status.unwrap()
+}
 
 /// The status of a maintenance once it waits, and `holds`.
 async fn waiting(cluster: &Cluster, name: &str, holds: impl Fn(&str) -> bool) -> NodeMaintenanceStatus {
@@ -40,15 +49,19 @@ async fn only_so_many_nodes_are_unavailable_and_the_others_wait_in_line() {
     // Creation times are whole seconds; the name breaks the tie.
     start(&cluster, "e2e-line-2", &nodes[1]).await;
     start(&cluster, "e2e-line-3", &nodes[2]).await;
-    let full = format!("1 of {all} nodes are unavailable and 1 may be");
-    let second = waiting(&cluster, "e2e-line-2", |error| error.ends_with("place 1 in line")).await;
-    assert_eq!(second.last_error, format!("{full}: place 1 in line"));
-    waiting(&cluster, "e2e-line-3", |error| error.ends_with("place 2 in line")).await;
+    let second = queued(&cluster, "e2e-line-2", 1).await;
+    let queue = second.queue.unwrap();
+    let expected = format!(
+        "position 1 of {} in the queue: 1 of {all} nodes are unavailable and the limit is 1",
+        queue.length
+    );
+    assert_eq!((second.last_error, second.phase, queue.limit), (expected, Some(Phase::Pending), 1));
+    queued(&cluster, "e2e-line-3", 2).await;
     assert!(cluster.node(&nodes[1]).await.spec.unwrap().unschedulable.is_none(), "not touched yet");
 
     stop(&cluster, "e2e-line-1").await;
     drained(&cluster, "e2e-line-2").await;
-    waiting(&cluster, "e2e-line-3", |error| error.ends_with("place 1 in line")).await;
+    queued(&cluster, "e2e-line-3", 1).await;
     stop(&cluster, "e2e-line-2").await;
     drained(&cluster, "e2e-line-3").await;
     stop(&cluster, "e2e-line-3").await;
@@ -74,14 +87,14 @@ async fn who_waits_for_a_node_that_another_program_has_keeps_nobody_else_waiting
     drained(&cluster, "e2e-held-2").await;
     // The place is taken now, but what the first waits for is still the lease, and so it is not before the third.
     start(&cluster, "e2e-held-3", &nodes[2]).await;
-    waiting(&cluster, "e2e-held-3", |error| error.ends_with("place 1 in line")).await;
+    queued(&cluster, "e2e-held-3", 1).await;
     waiting(&cluster, "e2e-held-1", held).await;
 
     leases.delete(&lease, &DeleteParams::default()).await.unwrap();
-    waiting(&cluster, "e2e-held-1", |error| error.ends_with("place 1 in line")).await;
+    queued(&cluster, "e2e-held-1", 1).await;
     stop(&cluster, "e2e-held-2").await;
     drained(&cluster, "e2e-held-1").await;
-    waiting(&cluster, "e2e-held-3", |error| error.ends_with("place 1 in line")).await;
+    queued(&cluster, "e2e-held-3", 1).await;
     for name in ["e2e-held-1", "e2e-held-3"] {
         stop(&cluster, name).await;
     }
@@ -100,7 +113,7 @@ async fn of_a_burst_that_comes_in_the_wrong_order_no_more_begin_than_may() {
     let settled = |found: Option<&NodeMaintenance>| {
         let status = found.and_then(|found| found.status.as_ref());
         status.is_some_and(|status| {
-            status.phase == Some(Phase::Succeeded) || status.last_error.contains("place")
+            status.phase == Some(Phase::Succeeded) || status.queue.is_some()
         })
     };
     let mut begun = 0;

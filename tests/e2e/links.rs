@@ -5,12 +5,26 @@ use std::path::{Path, PathBuf};
 
 use crate::image::root;
 
-/// Everything that people read in the repository itself.
+/// The pages at the top of the repository and all below `docs/`.
 fn pages() -> Vec<PathBuf> {
-    let own =
+    let top =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name));
-    let docs = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    own.into_iter().chain(docs.filter(|path| path.extension().is_some_and(|it| it == "md"))).collect()
+    top.into_iter().chain(pages_below(&root().join("docs"))).collect()
+}
+
+/// The Markdown pages in a folder and its folders, in the order of their paths.
+pub(crate) fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages.extend(pages_below(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    pages.sort();
+    pages
 }
 
 /// The lines of a page that are no code.
@@ -78,13 +92,13 @@ fn every_link_of_the_documentation_leads_somewhere() {
 
 #[test]
 fn a_link_that_leads_nowhere_is_noticed() {
-    let page = root().join("docs/install.md");
-    assert_eq!(complaint(&page, "nowhere.md"), Some("docs/install.md: there is no nowhere.md".into()));
+    let page = root().join("docs/how-to/install.md");
+    assert_eq!(complaint(&page, "nowhere.md"), Some("docs/how-to/install.md: there is no nowhere.md".into()));
     assert_eq!(
-        complaint(&page, "image.md#x"),
-        Some("docs/install.md: image.md#x leads to no heading".into())
+        complaint(&page, "upgrade.md#x"),
+        Some("docs/how-to/install.md: upgrade.md#x leads to no heading".into())
     );
-    assert_eq!(complaint(&page, "../README.md"), None);
+    assert_eq!(complaint(&page, "../../README.md"), None);
     let text = "# A `b` (c), d\n[x](y.md#z)\n```\n# no\n[n](o)\n```\n## A b c d\n[a\nb](c)\n";
     assert_eq!(links(text), ["y.md#z", "c"]);
     assert_eq!(anchors(text), ["a-b-c-d", "a-b-c-d-1"].map(String::from).into());

@@ -2,7 +2,7 @@
 //! after the pod was told to go. Only a sandbox fails on demand.
 
 use jiff::SignedDuration;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;
@@ -66,7 +66,7 @@ async fn what_failed_is_told_in_words_for_as_long_as_it_fails() {
         (
             "c-throttled",
             Action::Fail(Failure::TooManyRequests { retry_after: 3 }, Moment::BeforeEffect),
-            "the API server asks for patience for 3 s: Too many requests, please try again later.",
+            "the API server throttles for 3 s: Too many requests, please try again later.",
         ),
     ];
     let faults = cluster.sandbox().unwrap().faults();
@@ -133,6 +133,6 @@ async fn a_replacement_is_never_evicted_for_the_pod_that_it_replaces() {
     assert_eq!(node_of(&new), there);
     let accepted: Vec<_> = evictions(sandbox).into_iter().filter(|entry| entry.code != 0).collect();
     assert_eq!(accepted, [], "the only eviction that took is the one whose answer was lost");
-    let of_web = |entry: &nm_sandbox::request_log::Entry| entry.name.starts_with("web-");
+    let of_web = |entry: &kube_sandbox::request_log::Entry| entry.name.starts_with("web-");
     assert_eq!(evictions(sandbox).iter().filter(|entry| of_web(entry)).count(), 1);
 }

@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use nm_sandbox::kubevirt::{Vmi, hotplug_pod};
+use kube_sandbox::kubevirt::{Vmi, hotplug_pod};
 use nm_shared::BlockReason;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, parse};

@@ -44,7 +44,7 @@ fn the_bundle_is_the_one_that_the_manifests_say() {
 #[test]
 fn the_dashboard_asks_only_for_metrics_that_there_are() {
     let read = |file: PathBuf| std::fs::read_to_string(file).unwrap();
-    let documented = read(folder().join("../docs/metrics.md"));
+    let documented = read(folder().join("../docs/reference/metrics.md"));
     let dashboard: Value =
         serde_json::from_str(&read(folder().join("components/dashboard/node_maintenance.json"))).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();

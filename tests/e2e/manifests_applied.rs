@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use nm_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::sandbox::{Options, Sandbox};
 use nm_tests::manifests::{all, files_of, folder};
 use nm_tests::programs::{Outcome, has_kubectl, kubectl_at};
 use nm_tests::until::until;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nm_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::faults::{Action, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
 use serde_json::json;

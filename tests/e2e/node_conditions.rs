@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_tests::cluster::Cluster;
 use nm_tests::reconciler::Reconciler;
 use nm_tests::until::until;

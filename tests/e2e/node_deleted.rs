@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, LEASE_NAMESPACE, UNDO_ANNOTATION};
 use nm_shared::cluster::node_lease;
 use nm_tests::cluster::{Cluster, SUITE_LABEL};

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::program;
 use nm_tests::reconciler::{Reconciler, unconfigured};

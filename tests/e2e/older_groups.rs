@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::{
     EXCLUDE_LABEL, FINALIZER, KUBEVIRT_DRAIN_TAINT, NO_SCHEDULE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT,
 };

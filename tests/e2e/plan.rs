@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::admission::Reviewer;
+use kube_sandbox::admission::Reviewer;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, plugin, plugin_of};
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
@@ -161,7 +161,7 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     assert_eq!(count, 4);
     for line in [
         "2 nodes, 6 pods: 1 block, 2 go later, 1 go, 2 stay".to_owned(),
-        format!("node/{b}: waits in line: 1 of 3 nodes are unavailable and 1 may be: place 1 in line"),
+        format!("node/{b}: waits in line: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"),
         format!(
             "budget {space}/cart: guards 4 pods, lets 1 go now and 1 at once when all its pods are healthy, but 1 never: \
              replacements of the others fit on no other node"

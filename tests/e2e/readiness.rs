@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Rule, Target, When};
+use kube_sandbox::faults::{Action, Rule, Target, When};
 use nm_tests::cluster::Cluster;
 use nm_tests::manifests;
 use nm_tests::reconciler::Reconciler;

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::skipped;
 use nm_tests::reconciler::Reconciler;

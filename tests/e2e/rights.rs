@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::request_log::{Entry, RequestLog};
+use kube_sandbox::request_log::{Entry, RequestLog};
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::cluster::node_lease;
 use nm_shared::{Group, Phase};

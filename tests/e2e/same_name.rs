@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::DeleteParams;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Rule, Target, When};
+use kube_sandbox::faults::{Action, Rule, Target, When};
 use nm_shared::{BlockReason, NodeMaintenanceStatus};
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::skipped;

@@ -1,6 +1,9 @@
-//! `nm-sandbox`, as a newcomer meets it.
+//! `nm-sandbox`, as a newcomer runs it.
 
-use std::process::Stdio;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command as StdCommand, Stdio};
+use std::time::Duration;
 
 use nm_tests::programs::{Talk, program};
 use tokio::process::Command;
@@ -9,8 +12,7 @@ use tokio::process::Command;
 async fn the_demo_drains_a_node_gives_it_back_and_ends_by_itself() {
     let demo =
         Command::new(program("nm-sandbox")).arg("demo").stdin(Stdio::null()).kill_on_drop(true).output();
-    let output =
-        tokio::time::timeout(std::time::Duration::from_secs(60), demo).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(Duration::from_secs(60), demo).await.expect("it ends").unwrap();
     let (said, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{said}{told}");
     let line =
@@ -28,11 +30,27 @@ async fn up_prints_the_line_for_the_shell_and_runs_until_it_is_interrupted() {
     let mut up = Talk::sandbox(&["--nodes", "2", "--pods", "4"]);
     let line = up.line().await.expect("a line");
     let kubeconfig = line.strip_prefix("export KUBECONFIG=").expect("a line for the shell").to_owned();
-    assert!(std::path::Path::new(&kubeconfig).exists());
+    assert!(Path::new(&kubeconfig).exists());
     let status =
         Command::new(program("kubectl-nm")).arg("status").env("KUBECONFIG", &kubeconfig).output().await;
     assert!(status.unwrap().status.success(), "the CRD is installed");
     up.signal("INT");
     assert_eq!(up.exit_code().await, Some(0));
-    assert!(!std::path::Path::new(&kubeconfig).exists(), "its token goes with it");
+    assert!(!Path::new(&kubeconfig).exists(), "its token goes with it");
+}
+
+/// `cargo run -p nm-sandbox` is the first command of the README and `cargo test --workspace` the second.
+#[test]
+fn the_demo_and_the_tests_build_every_crate_with_the_same_features() {
+    let crates = |selection: &[&str]| -> BTreeSet<String> {
+        let mut tree = StdCommand::new(env!("CARGO"));
+        tree.args(["tree", "--prefix", "none", "--format", "{p} {f}"]).args(selection);
+        let output = tree.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    let (demo, tests) = (crates(&["-p", "nm-sandbox", "-e", "normal,build"]), crates(&["--workspace"]));
+    let built_twice: Vec<&String> = demo.difference(&tests).collect();
+    assert!(demo.len() > 100 && built_twice.is_empty(), "{built_twice:#?}");
 }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use kube::api::{Patch, PatchParams};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::FINALIZER;
 use nm_tests::cluster::Cluster;
 use nm_tests::programs::{Outcome, Talk, plugin, plugin_of, program};

@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::DeleteParams;
-use nm_sandbox::faults::{Action, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Moment, Rule, Target};
 use nm_shared::api::names::{EXCLUDE_LABEL, LEASE_NAMESPACE};
 use nm_shared::cluster::node_lease;
 use nm_tests::cluster::Cluster;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::watcher::watch_object;
-use nm_sandbox::faults::{Action, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Moment, Rule, Target};
 use nm_shared::Group;
 use nm_shared::api::condition::{ConditionReason, ConditionType, find};
 use nm_shared::api::names::{EXCLUDE_LABEL, UNDO_ANNOTATION};

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
-use nm_sandbox::kubevirt::Vmi;
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, When};
+use kube_sandbox::kubevirt::Vmi;
+use kube_sandbox::request_log::Entry;
 use nm_shared::cluster::pod;
 use nm_shared::drain::virtual_machine::{NODE_LABEL, VirtualMachineInstance};
 use nm_shared::{BlockReason, MigratingPod, NodeMaintenanceStatus};
@@ -142,12 +142,13 @@ async fn a_migration_that_failed_is_told_with_its_reason_until_the_next_begins()
     let blocked = |status: &NodeMaintenanceStatus| !status.blocked_pods.is_empty();
     let status = once(&cluster, "e2e-vm", "blocked by the failure", blocked).await;
     let message =
-        format!("its live migration to node {target} failed: Target pod is down; KubeVirt tries again");
+        format!("its live migration to node {target} failed: Target pod is down; KubeVirt retries it");
     assert_eq!(
         (status.blocked_pods[0].reason, &status.blocked_pods[0].message),
         (BlockReason::MigrationFailed, &message)
     );
-    assert!(status.migrating_pods.is_none() && status.last_error.contains(&message), "{status:?}");
+    assert_eq!(status.blocked_pods[0].facts.node.as_ref(), Some(&target));
+    assert!(status.migrating_pods.is_none() && status.last_error.contains("(MigrationFailed)"), "{status:?}");
 
     cordon_others(&cluster, &node, false).await;
     let status = migrating(&cluster, "e2e-vm").await;
@@ -181,7 +182,7 @@ async fn a_kubevirt_that_cannot_call_an_evacuation_off_does_not_hold_the_mainten
     if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
         return skipped("only a sandbox plays KubeVirt");
     }
-    let older = |sandbox: nm_sandbox::sandbox::Sandbox| sandbox.with_kubevirt_before_1_7(LONG).unwrap();
+    let older = |sandbox: kube_sandbox::sandbox::Sandbox| sandbox.with_kubevirt_before_1_7(LONG).unwrap();
     let cluster = Cluster::of_sandbox(2, 0, older).await;
     let (workload, node, _reconciler) = machine_that_is_to_leave(&cluster).await;
     migrating(&cluster, "e2e-vm").await;

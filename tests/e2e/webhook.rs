@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, ResourceExt};
-use nm_sandbox::faults::{Action, Failure, Moment, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target};
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec, Phase};
 use nm_tests::cluster::Cluster;

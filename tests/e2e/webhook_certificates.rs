@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;

@@ -10,8 +10,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Config;
 use kube::{Api, Resource, ResourceExt};
-use nm_sandbox::controllers::kubelet::annotations::NEVER_READY;
-use nm_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::controllers::kubelet::annotations::NEVER_READY;
+use kube_sandbox::faults::{Action, Rule, Target};
 use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
 use nm_shared::gate::quorum::ETCD_NAMESPACE;
 use nm_shared::{Group, NodeMaintenance, NodeMaintenanceSpec, Phase};

@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use nm_sandbox::request_log::Entry;
+use kube_sandbox::request_log::Entry;
 use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
@@ -52,7 +52,8 @@ async fn told(cluster: &Cluster, path: &str) {
 /// A review of a creation, as the API server posts it.
 fn review(node: &str) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "operation": "CREATE", "name": "e2e-stranger",
+        "uid": "u", "operation": "CREATE", "name": "e2e-stranger", "userInfo": {},
+        "kind": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "kind": "NodeMaintenance"},
         "resource": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "resource": "nodemaintenances"},
         "object": {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": "e2e-stranger"}, "spec": {"nodeName": node}},

@@ -53,25 +53,25 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
     let pod = format!("{}/cart", workload.namespace());
     let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
-    let failed = format!("the drain is not done after 1 s, 1 pods are left: {pod}: {budget}");
+    let failed = format!("the drain timed out after 1 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let aside = format!("node/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,
         0,
-        &format!("NODE PHASE PROGRESS BLOCKED AGE\n{a} Failed 0% 1 AGE\n{b} Succeeded 100% 0 AGE\n"),
+        &format!("NODE STATE PROGRESS BLOCKED AGE\n{a} Failed 0% 1 AGE\n{b} Drained 100% 0 AGE\n"),
         &aside,
     );
     expect(
         &plugin(&cluster, &["status", "-o", "wide"]).await,
         0,
         &format!(
-            "NODE PHASE PROGRESS BLOCKED AGE NAME PENDING REASON\n{a} Failed 0% 1 AGE {a} {pod} <none>\n\
-             {b} Succeeded 100% 0 AGE {b} <none> kernel\n"
+            "NODE STATE PROGRESS BLOCKED AGE NAME PENDING REASON\n{a} Failed 0% 1 AGE {a} {pod} <none>\n\
+             {b} Drained 100% 0 AGE {b} <none> kernel\n"
         ),
         &aside,
     );
     let lines = format!(
-        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Succeeded: drained, there was no pod to move\n\
+        "TIME {a} Failed: {failed}\nTIME {a} {blocked}\nTIME {b} Drained: no pods had to go\n\
          TIME {b} reason: kernel\n"
     );
     expect(
@@ -93,7 +93,7 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
         &plugin(&cluster, &["start", b, "--wait"]).await,
         0,
         &format!("node/{b} is in maintenance already\nnode/{b} drained\n"),
-        &format!("node/{b}: Succeeded: drained, there was no pod to move\nnode/{b}: reason: kernel\n"),
+        &format!("node/{b}: Drained: no pods had to go\nnode/{b}: reason: kernel\n"),
     );
 }
 
@@ -106,8 +106,8 @@ async fn a_wait_that_times_out_says_how_things_stand_and_what_to_do() {
         124,
         &format!("node/{node} maintenance started\n"),
         &format!(
-            "node/{node}: Requested: nothing has taken it up yet\ntimed out after AGE\n\
-             node/{node}: Requested: nothing has taken it up yet\nmaintenance goes on: {node}\n\
+            "node/{node}: Requested: no reconciler has picked it up yet\ntimed out after AGE\n\
+             node/{node}: Requested: no reconciler has picked it up yet\nmaintenance goes on: {node}\n\
              hint: `kubectl nm watch {node} --until drained` waits again, `kubectl nm stop {node}` gives up\n"
         ),
     );

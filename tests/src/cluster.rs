@@ -13,7 +13,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, ResourceExt};
-use nm_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::sandbox::{Options, Sandbox};
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names;
 use nm_shared::cluster::leader_lease;

@@ -6,12 +6,10 @@
 
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::{ApiResource, Status};
-use kube::runtime::watcher;
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
 use serde_json::Value;
@@ -25,10 +23,6 @@ const TRIES: u32 = 5;
 /// How many requests may be under way at once. Many, because nodes that go into maintenance together must be cordoned
 /// before pods are moved from one to the next; not all, because a server queues only so much for one user.
 pub(crate) const AT_ONCE: usize = 64;
-
-/// Seconds after which the server ends a watch that it is asked to begin anew. Short enough for a connection that
-/// died silently to be noticed within a minute, and for proxies that cut idle connections.
-const WATCH_SECONDS: u32 = 55;
 
 /// What is known of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,13 +214,6 @@ impl Cluster {
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// What happens to maintenances: all of them first, then every change. After an error the stream is to be dropped.
-    pub(crate) fn watch(&self) -> impl Stream<Item = Result<watcher::Event<NodeMaintenance>, Error>> + use<> {
-        let server = self.server.clone();
-        watcher(self.api(), watcher::Config::default().timeout(WATCH_SECONDS))
-            .map(move |event| event.map_err(|error| watch_error(error, &server)))
-    }
-
     /// What the server says of a request that it is to judge only: every answer counts, and none is asked for again.
     ///
     /// # Errors
@@ -283,23 +270,6 @@ fn busy_for(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     matches!(status.code, 429 | 503).then(|| Duration::from_secs(u64::from(asked).min(5)))
-}
-
-fn watch_error(error: watcher::Error, server: &str) -> Error {
-    let watching = format!("watch {RESOURCE}");
-    match error {
-        watcher::Error::InitialListFailed(error) => {
-            Error::from_client(error, &format!("list {RESOURCE}"), server)
-        }
-        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
-            Error::from_client(error, &watching, server)
-        }
-        watcher::Error::WatchError(status) => Error::Server { asked: watching, status },
-        watcher::Error::NoResourceVersion => Error::Unreachable {
-            server: server.to_owned(),
-            cause: String::from("its answer to a watch has no resourceVersion"),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -1,137 +1,385 @@
-//! A watch that survives the loss of its connection and says so.
+//! The watch of the plugin: the objects of a resource, and every change of them, for as long as the caller wants.
+//!
+//! kube's own watcher hides what people have to see here: whether the data is still current. This one reports when the
+//! server has accepted a watch ([`WatchUpdate::Live`]) and when nothing can be known any more ([`WatchUpdate::Lost`]),
+//! also if a connection dies silently. It lists in pages, retries with backoff, and lists again when the server no longer
+//! has the version that it would resume from. Commands and the dashboard differ only in their [`WatchPolicy`].
 
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::Either;
-use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::Resource;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::core::Status;
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::client::cluster::Cluster;
-use crate::error::Error;
+use crate::error::{Error, RESOURCE};
 
-/// What a watch brings.
+/// How much later than asked a server may end a watch.
+const WATCH_END_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a server may take to answer a list, or to accept a watch.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The least time from one watch to the next, for servers and proxies that end each at once.
+const REWATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time between two attempts.
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The objects in a page of a list. Each page is reduced to what the caller keeps before the next is requested.
+const PAGE_SIZE: u32 = 500;
+
+/// What to watch.
+#[derive(Clone)]
+pub(crate) struct WatchTarget<K> {
+    /// The resource, in a namespace or in all.
+    pub(crate) api: Api<K>,
+    /// Which of its objects.
+    pub(crate) field_selector: Option<String>,
+    /// The name of the resource in RBAC.
+    pub(crate) resource: &'static str,
+    /// The address of the server, for error messages.
+    pub(crate) server: String,
+}
+
+/// How a watch treats time and failures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WatchPolicy {
+    /// For how long the data of a connection that died silently may look current. The server is asked to end the watch
+    /// after this time, and the next one shows whether it is still there. Starting a watch again is cheap: the server
+    /// resumes it from memory.
+    pub(crate) staleness: Duration,
+    /// Whether a watch that failed resumes from the last version. Otherwise everything is listed again.
+    pub(crate) resumes: bool,
+    /// Which errors are retried. Any other ends the watch.
+    pub(crate) is_retried: fn(&Error) -> bool,
+}
+
+impl WatchPolicy {
+    /// Stale data has to be visible within seconds. Only missing permission ends the watch.
+    pub(crate) const DASHBOARD: Self = Self {
+        staleness: Duration::from_secs(8),
+        resumes: true,
+        is_retried: |error| !error.status().is_some_and(Status::is_forbidden),
+    };
+
+    /// A lost connection is noticed within a minute, and what a proxy cuts for being idle does not matter. Errors that
+    /// retrying cannot fix end the command.
+    pub(crate) const COMMAND: Self =
+        Self { staleness: Duration::from_secs(55), resumes: false, is_retried: Error::is_passing };
+}
+
+/// A change that a watch reports.
+#[derive(Clone, Debug)]
+pub(crate) enum WatchChange<T> {
+    /// All objects: at first, and whenever the watch could not resume.
+    Listed(Vec<Arc<T>>),
+    /// An object is new or changed.
+    Applied(Arc<T>),
+    /// An object was deleted; its last state.
+    Deleted(Arc<T>),
+}
+
+/// What a watch reports.
+#[derive(Debug)]
+pub(crate) enum WatchUpdate<T> {
+    /// A change of the objects.
+    Change(WatchChange<T>),
+    /// The server has accepted the watch: the data is current, or will be after the changes that follow.
+    Live,
+    /// The data may be out of date. Reported again if the error becomes another.
+    Lost {
+        /// When the server last answered.
+        since: Timestamp,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// Watches a target. `keep` reduces an object to what the caller needs, or drops it. The stream ends with the first error
+/// that the policy does not retry.
+pub(crate) fn watch<K, T>(
+    target: WatchTarget<K>,
+    policy: WatchPolicy,
+    keep: fn(K) -> Option<T>,
+) -> BoxStream<'static, Result<WatchUpdate<T>, Error>>
+where
+    K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    let (to, from) = mpsc::channel(1);
+    let watcher = Watcher {
+        target,
+        policy,
+        keep,
+        to,
+        version: None,
+        is_established: false,
+        reported: Reported::Nothing,
+        last_answer: None,
+    };
+    let run = watcher.run().into_stream().filter_map(|()| ready(None));
+    let updates = stream::unfold(from, async |mut from| Some((from.recv().await?, from)));
+    stream::select(run, updates).boxed()
+}
+
+/// A watch of one target.
+struct Watcher<K, T> {
+    target: WatchTarget<K>,
+    policy: WatchPolicy,
+    keep: fn(K) -> Option<T>,
+    to: mpsc::Sender<Result<WatchUpdate<T>, Error>>,
+    /// The resource version to resume from; none to list.
+    version: Option<String>,
+    /// Whether the server has accepted a watch since the last failure.
+    is_established: bool,
+    reported: Reported,
+    /// When the server last answered.
+    last_answer: Option<Timestamp>,
+}
+
+/// The state of the watch that was reported last.
+#[derive(PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    Live,
+    Lost { since: Timestamp, error: String },
+}
+
+impl<K, T> Watcher<K, T>
+where
+    K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            let error = match self.attempt().await {
+                Err(error) => error,
+                Ok(never) => match never {},
+            };
+            let is_expired = error.status().is_some_and(|status| status.code == 410);
+            if !is_expired && !(self.policy.is_retried)(&error) {
+                return self.send(Err(error)).await;
+            }
+            let was_established = std::mem::take(&mut self.is_established);
+            failures = if was_established { 1 } else { failures + 1 };
+            if is_expired || !self.policy.resumes {
+                self.version = None;
+            }
+            // A server that dropped old versions has lost nothing, unless that happens over and over.
+            if is_expired && was_established {
+                continue;
+            }
+            self.report_lost(error).await;
+            sleep(retry_interval(failures)).await;
+        }
+    }
+
+    /// Lists, if there is no version to resume from, and watches until something fails.
+    async fn attempt(&mut self) -> Result<Infallible, Error> {
+        if self.version.is_none() {
+            let objects = self.list().await?;
+            self.send(Ok(WatchUpdate::Change(WatchChange::Listed(objects)))).await;
+        }
+        loop {
+            self.watch_once().await?;
+        }
+    }
+
+    async fn list(&mut self) -> Result<Vec<Arc<T>>, Error> {
+        let mut objects = Vec::new();
+        let field_selector = self.target.field_selector.clone();
+        let mut params = ListParams { field_selector, ..ListParams::default() }.limit(PAGE_SIZE);
+        loop {
+            let api = self.target.api.clone();
+            let page = self.answer("list", async { api.list(&params).await }).await?;
+            objects.extend(page.items.into_iter().filter_map(self.keep).map(Arc::new));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => {
+                    self.version = Some(page.metadata.resource_version.unwrap_or_default());
+                    return Ok(objects);
+                }
+            }
+        }
+    }
+
+    /// Watches until the server ends the watch in good order.
+    async fn watch_once(&mut self) -> Result<(), Error> {
+        let started = Instant::now();
+        let mut events = self.open().await?;
+        let deadline = Instant::now() + self.policy.staleness + WATCH_END_GRACE;
+        self.is_established = true;
+        self.report_live().await;
+        loop {
+            let Ok(event) = timeout_at(deadline, events.next()).await else {
+                let cause = String::from("the connection is silent");
+                return Err(Error::Unreachable { server: self.target.server.clone(), cause });
+            };
+            self.last_answer = Some(Timestamp::now());
+            match event {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.report_change(object, WatchChange::Applied).await;
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    self.report_change(object, WatchChange::Deleted).await;
+                }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    self.version = Some(bookmark.metadata.resource_version);
+                }
+                Some(Ok(WatchEvent::Error(status))) => {
+                    return Err(Error::Server { asked: self.request("watch"), status });
+                }
+                Some(Err(error)) => return Err(self.error("watch", error)),
+                // The time is over, or the connection was closed: the next watch shows which.
+                None => break,
+            }
+        }
+        sleep(REWATCH_INTERVAL.saturating_sub(started.elapsed())).await;
+        Ok(())
+    }
+
+    /// A watch that the server has accepted.
+    async fn open(&mut self) -> Result<BoxStream<'static, Result<WatchEvent<K>, kube::Error>>, Error> {
+        let params = WatchParams {
+            field_selector: self.target.field_selector.clone(),
+            timeout: u32::try_from(self.policy.staleness.as_secs()).ok(),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let (api, version) = (self.target.api.clone(), self.version.clone().unwrap_or_default());
+        let request = async { api.watch(&params, &version).await.map(StreamExt::boxed) };
+        self.answer("watch", request).await
+    }
+
+    /// Awaits an answer. While it is overdue, the watch is reported as lost.
+    async fn answer<A>(
+        &mut self,
+        verb: &str,
+        request: impl Future<Output = Result<A, kube::Error>>,
+    ) -> Result<A, Error> {
+        let server = self.target.server.clone();
+        let no_answer = |after| Error::NoAnswer { server: server.clone(), after };
+        let overdue = self.policy.staleness / 4;
+        let mut request = pin!(timeout(REQUEST_TIMEOUT, request));
+        let answer = match timeout(overdue, &mut request).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.report_lost(no_answer(overdue)).await;
+                request.await
+            }
+        };
+        let answer = answer.map_err(|_| no_answer(REQUEST_TIMEOUT))?;
+        let answer = answer.map_err(|error| self.error(verb, error))?;
+        self.last_answer = Some(Timestamp::now());
+        Ok(answer)
+    }
+
+    async fn report_change(&mut self, object: K, change: fn(Arc<T>) -> WatchChange<T>) {
+        if let Some(version) = &object.meta().resource_version {
+            self.version = Some(version.clone());
+        }
+        if let Some(object) = (self.keep)(object) {
+            self.send(Ok(WatchUpdate::Change(change(Arc::new(object))))).await;
+        }
+    }
+
+    async fn report_live(&mut self) {
+        if self.reported != Reported::Live {
+            self.reported = Reported::Live;
+            self.send(Ok(WatchUpdate::Live)).await;
+        }
+    }
+
+    /// Reports a loss, if that is news. Further failures do not change since when the data may be out of date.
+    async fn report_lost(&mut self, error: Error) {
+        let text = error.to_string();
+        let since = match &self.reported {
+            Reported::Lost { error, .. } if *error == text => return,
+            Reported::Lost { since, .. } => *since,
+            Reported::Nothing | Reported::Live => self.last_answer.unwrap_or_else(Timestamp::now),
+        };
+        self.reported = Reported::Lost { since, error: text };
+        self.send(Ok(WatchUpdate::Lost { since, error })).await;
+    }
+
+    async fn send(&self, update: Result<WatchUpdate<T>, Error>) {
+        // The receiver is dropped together with this future.
+        let _ = self.to.send(update).await;
+    }
+
+    fn request(&self, verb: &str) -> String {
+        format!("{verb} {}", self.target.resource)
+    }
+
+    fn error(&self, verb: &str, error: kube::Error) -> Error {
+        Error::from_client(error, &self.request(verb), &self.target.server)
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn retry_interval(failures: u32) -> Duration {
+    Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(MAX_RETRY_INTERVAL)
+}
+
+/// What a watch brings, in the terms of the commands.
 #[derive(Debug)]
 pub(crate) enum News {
     /// Something happened to a maintenance.
     Event(Box<Event<NodeMaintenance>>),
-    /// The connection is lost: what is known grows old until [`News::Restored`].
+    /// The connection is lost: the data may be out of date until [`News::Restored`].
     Lost(Error),
-    /// The connection is back; the events before told what happened meanwhile.
+    /// The connection is back, and all objects have been listed again.
     Restored,
 }
 
-/// A watch that is set up anew after each error.
-struct Watching {
-    cluster: Cluster,
-    events: BoxStream<'static, Result<Event<NodeMaintenance>, Error>>,
-    /// Errors since it last worked.
-    failures: u32,
-    /// Whether `events` has failed, so that it must be replaced.
-    broken: bool,
-    /// Whether to say that the connection is back before anything else.
-    restored: bool,
-}
-
-/// Everything that happens to maintenances from now on, all that there are first. It ends with the first error that
-/// time does not heal.
+/// All maintenances, and then every change of them. Ends with the first error that retrying cannot fix.
 pub(crate) fn news(cluster: &Cluster) -> impl Stream<Item = Result<News, Error>> + use<> {
-    let watching = Watching {
-        cluster: cluster.clone(),
-        events: cluster.watch().boxed(),
-        failures: 0,
-        broken: false,
-        restored: false,
+    let target = WatchTarget {
+        api: Api::all(cluster.client()),
+        field_selector: None,
+        resource: RESOURCE,
+        server: cluster.server().to_owned(),
     };
-    futures::stream::unfold(Some(watching), |watching| match watching {
-        Some(watching) => Either::Left(next(watching).map(Some)),
-        None => Either::Right(std::future::ready(None)),
+    let mut is_lost = false;
+    watch(target, WatchPolicy::COMMAND, Some).flat_map(move |update| {
+        let event = |event| Ok(News::Event(Box::new(event)));
+        let news = match update {
+            Ok(WatchUpdate::Change(WatchChange::Listed(objects))) => {
+                let each = objects.into_iter().map(|object| Event::InitApply(Arc::unwrap_or_clone(object)));
+                [Event::Init].into_iter().chain(each).chain([Event::InitDone]).map(event).collect()
+            }
+            Ok(WatchUpdate::Change(WatchChange::Applied(object))) => {
+                vec![event(Event::Apply(Arc::unwrap_or_clone(object)))]
+            }
+            Ok(WatchUpdate::Change(WatchChange::Deleted(object))) => {
+                vec![event(Event::Delete(Arc::unwrap_or_clone(object)))]
+            }
+            Ok(WatchUpdate::Live) if std::mem::take(&mut is_lost) => vec![Ok(News::Restored)],
+            Ok(WatchUpdate::Lost { error, .. }) if !std::mem::replace(&mut is_lost, true) => {
+                vec![Ok(News::Lost(error))]
+            }
+            Ok(WatchUpdate::Live | WatchUpdate::Lost { .. }) => Vec::new(),
+            Err(error) => vec![Err(error)],
+        };
+        stream::iter(news)
     })
 }
 
-async fn next(mut watching: Watching) -> (Result<News, Error>, Option<Watching>) {
-    if std::mem::take(&mut watching.restored) {
-        return (Ok(News::Restored), Some(watching));
-    }
-    loop {
-        if std::mem::take(&mut watching.broken) {
-            // A new watch begins with a list, which tells for certain that the connection is back and misses nothing.
-            tokio::time::sleep(pause(watching.failures)).await;
-            watching.events = watching.cluster.watch().boxed();
-        }
-        match watching.events.next().await {
-            Some(Ok(event)) => {
-                if matches!(event, Event::InitDone) {
-                    watching.restored = watching.failures > 0;
-                    watching.failures = 0;
-                }
-                return (Ok(News::Event(Box::new(event))), Some(watching));
-            }
-            // The server forgot where we were; the watcher lists again by itself, and nothing was lost.
-            Some(Err(error)) if error.status().is_some_and(|status| status.code == 410) => {}
-            Some(Err(error)) if error.is_passing() => {
-                watching.broken = true;
-                watching.failures += 1;
-                if watching.failures == 1 {
-                    return (Ok(News::Lost(error)), Some(watching));
-                }
-            }
-            Some(Err(error)) => return (Err(error), None),
-            None => watching.broken = true,
-        }
-    }
-}
-
-/// How long to wait after so many failures.
-fn pause(failures: u32) -> Duration {
-    Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(Duration::from_secs(10))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-    use crate::client::cluster::tests::{cluster, failure, list};
-    use crate::maintenance::fixture::requested;
-
-    #[test]
-    fn pauses_grow_up_to_ten_seconds() {
-        let pauses: Vec<u128> = (1..9).map(|failures| pause(failures).as_millis()).collect();
-        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000]);
-    }
-
-    /// The first pieces of news from a cluster whose watches meet these answers in turn.
-    async fn told(answers: Vec<u16>, count: usize) -> Vec<String> {
-        let answers = Mutex::new(answers.into_iter());
-        let (cluster, _) = cluster(move |_, path| match path {
-            "watch" => failure(answers.lock().unwrap().next().unwrap_or(403), "Because", ""),
-            _ => list(&[requested("n1")]),
-        });
-        let word = |news: Result<News, Error>| match news {
-            Ok(News::Event(event)) => event.to_string(),
-            Ok(News::Lost(_)) => "lost".into(),
-            Ok(News::Restored) => "restored".into(),
-            Err(error) => error.to_string(),
-        };
-        news(&cluster).map(word).take(count).collect().await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lost_connection_is_told_once_and_its_return_with_all_there_is() {
-        let list = ["Init", "InitApply(n1)", "InitDone"];
-        let told = told(vec![500, 503], 9).await;
-        assert_eq!(told[..3], list);
-        assert_eq!(told[3], "lost");
-        assert_eq!(told[4..7], list);
-        assert_eq!(told[7..], ["restored", "lost"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_time_does_not_heal_ends_the_news() {
-        let told = told(vec![410, 403], 9).await;
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told[3].starts_with("Error from server (Because)"), "{told:?}");
-    }
-}
+#[path = "watch_stream_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{Standing, headline, node};
+use crate::maintenance::{State, headline, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -76,20 +76,20 @@ fn tell(
     now: Timestamp,
     out: &mut Output,
 ) -> Result<bool, Error> {
-    let standing = Standing::of(object);
+    let state = State::of(object);
     let mut causes = causes(object, kubectl, now);
     causes.splice(0..0, abandoned(object, leadership, kubectl, now));
     // Why it waits or failed is what its cause says.
-    let first = match standing {
-        Standing::Pending | Standing::Failed => Line::default().with(standing.style(), standing.word()),
+    let first = match state {
+        State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
         _ => headline(object),
     };
     let name = object.name_any();
     let by = if name == node(object) { String::new() } else { format!(", by the NodeMaintenance {name}") };
     out.data(&Line::new(format!("node/{}: ", node(object))).join(first).and(by))?;
     if causes.is_empty() {
-        let goes_on = match (standing, leadership) {
-            (Standing::Drained, _) => "",
+        let goes_on = match (state, leadership) {
+            (State::Drained, _) => "",
             (_, Leadership::Held) => ": it goes on by itself",
             _ => ": it goes on for as long as nm-reconciler runs",
         };

@@ -40,28 +40,30 @@ fn a_cause_is_a_paragraph() {
     let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
     let object = with_status("n1", running(40, &[("cart-0", numbers), ("cart-1", numbers)]));
     let expected = "\
-node/n1: Running 40%: 5 pods to go (2 evicting, 1 terminating, 2 blocked), 4 pods moved
+node/n1: Blocked 40%: 5 pods remaining (2 evicting, 1 terminating, 2 blocked), 4 gone
 
 PDB shop/cart needs 3, has 3.
   Holds shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
-  Scale what owns it up, or relax its budget:
+  Scale up the pod's owner, or relax the budget:
     kubectl -n shop edit pdb cart
 ";
     assert_eq!(told(&object), (expected.to_owned(), true));
 }
 
 #[test]
-fn a_place_in_line_is_no_obstacle() {
+fn a_queued_maintenance_is_not_stuck() {
     let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
-        "message": "2 of 3 nodes are unavailable and 2 may be: place 1 in line",
+        "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let object = with_status("n1", json!({"phase": "Pending", "conditions": [condition]}));
+    let object = with_status("n1", json!({"phase": "Pending", "conditions": [condition],
+        "lastError": "position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2",
+        "queue": {"position": 1, "length": 2, "limit": 2}}));
     let expected = "\
-node/n1: Pending
+node/n1: Queued
 
-2 of 3 nodes are unavailable and 2 may be: place 1 in line.
+position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
   So for 3m20s, since 2026-01-02T03:04:05Z.
-  It only waits in line, and begins when others are given back or Ready again; these have the places:
+  It begins when other nodes return to service or become Ready; these are in maintenance or queued:
     kubectl get nm -o wide
 ";
     assert_eq!(told(&object), (expected.to_owned(), false));
@@ -70,12 +72,9 @@ node/n1: Pending
 #[test]
 fn what_is_not_stuck_says_so() {
     let (drained, stuck) = told(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
-    assert_eq!((&*drained, stuck), ("node/n1: Succeeded: drained, 3 pods moved\nNothing is stuck.\n", false));
+    assert_eq!((&*drained, stuck), ("node/n1: Drained: 3 pods gone\nNothing is stuck.\n", false));
     let (running, stuck) = told(&with_status("n1", running(40, &[])));
-    assert!(
-        running.ends_with("4 pods moved\nNothing is stuck: it goes on by itself.\n") && !stuck,
-        "{running}"
-    );
+    assert!(running.ends_with("4 gone\nNothing is stuck: it goes on by itself.\n") && !stuck, "{running}");
 }
 
 #[test]
@@ -84,7 +83,7 @@ fn a_drain_that_nobody_works_on_is_stuck_and_where_nobody_can_tell_nothing_is_pr
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, stuck) = under(lapsed);
     let expected =
-        "\n\nNo reconciler leads, so nobody works on it.\n  So for 3m20s, since 2026-01-02T03:04:05Z.\n";
+        "\n\nNo reconciler leads, so the maintenance makes no progress.\n  So for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
     let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");
@@ -113,7 +112,9 @@ fn many_pods_are_counted_and_nothing_steers_the_terminal() {
 fn an_object_of_another_name_is_named() {
     let (said, stuck) = told(&named("kernel", "n1", "u"));
     assert!(
-        said.starts_with("node/n1: Requested: nothing has taken it up yet, by the NodeMaintenance kernel\n"),
+        said.starts_with(
+            "node/n1: Requested: no reconciler has picked it up yet, by the NodeMaintenance kernel\n"
+        ),
         "{said}"
     );
     assert!(stuck);

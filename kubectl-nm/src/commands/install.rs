@@ -353,7 +353,7 @@ fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     match &settings.image {
         None => vec![Line::new(format!(
             "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull: {}",
-            doc_links::address("image.md")
+            doc_links::address("how-to/build-the-image.md")
         ))],
         Some(image) if asked.image.is_none() && *image != default => {
             vec![Line::new(format!("The image stays {image}; --image names another."))]

@@ -17,7 +17,7 @@ use crate::format;
 use crate::format::{Form, Format};
 use crate::interaction::progress;
 use crate::maintenance::changes::blocked_pod;
-use crate::maintenance::{Standing, node, status};
+use crate::maintenance::{State, node, status};
 use crate::terminal::output::Output;
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
@@ -153,7 +153,7 @@ pub(super) fn in_form(
 }
 
 fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
-    let mut headers = vec!["NODE", "PHASE", "PROGRESS", "BLOCKED", "AGE"];
+    let mut headers = vec!["NODE", "STATE", "PROGRESS", "BLOCKED", "AGE"];
     if wide {
         headers.extend(["NAME", "PENDING", "REASON"]);
     }
@@ -162,13 +162,13 @@ fn table(objects: &[NodeMaintenance], wide: bool, now: Timestamp) -> Vec<Line> {
 }
 
 fn row(object: &NodeMaintenance, wide: bool, now: Timestamp) -> Vec<(Style, String)> {
-    let (standing, status) = (Standing::of(object), status(object));
+    let (state, status) = (State::of(object), status(object));
     let blocked = status.pod_counts.blocked;
     let created = object.metadata.creation_timestamp.as_ref();
     let plain = |text: String| (Style::Plain, if text.is_empty() { String::from("<none>") } else { text });
     let mut row = vec![
         plain(node(object).to_owned()),
-        (standing.style(), standing.word().to_owned()),
+        (state.style(), state.word().to_owned()),
         plain(status.phase.map(|_| format!("{}%", status.drain_progress)).unwrap_or_default()),
         (if blocked > 0 { Style::Bad } else { Style::Plain }, blocked.to_string()),
         plain(

@@ -22,17 +22,17 @@ fn tables_look_as_in_kubectl() {
     assert_eq!(
         text(false),
         [
-            "NODE   PHASE       PROGRESS   BLOCKED   AGE",
+            "NODE   STATE       PROGRESS   BLOCKED   AGE",
             "n1     Requested   <none>     0         3m20s",
-            "n2     Running     40%        1         3m20s",
+            "n2     Blocked     40%        1         3m20s",
         ]
     );
     assert_eq!(
         text(true),
         [
-            "NODE   PHASE       PROGRESS   BLOCKED   AGE     NAME   PENDING      REASON",
+            "NODE   STATE       PROGRESS   BLOCKED   AGE     NAME   PENDING      REASON",
             "n1     Requested   <none>     0         3m20s   n1     <none>       <none>",
-            "n2     Running     40%        1         3m20s   n2     cart-0,web   new ^[[31mkernel",
+            "n2     Blocked     40%        1         3m20s   n2     cart-0,web   new ^[[31mkernel",
         ]
     );
 }

@@ -13,7 +13,7 @@ use crate::args::node_name;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::news;
-use crate::dashboard::{self, Ended, Left, Look, ThemeName};
+use crate::dashboard::{self, Appearance, DashboardExit, EndReason, ThemeName};
 use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
@@ -51,8 +51,9 @@ const JSON: &str = "\
 With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
   snapshot   live, maintenances[]: everything there is, at first, when the connection was lost or
              is back, and every 30 s at least
-  node       node, maintenance, uid, state, progress, pods{}, reason, error: a maintenance changed;
-             state: Requested, Pending, Running, Succeeded, Failed, Stopping or Gone
+  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance changed;
+             state: requested, queued, draining, blocked, drained, failed, stopping or gone;
+             phase: that of the object's status, Pending, Running, Succeeded or Failed
   pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
              unblocked, migrating (with machine, source, target, since) or gone
   condition  node, condition, status, reason, message, since
@@ -143,10 +144,10 @@ impl WatchArgs {
 }
 
 impl DashboardFlags {
-    fn look(&self, out: &Output) -> Look {
+    fn look(&self, out: &Output) -> Appearance {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
         let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
-        Look { readonly: self.readonly, theme, ascii, mouse: self.mouse }
+        Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }
 
@@ -252,7 +253,7 @@ async fn existing(outlook: &Outlook, cluster: &Cluster) -> Result<(Vec<NodeMaint
 
 /// Shows the dashboard, and says how things stand when it is closed.
 async fn show(
-    look: Look,
+    look: Appearance,
     existing: Vec<NodeMaintenance>,
     mut outlook: Outlook,
     timeout: Option<Duration>,
@@ -268,8 +269,8 @@ async fn show(
         settled.extend(seen.settled);
         over = over.or(seen.exit);
     }
-    let Left { ended, old_since, done } = match over {
-        Some(exit) => Left { ended: Ended::Settled(settled, exit), old_since: None, done: Vec::new() },
+    let DashboardExit { reason: ended, stale_since: old_since, results: done } = match over {
+        Some(exit) => DashboardExit { reason: EndReason::Settled(settled, exit), stale_since: None, results: Vec::new() },
         None => dashboard::run(look, cluster, &mut outlook, timeout, out).await?,
     };
     let has_failed = done.iter().any(Result::is_err);
@@ -289,14 +290,14 @@ async fn show(
 }
 
 /// Says how the dashboard ended, as far as it was to wait for something.
-fn conclude(ended: Ended, outlook: Outlook, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
+fn conclude(ended: EndReason, outlook: Outlook, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let waits = outlook.end() != End::Never;
     let mut vigil = Vigil::of(out, Voice::Progress, outlook, cluster.flags());
     let moment = match ended {
-        Ended::Settled(settled, exit) => return vigil.conclude(&settled, exit),
-        Ended::Quit if !waits => return Ok(Exit::Done),
-        Ended::Quit | Ended::Interrupted => Moment::Interrupted,
-        Ended::TimedOut(after) => Moment::TimedOut(after),
+        EndReason::Settled(settled, exit) => return vigil.conclude(&settled, exit),
+        EndReason::Quit if !waits => return Ok(Exit::Done),
+        EndReason::Quit | EndReason::Interrupted => Moment::Interrupted,
+        EndReason::TimedOut(after) => Moment::TimedOut(after),
     };
     match vigil.react(moment)? {
         ControlFlow::Break(exit) => Ok(exit),

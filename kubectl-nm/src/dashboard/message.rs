@@ -1,100 +1,109 @@
-//! Everything that can happen to the dashboard.
-
-use std::sync::Arc;
+//! The messages that change the model, and the effects that `update` returns.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::pod_facts::Facts;
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::compact_pod::CompactPod;
 
-/// Something happened.
+/// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A key, the mouse, a paste, or a new size.
     Input(crossterm::event::Event),
-    /// The clock, once a second.
+    /// The clock ticked; once a second.
     Tick(Timestamp),
-    /// A watch on maintenances.
-    Maintenances(Change<NodeMaintenance>),
-    /// The watch on nodes.
-    Nodes(Change<NodeMarks>),
-    /// The watch on the pods of the node that is open.
+    /// The watch on maintenances reported a change.
+    Maintenances(WatchChange<NodeMaintenance>),
+    /// The watch on node metadata reported a change.
+    Nodes(WatchChange<NodeMetadata>),
+    /// The watch on the pods of the open node reported a change.
     Pods {
-        /// The node that the watch is on: one that was closed meanwhile may still have a word to say.
+        /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
         node: String,
-        /// What it said; a pod itself does not outlive the page that it came in.
-        change: Change<Facts>,
+        /// The change.
+        change: WatchChange<CompactPod>,
     },
-    /// The watch on events about the node that is open and its maintenance.
+    /// The watch on events about the open node and its maintenance reported a change.
     Events {
-        /// The node that the watch is on.
+        /// The node of the watch.
         node: String,
-        /// What it said.
-        change: Change<Event>,
+        /// The change.
+        change: WatchChange<Event>,
     },
-    /// How a watch is doing.
-    Link {
+    /// The state of a watch changed.
+    Watch {
         /// Which watch.
-        feed: Feed,
-        /// The node that the watch is on, if it is on one: one that was closed meanwhile may still have a word to say.
+        kind: WatchKind,
+        /// The node of the watch, if it is on one; see [`Message::Pods`].
         node: Option<String>,
-        /// How it is doing.
-        link: Link,
+        /// Its state.
+        state: WatchState,
     },
-    /// What became of a command that changes the cluster.
+    /// A command that changes the cluster has ended.
     Done(Result<String, String>),
-    /// What a program that we started, such as one for credentials, would have written on the screen.
-    Overheard(String),
+    /// A program that we started, such as a credential plugin, wrote to standard error.
+    ProgramOutput(String),
 }
 
-/// What a watch says. Each replaces or amends what was known.
-#[derive(Debug, Clone)]
-pub(crate) enum Change<K> {
-    /// All objects, at first and after every interruption.
-    All(Vec<Arc<K>>),
-    /// One is new or changed.
-    Applied(Arc<K>),
-    /// One is gone; its last state.
-    Gone(Arc<K>),
-}
-
-/// What the fleet view knows of a node, from its metadata alone.
+/// What the dashboard knows of a node, from its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NodeMarks {
+pub(crate) struct NodeMetadata {
     /// Its name.
     pub(crate) name: String,
-    /// Whether the cordon of a maintenance is on it, and if so whether it was schedulable before.
+    /// While the node has the cordon of a maintenance: whether it was schedulable before.
     pub(crate) was_schedulable: Option<bool>,
-    /// Whether it is of the control plane, by its label.
+    /// Whether it has a control-plane label.
     pub(crate) control_plane: bool,
 }
 
-/// The watches.
+/// The watches of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Feed {
+pub(crate) enum WatchKind {
     /// Maintenances.
     Maintenances,
     /// Nodes.
     Nodes,
-    /// The pods of the node that is open.
+    /// Pods of the open node.
     Pods,
-    /// Events about it.
+    /// Events about the open node and its maintenance.
     Events,
 }
 
-/// How a watch is doing.
+/// The state of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Link {
-    /// What was said last is so now.
+pub(crate) enum WatchState {
+    /// The data is current.
     Live,
-    /// The connection is lost; it is being made anew.
+    /// The connection is lost, and is retried.
     Lost {
-        /// Since when.
+        /// Since when the data may be out of date.
         since: Timestamp,
-        /// Why, in a sentence.
+        /// Why.
         error: String,
     },
-    /// The user lacks the right, in the server's words. Nobody tries again before the user asks for it.
+    /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
     Forbidden(String),
+}
+
+/// An action outside of the model, carried out in `run`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Effect {
+    /// Watch the pods of this node and the events about it, and stop watching those of another.
+    Open(String),
+    /// Stop watching pods and events.
+    Close,
+    /// Restart every watch now, and redraw the whole screen.
+    Reconnect,
+    /// Create these maintenances.
+    Start(Vec<NodeMaintenance>),
+    /// Delete the maintenances with these names, each only if it still has this uid.
+    Stop(Vec<(String, String)>),
+    /// Copy this to the clipboard of the user's terminal (OSC 52).
+    Copy(String),
+    /// Suspend as Ctrl-Z does, and take the screen again afterwards.
+    Suspend,
+    /// Release the screen and end.
+    Quit,
 }

@@ -1,26 +1,24 @@
 //! The dashboard: `kubectl nm watch` on a terminal.
 //!
-//! A model, the messages that change it, a pure `update` that answers with effects, and a `view` that draws it:
+//! A model, the messages that change it, a pure `update` that returns effects, and a `view` that draws the model:
 //!
 //! ```text
-//!  terminal ──┐                                      ┌──► feed: open a node, reconnect
-//!  feed ──────┼─► Message ─► update(Model) ─► Effect ─┼──► actions: start, stop
+//!  terminal ──┐                                      ┌──► watches: open a node, reconnect
+//!  watches ───┼─► Message ─► update(Model) ─► Effect ─┼──► actions: start, stop
 //!  clock ─────┘                  │                    └──► terminal: copy, suspend, quit
 //!                                └─► view(Model) ─► screen, when something changed
 //! ```
 //!
-//! `update` and `view` do no I/O and read no clock: what the time is comes as a message. The feed's watches and the
-//! actions run in tasks of their own, so that a slow server never holds up a key.
+//! `update` and `view` do no I/O and read no clock: the time comes as a message. Watches and actions run in tasks of
+//! their own, so that a slow server never delays a key.
 
 mod actions;
-mod effect;
-mod feed;
-mod geometry;
+mod benchmark;
+mod compact_pod;
+mod layout;
 mod message;
 mod model;
-mod options;
 mod pending_commands;
-mod pod_facts;
 mod redraw;
 mod run;
 mod signals;
@@ -28,12 +26,12 @@ mod streams;
 mod terminal;
 mod update;
 mod view;
-mod workload;
+mod watches;
 
-pub(crate) use options::ThemeName;
-pub(crate) use run::{Ended, Left, Look, run};
+pub(crate) use model::ThemeName;
+pub(crate) use run::{Appearance, DashboardExit, EndReason, run};
 
-pub use workload::Workload;
+pub use benchmark::SimulatedDashboard;
 
 #[cfg(test)]
 mod tests;

@@ -1,44 +1,45 @@
-//! When the screen is drawn: soon after something changed, and not more often than anybody sees.
+//! When the screen is redrawn: at once after input, and otherwise at most ten times a second.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// The least time between two frames, but for the answer to a key, which is drawn at once.
-const FRAME: Duration = Duration::from_millis(100);
+/// The least time between two frames, except after input.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When to draw.
+/// When to draw next.
 #[derive(Default)]
-pub(super) struct Paint {
+pub(super) struct Redraw {
+    /// Whether something changed since the last frame.
     dirty: bool,
-    /// Not before then.
+    /// The earliest time of the next frame.
     next: Option<Instant>,
 }
 
-impl Paint {
-    /// Something changed.
+impl Redraw {
+    /// Requests a frame within the frame interval.
     pub(super) fn soon(&mut self) {
         self.dirty = true;
     }
 
-    /// Something changed that somebody waits to see.
+    /// Requests a frame at once: somebody waits for it.
     pub(super) fn now(&mut self) {
         self.dirty = true;
         self.next = None;
     }
 
-    /// Whether it is time to draw.
+    /// Whether to draw now.
     pub(super) fn is_due(&self) -> bool {
         self.dirty && self.next.is_none_or(|next| next <= Instant::now())
     }
 
-    /// It is drawn.
+    /// Notes that a frame was drawn.
     pub(super) fn done(&mut self) {
         self.dirty = false;
-        self.next = Some(Instant::now() + FRAME);
+        self.next = Some(Instant::now() + FRAME_INTERVAL);
     }
 
-    /// Returns when it is time to draw, which is never if nothing changed.
+    /// Returns when it is time to draw; never, if nothing changed.
     pub(super) async fn wait(&self) {
         match self.next {
             Some(next) if self.dirty => sleep_until(next).await,
@@ -52,19 +53,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_is_drawn_at_once_and_news_ten_times_a_second_at_most() {
-        let mut paint = Paint::default();
-        assert!(!paint.is_due());
-        paint.soon();
-        assert!(paint.is_due());
-        paint.done();
-        paint.soon();
-        assert!(!paint.is_due());
+    async fn input_is_drawn_at_once_and_cluster_changes_ten_times_a_second_at_most() {
+        let mut redraw = Redraw::default();
+        assert!(!redraw.is_due());
+        redraw.soon();
+        assert!(redraw.is_due());
+        redraw.done();
+        redraw.soon();
+        assert!(!redraw.is_due());
         let begun = Instant::now();
-        paint.wait().await;
-        assert_eq!((paint.is_due(), begun.elapsed()), (true, FRAME));
-        paint.done();
-        paint.now();
-        assert!(paint.is_due());
+        redraw.wait().await;
+        assert_eq!((redraw.is_due(), begun.elapsed()), (true, FRAME_INTERVAL));
+        redraw.done();
+        redraw.now();
+        assert!(redraw.is_due());
     }
 }

@@ -1,5 +1,5 @@
-//! The loop: whatever happens becomes a message, `update` answers with effects, and the screen is drawn when something
-//! changed. Nothing in it waits for a server.
+//! The event loop: every event becomes a message, `update` answers with effects, and the screen is drawn when something
+//! changed. Nothing in the loop waits for a server.
 
 use std::io;
 use std::time::Duration;
@@ -14,18 +14,17 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
+use crate::client::watch_stream::WatchChange;
 use crate::dashboard::actions;
-use crate::dashboard::effect::Effect;
-use crate::dashboard::feed::Feeds;
-use crate::dashboard::message::{Change, Feed, Message};
-use crate::dashboard::model::Model;
-use crate::dashboard::options::{Options, ThemeName};
-use crate::dashboard::pending_commands::last_answers;
-use crate::dashboard::redraw::Paint;
+use crate::dashboard::message::{Effect, Message, WatchKind};
+use crate::dashboard::model::{Model, Options, ThemeName};
+use crate::dashboard::pending_commands::await_results;
+use crate::dashboard::redraw::Redraw;
 use crate::dashboard::signals::{Signal, Signals};
 use crate::dashboard::terminal::Screen;
 use crate::dashboard::update::update;
 use crate::dashboard::view;
+use crate::dashboard::watches::Watches;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
@@ -33,177 +32,179 @@ use crate::watch::follow::past;
 use crate::watch::goal_tracker::Outlook;
 use crate::watch::wait::{Target, Verdict};
 
-/// How often ages move on.
-const TICK: Duration = Duration::from_secs(1);
+/// How often ages on the screen are updated.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many messages may wait for the loop; watches wait when there are more.
-const WAITING: usize = 256;
+/// How many messages may be queued; watches wait when there are more.
+const MESSAGE_QUEUE: usize = 256;
 
-/// How the dashboard is to be.
+/// The flags of the dashboard.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
-    /// Whether nothing may be started or stopped.
+pub(crate) struct Appearance {
+    /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
-    /// The colours.
+    /// The colour theme.
     pub(crate) theme: ThemeName,
-    /// Whether to draw with ASCII characters alone.
+    /// Whether to draw with ASCII characters only.
     pub(crate) ascii: bool,
-    /// Whether the mouse is ours; selecting text is then the terminal's with Shift.
+    /// Whether the dashboard handles the mouse; the terminal then selects text with Shift.
     pub(crate) mouse: bool,
 }
 
-/// How it ended.
+/// Why the dashboard ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    /// What it was to wait for is so, or never will be.
+pub(crate) enum EndReason {
+    /// Its goal was reached, or never will be.
     Settled(Vec<(Target, Verdict)>, Exit),
-    /// The user has seen enough.
+    /// The user quit.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
     Interrupted,
-    /// The time given ran out.
+    /// The timeout.
     TimedOut(Duration),
 }
 
-/// What it left behind.
+/// What the caller reports after the dashboard has ended.
 #[derive(Debug)]
-pub(crate) struct Left {
-    /// How it ended.
-    pub(crate) ended: Ended,
-    /// Since when nobody knows whether what was on the screen is so; none if it was so at the end.
-    pub(crate) old_since: Option<Timestamp>,
-    /// What became of commands that the screen could not tell any more.
-    pub(crate) done: Vec<Result<String, String>>,
+pub(crate) struct DashboardExit {
+    /// Why it ended.
+    pub(crate) reason: EndReason,
+    /// Since when the view may have been out of date; none if it was current.
+    pub(crate) stale_since: Option<Timestamp>,
+    /// The results of commands that ended after the screen was released.
+    pub(crate) results: Vec<Result<String, String>>,
 }
 
-/// Shows the dashboard until it ends. The screen is taken and given back in here.
+/// Runs the dashboard until it ends. Takes the screen and releases it.
 ///
 /// # Errors
 ///
-/// When the terminal does not do as it is told, or there is nothing to wait for where there should be.
+/// When the terminal fails, or there is no maintenance where one is waited for.
 pub(crate) async fn run(
-    look: Look,
+    appearance: Appearance,
     cluster: &Cluster,
     outlook: &mut Outlook,
-    given: Option<Duration>,
+    timeout: Option<Duration>,
     out: &mut Output,
-) -> Result<Left, Error> {
-    LocalSet::new().run_until(until_ended(look, cluster, outlook, given, out)).await
+) -> Result<DashboardExit, Error> {
+    LocalSet::new().run_until(until_ended(appearance, cluster, outlook, timeout, out)).await
 }
 
 async fn until_ended(
-    look: Look,
+    appearance: Appearance,
     cluster: &Cluster,
     outlook: &mut Outlook,
-    given: Option<Duration>,
+    timeout: Option<Duration>,
     out: &mut Output,
-) -> Result<Left, Error> {
-    let (to, mut messages) = mpsc::channel(WAITING);
+) -> Result<DashboardExit, Error> {
+    let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
     let mut signals = Signals::listen().map_err(Error::Screen)?;
-    let mut screen = Screen::take(look.mouse, to.clone()).map_err(Error::Screen)?;
+    let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
     let model = Model::new(Options {
         nodes: outlook.nodes().to_vec(),
         context: cluster.context().to_owned(),
         kubectl: cluster.kubectl().to_owned(),
-        readonly: look.readonly,
-        theme: look.theme,
-        ascii: look.ascii,
+        readonly: appearance.readonly,
+        theme: appearance.theme,
+        ascii: appearance.ascii,
         size: screen.size().map_err(Error::Screen)?,
         now: Timestamp::now(),
     });
-    let mut feeds = Feeds::start(cluster.client(), cluster.server(), to.clone());
+    let mut watches = Watches::start(cluster.client(), cluster.server(), to.clone());
     if let Some(node) = model.opened() {
-        feeds.open(node);
+        watches.open(node);
     }
     let mut dashboard = Dashboard {
         model,
-        feeds,
+        watches,
         commands: JoinSet::new(),
         cluster,
         outlook,
         settled: Vec::new(),
         to,
-        readonly: look.readonly,
+        readonly: appearance.readonly,
     };
 
     let mut inputs = EventStream::new();
-    let mut ticks = interval(TICK);
+    let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // A time too far to be written down never comes.
-    let deadline = given.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
-    let mut paint = Paint::default();
-    let ended = loop {
-        if paint.is_due() {
+    // A timeout too long for the clock never ends.
+    let deadline = timeout.and_then(|after| Some((Instant::now().checked_add(after)?, after)));
+    let mut redraw = Redraw::default();
+    let reason = loop {
+        if redraw.is_due() {
             screen.draw(|frame| view::draw(&dashboard.model, frame)).map_err(Error::Screen)?;
-            paint.done();
+            redraw.done();
         }
         let message = tokio::select! {
             biased;
             signal = signals.next() => match signal {
-                Signal::End => break Ended::Interrupted,
+                Signal::End => break EndReason::Interrupted,
                 Signal::Stop => {
                     screen.suspend().map_err(Error::Screen)?;
-                    paint.now();
+                    redraw.now();
                     continue;
                 }
                 Signal::Continue => {
                     screen.retake().map_err(Error::Screen)?;
-                    paint.now();
+                    redraw.now();
                     continue;
                 }
             },
             input = inputs.next() => match input {
-                Some(Ok(event)) if is_ctrl_c(&event) => break Ended::Interrupted,
+                Some(Ok(event)) if is_ctrl_c(&event) => break EndReason::Interrupted,
                 Some(Ok(event)) => {
-                    panic_if_asked(&event);
-                    paint.now();
+                    panic_on_request(&event);
+                    redraw.now();
                     Message::Input(event)
                 }
                 // The terminal is gone.
-                Some(Err(_)) | None => break Ended::Interrupted,
+                Some(Err(_)) | None => break EndReason::Interrupted,
             },
-            () = paint.wait() => continue,
-            after = past(deadline) => break Ended::TimedOut(after),
+            () = redraw.wait() => continue,
+            after = past(deadline) => break EndReason::TimedOut(after),
             _ = ticks.tick() => Message::Tick(Timestamp::now()),
             Some(message) = messages.recv() => message,
         };
-        paint.soon();
-        let (effects, exit) = dashboard.take_in(message)?;
+        redraw.soon();
+        let (effects, exit) = dashboard.update(message)?;
         if let Some(exit) = exit {
-            break Ended::Settled(std::mem::take(&mut dashboard.settled), exit);
+            break EndReason::Settled(std::mem::take(&mut dashboard.settled), exit);
         }
-        if let Some(ended) = dashboard.carry_out(effects, &mut screen, &mut paint).map_err(Error::Screen)? {
-            break ended;
+        if let Some(reason) =
+            dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)?
+        {
+            break reason;
         }
     };
     drop(screen);
-    let Dashboard { model, feeds, commands, .. } = dashboard;
-    // What they would say leaves no room for the answers that are awaited.
-    drop(feeds);
+    let Dashboard { model, watches, commands, .. } = dashboard;
+    // Their messages would fill the queue that the results of commands go through.
+    drop(watches);
     let end = async { while signals.next().await != Signal::End {} };
-    let done = last_answers(commands, &mut messages, end, cluster.flags(), out).await;
-    Ok(Left { ended, old_since: model.links.old_since(Feed::Maintenances), done })
+    let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
+    Ok(DashboardExit { reason, stale_since: model.health.stale_since(WatchKind::Maintenances), results })
 }
 
 /// Everything behind the screen.
 struct Dashboard<'a> {
     model: Model,
-    feeds: Feeds,
-    /// Commands that are under way. They stay on this thread, on which they wait for servers without holding it up.
+    watches: Watches,
+    /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
     cluster: &'a Cluster,
     outlook: &'a mut Outlook,
-    /// What is no longer waited for.
+    /// The targets that reached the goal, or never will.
     settled: Vec<(Target, Verdict)>,
     to: mpsc::Sender<Message>,
     readonly: bool,
 }
 
 impl Dashboard<'_> {
-    fn take_in(&mut self, message: Message) -> Result<(Vec<Effect>, Option<Exit>), Error> {
+    fn update(&mut self, message: Message) -> Result<(Vec<Effect>, Option<Exit>), Error> {
         let mut exit = None;
         if let Message::Maintenances(change) = &message {
-            self.feeds.notice(change);
+            self.watches.note_names(change);
             for event in events(change) {
                 let seen = self.outlook.see(event)?;
                 self.settled.extend(seen.settled);
@@ -217,18 +218,18 @@ impl Dashboard<'_> {
         &mut self,
         effects: Vec<Effect>,
         screen: &mut Screen,
-        paint: &mut Paint,
-    ) -> io::Result<Option<Ended>> {
+        redraw: &mut Redraw,
+    ) -> io::Result<Option<EndReason>> {
         for effect in effects {
             match effect {
-                Effect::Open(node) => self.feeds.open(&node),
-                Effect::Close => self.feeds.close(),
+                Effect::Open(node) => self.watches.open(&node),
+                Effect::Close => self.watches.close(),
                 Effect::Reconnect => {
-                    self.feeds.reconnect();
-                    // Whoever wants everything anew may have had something written across the picture.
+                    self.watches.reconnect();
+                    // Other programs may have written on the screen.
                     screen.wipe()?;
                 }
-                // The last lock on the door; nothing offers them then.
+                // A second safeguard: `update` does not return these in read-only mode.
                 Effect::Start(_) | Effect::Stop(_) if self.readonly => {}
                 Effect::Start(wanted) => {
                     self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
@@ -239,37 +240,38 @@ impl Dashboard<'_> {
                 Effect::Copy(text) => screen.copy(&text)?,
                 Effect::Suspend => {
                     screen.suspend()?;
-                    paint.now();
+                    redraw.now();
                 }
-                Effect::Quit => return Ok(Some(Ended::Quit)),
+                Effect::Quit => return Ok(Some(EndReason::Quit)),
             }
         }
         Ok(None)
     }
 }
 
-/// A change in the words of the watches that the other commands follow.
-fn events(change: &Change<NodeMaintenance>) -> Vec<watcher::Event<NodeMaintenance>> {
+/// A change as events of the watch that the other commands follow.
+fn events(change: &WatchChange<NodeMaintenance>) -> Vec<watcher::Event<NodeMaintenance>> {
     use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 
     match change {
-        Change::All(objects) => {
+        WatchChange::Listed(objects) => {
             let each = objects.iter().map(|object| InitApply(NodeMaintenance::clone(object)));
             [Init].into_iter().chain(each).chain([InitDone]).collect()
         }
-        Change::Applied(object) => vec![Apply(NodeMaintenance::clone(object))],
-        Change::Gone(object) => vec![Delete(NodeMaintenance::clone(object))],
+        WatchChange::Applied(object) => vec![Apply(NodeMaintenance::clone(object))],
+        WatchChange::Deleted(object) => vec![Delete(NodeMaintenance::clone(object))],
     }
 }
 
-/// In raw mode Ctrl-C is a key; it means the same.
+/// In raw mode Ctrl-C is a key with the same meaning as the signal.
 fn is_ctrl_c(event: &Event) -> bool {
     matches!(event, Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers, .. })
         if modifiers.contains(KeyModifiers::CONTROL))
 }
 
-/// For the test that a panic leaves the terminal as it was: F12, if a variable asks for it, and never in a release.
-fn panic_if_asked(event: &Event) {
-    let asked = cfg!(debug_assertions) && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
-    assert!(!(asked && matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }))), "F12, as asked");
+/// Panics on F12 if an environment variable is set, for the test that a panic restores the terminal. Debug builds only.
+fn panic_on_request(event: &Event) {
+    let requested = cfg!(debug_assertions) && std::env::var_os("KUBECTL_NM_PANIC_ON_F12").is_some();
+    let is_f12 = matches!(event, Event::Key(KeyEvent { code: KeyCode::F(12), .. }));
+    assert!(!(requested && is_f12), "F12, as asked");
 }

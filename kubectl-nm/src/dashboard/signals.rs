@@ -1,40 +1,40 @@
-//! The signals that a program hears which has taken the screen.
+//! The signals that the dashboard handles while it has the screen.
 
 use std::io;
 
 #[cfg(unix)]
 use rustix::process;
 #[cfg(unix)]
-use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
+use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// To end: the user, the system, or a terminal that is closed.
+    /// End the program: from the user, the system, or a terminal that was closed.
     End,
-    /// To stop for a while.
+    /// Suspend.
     Stop,
-    /// To go on after that.
+    /// Continue after a suspension.
     Continue,
 }
 
-/// The signals from now on. None of them ends or stops the process by itself any more.
+/// A listener for these signals. They no longer end or stop the process by themselves.
 #[cfg(unix)]
 pub(crate) struct Signals {
-    interrupt: Heard,
-    terminate: Heard,
-    hang_up: Heard,
-    stop: Heard,
-    go_on: Heard,
+    interrupt: UnixSignal,
+    terminate: UnixSignal,
+    hang_up: UnixSignal,
+    stop: UnixSignal,
+    resume: UnixSignal,
 }
 
 #[cfg(unix)]
 impl Signals {
-    /// Begins to listen.
+    /// Starts listening.
     ///
     /// # Errors
     ///
-    /// When the system does not let us.
+    /// When the system refuses to register a handler.
     pub(crate) fn listen() -> io::Result<Self> {
         let other = |which: process::Signal| signal(SignalKind::from_raw(which.as_raw()));
         Ok(Self {
@@ -42,29 +42,29 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
             stop: other(process::Signal::TSTP)?,
-            go_on: other(process::Signal::CONT)?,
+            resume: other(process::Signal::CONT)?,
         })
     }
 
-    /// The next one.
+    /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::End,
             _ = self.terminate.recv() => Signal::End,
             _ = self.hang_up.recv() => Signal::End,
             _ = self.stop.recv() => Signal::Stop,
-            _ = self.go_on.recv() => Signal::Continue,
+            _ = self.resume.recv() => Signal::Continue,
         }
     }
 }
 
-/// Ctrl-C, as far as it comes as a signal.
+/// Ctrl-C, the only signal here.
 #[cfg(not(unix))]
 pub(crate) struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    /// Begins to listen.
+    /// Starts listening.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Signals {
         Ok(Self)
     }
 
-    /// The next one.
+    /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Signal::End,

@@ -1,8 +1,8 @@
-//! What programs that we start can do to the terminal while the screen is ours: nothing.
+//! Keeps other programs off the terminal while the dashboard has the screen.
 //!
-//! A credential plugin runs again when its token is about to expire, on our standard streams. What it says would stand
-//! across the picture, and what it asks would take the keys away. So for as long as the screen is ours standard error is
-//! a pipe, of which every word becomes a [`Message`], and no program gets standard input.
+//! A credential plugin runs again when its token is about to expire, and inherits our standard streams: its messages
+//! would garble the screen, and its prompts would take the keys. While the dashboard has the screen, standard error is
+//! therefore a pipe whose text becomes a [`Message`], and child processes get no standard input.
 
 #[cfg(unix)]
 pub(super) use unix::{divert, restore};
@@ -19,10 +19,11 @@ mod unix {
 
     use crate::dashboard::message::Message;
 
-    /// The terminal, while standard error is not: there is one, and a panic hook can be handed nothing.
+    /// The terminal's descriptor while standard error is diverted. Static, because there is one terminal and a panic
+    /// hook takes no arguments.
     static TERMINAL: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-    /// Keeps the terminal from programs, and tells what they say.
+    /// Diverts standard error to messages and closes standard input for child processes.
     ///
     /// # Errors
     ///
@@ -32,46 +33,46 @@ mod unix {
         if terminal.is_some() {
             return Ok(());
         }
-        let (said, stderr) = io::pipe()?;
+        let (reader, stderr) = io::pipe()?;
         *terminal = Some(io::stderr().as_fd().try_clone_to_owned()?);
         dup2_stderr(stderr)?;
         fcntl_setfd(io::stdin(), FdFlags::CLOEXEC)?;
-        std::thread::spawn(move || listen(said, &to));
+        std::thread::spawn(move || forward(reader, &to));
         Ok(())
     }
 
-    /// Gives the streams back, if they were taken.
+    /// Restores the streams, if they were diverted.
     pub(crate) fn restore() {
         let mut terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(terminal) = terminal.take() {
-            // Descriptors that exist are not refused, and there would be nowhere to say so.
+            // Restoring descriptors that exist does not fail, and there is nowhere to report it.
             let _ = dup2_stderr(terminal);
             let _ = fcntl_setfd(io::stdin(), FdFlags::empty());
         }
     }
 
-    /// Tells what is said until nobody is left who could say something.
-    fn listen(mut said: PipeReader, to: &Sender<Message>) {
+    /// Sends what other programs write, until nobody holds the other end of the pipe.
+    fn forward(mut reader: PipeReader, to: &Sender<Message>) {
         let mut bytes = [0; 4096];
-        let mut heard = String::new();
-        while let Ok(count) = said.read(&mut bytes)
+        let mut text = String::new();
+        while let Ok(count) = reader.read(&mut bytes)
             && count > 0
         {
-            heard = last_lines(&(heard + &String::from_utf8_lossy(&bytes[..count])));
-            // After the dashboard's end it goes unheard, but is still read: a full pipe would hold its writer up.
-            let _ = to.blocking_send(Message::Overheard(heard.trim().replace('\n', " | ")));
+            text = last_lines(&(text + &String::from_utf8_lossy(&bytes[..count])));
+            // After the dashboard has ended nobody receives it. Keep reading: a full pipe would block its writer.
+            let _ = to.blocking_send(Message::ProgramOutput(text.trim().replace('\n', " | ")));
         }
     }
 
-    /// The last two lines with something in them, as long as a line on a screen may be. The last may be unfinished, as
-    /// questions are.
-    pub(super) fn last_lines(heard: &str) -> String {
-        const LONGEST: usize = 500;
-        let end = if heard.ends_with('\n') { "\n" } else { "" };
-        let lines: Vec<&str> = heard.lines().filter(|line| !line.trim().is_empty()).collect();
+    /// The last two lines that are not blank, cut to what a screen can show. The last line may be unfinished: prompts
+    /// are.
+    pub(super) fn last_lines(text: &str) -> String {
+        const MAX_CHARS: usize = 500;
+        let end = if text.ends_with('\n') { "\n" } else { "" };
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let last: Vec<String> = lines[lines.len().saturating_sub(2)..]
             .iter()
-            .map(|line| line.chars().take(LONGEST).collect())
+            .map(|line| line.chars().take(MAX_CHARS).collect())
             .collect();
         last.join("\n") + end
     }
@@ -85,12 +86,12 @@ mod elsewhere {
 
     use crate::dashboard::message::Message;
 
-    /// Does nothing: descriptors are not to be had here without unsafe code.
+    /// Does nothing: diverting standard error would need unsafe code on this system.
     ///
     /// # Errors
     ///
     /// Never.
-    #[allow(clippy::unnecessary_wraps, reason = "as where it can fail")]
+    #[allow(clippy::unnecessary_wraps, reason = "same signature as on Unix")]
     pub(crate) fn divert(_to: Sender<Message>) -> io::Result<()> {
         Ok(())
     }
@@ -108,14 +109,14 @@ mod tests {
     use super::unix::last_lines;
 
     #[test]
-    fn a_question_is_told_with_the_line_before_it() {
-        for (heard, last) in [
+    fn a_prompt_is_reported_with_the_line_before_it() {
+        for (text, last) in [
             ("", ""),
             ("\n\n", "\n"),
             ("a\nb\n\nc\n", "b\nc\n"),
             ("visit https://login\nCode: ", "visit https://login\nCode: "),
         ] {
-            assert_eq!(last_lines(heard), last);
+            assert_eq!(last_lines(text), last);
         }
         assert_eq!(last_lines(&"x".repeat(10_000)).len(), 500);
     }

@@ -1,8 +1,8 @@
-//! The one place that takes the terminal's screen and gives it back.
+//! The one place that takes the terminal's screen and releases it.
 //!
-//! Whatever ends the program, the terminal is as it was: [`Screen`] gives it back when it is dropped, and a panic hook
-//! does before the panic is told. Signals are the run loop's to hear; it drops the screen. What other programs would write
-//! on it is [`streams`]' to keep off.
+//! The terminal is restored however the program ends: [`Screen`] releases it when dropped, and a panic hook does before
+//! the panic message is printed. Signals are handled in `run`, which drops the screen. Output of other programs is kept
+//! off by [`streams`].
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Once;
@@ -23,37 +23,38 @@ use tokio::sync::mpsc::Sender;
 use crate::dashboard::message::Message;
 use crate::dashboard::streams;
 
-/// A frame is written at once; this is more than any has.
+/// The buffer of a frame, larger than any frame, so that each is written at once.
 const FRAME_BYTES: usize = 256 * 1024;
 
-/// Buttons and the wheel, with coordinates of any size. Not every motion, as crossterm would have it: each would wake us.
+/// Mouse buttons and the wheel, with coordinates of any size. Motion is left out, unlike in crossterm's command: each
+/// motion would wake us.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
 
-/// Whether the screen is ours: there is one terminal, and a panic hook can be handed nothing.
+/// Whether we have the screen. Static, because there is one terminal and a panic hook takes no arguments.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-type Drawn = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
+type Backend = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
-/// The terminal's screen, while it is ours.
+/// The terminal's screen, while we have it.
 pub(crate) struct Screen {
-    terminal: Drawn,
+    terminal: Backend,
     mouse: bool,
-    /// Who is told what others would have written on it.
+    /// Receives what other programs write to standard error.
     to: Sender<Message>,
-    /// Whether we went on by ourselves after a stop, and are to be told of it still.
+    /// Whether we have resumed from a suspension of our own, so that the SIGCONT for it is still to come.
     resumed: bool,
 }
 
 impl Screen {
-    /// Takes the screen. What programs that we start say meanwhile goes to `to`.
+    /// Takes the screen. What other programs write to standard error is sent to `to`.
     ///
     /// # Errors
     ///
-    /// When the terminal does not do as it is told.
+    /// When the terminal fails.
     pub(crate) fn take(mouse: bool, to: Sender<Message>) -> io::Result<Self> {
-        give_back_on_panic();
-        // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes know what to use.
+        release_on_panic();
+        // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes handle that.
         style::force_color_output(true);
         let mut screen = Self { terminal: blank()?, mouse, to, resumed: false };
         screen.enter()?;
@@ -64,39 +65,39 @@ impl Screen {
     ///
     /// # Errors
     ///
-    /// When the terminal does not say.
+    /// When the terminal does not report its size.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
 
-    /// Draws a frame; what changed since the last one reaches the terminal as a whole.
+    /// Draws a frame. The terminal receives what changed since the last one as a whole.
     ///
     /// # Errors
     ///
-    /// When the terminal is gone, or a panic elsewhere gave the screen back.
+    /// When the terminal is gone, or a panic in another task released the screen.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !TAKEN.load(SeqCst) {
-            return Err(io::Error::other("the screen was given back after a panic"));
+            return Err(io::Error::other("the screen was released after a panic"));
         }
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
         self.terminal.draw(draw)?;
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
 
-    /// Has the next frame drawn as a whole, whatever others did to the screen.
+    /// Has the next frame drawn in full, whatever others did to the screen.
     ///
     /// # Errors
     ///
     /// When the terminal is gone.
     pub(crate) fn wipe(&mut self) -> io::Result<()> {
-        // (`Terminal::clear` would ask where the cursor is, and wait for the answer.)
+        // (`Terminal::clear` would query the cursor position and wait for the answer.)
         self.terminal = blank()?;
-        // The frame that follows ends the update, so that nobody sees an empty screen.
+        // The next frame ends this synchronized update, so that nobody sees an empty screen.
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate, Clear(ClearType::All))?;
         self.terminal.hide_cursor()
     }
 
-    /// Puts a text on the clipboard of the user's terminal, also through ssh (OSC 52).
+    /// Copies a text to the clipboard of the user's terminal, also over ssh (OSC 52).
     ///
     /// # Errors
     ///
@@ -105,32 +106,32 @@ impl Screen {
         execute!(self.terminal.backend_mut(), CopyToClipboard::to_clipboard_from(text))
     }
 
-    /// Gives the screen back, stops as after Ctrl-Z, and takes it again when somebody has us go on.
+    /// Releases the screen, stops the job as Ctrl-Z does, and takes the screen again when the job continues.
     ///
     /// # Errors
     ///
-    /// When the terminal does not do as it is told.
+    /// When the terminal fails.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         if !has_job_control() {
             return Ok(());
         }
-        give_back();
+        release();
         stop()?;
         self.resumed = true;
         self.enter()
     }
 
-    /// Takes the screen anew: while we were stopped, a shell did with the terminal as it liked. Whoever stopped by
-    /// [`Self::suspend`] has taken it already: a second time the picture would flash, and keys pressed meanwhile be lost.
+    /// Takes the screen again after a stop and continue from outside: meanwhile a shell had the terminal. After
+    /// [`Self::suspend`] the screen is ours already; taking it twice would flash and lose keys.
     ///
     /// # Errors
     ///
-    /// When the terminal does not do as it is told.
+    /// When the terminal fails.
     pub(crate) fn retake(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.resumed) {
             return Ok(());
         }
-        give_back();
+        release();
         self.enter()
     }
 
@@ -150,21 +151,21 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        release();
     }
 }
 
-/// A terminal of which nothing is known.
-fn blank() -> io::Result<Drawn> {
+/// A terminal with no previous frame.
+fn blank() -> io::Result<Backend> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(FRAME_BYTES, io::stdout())))
 }
 
-/// Makes the terminal what it was, once for every time that the screen was taken.
-fn give_back() {
+/// Restores the terminal, once for every time that the screen was taken.
+fn release() {
     if !TAKEN.swap(false, SeqCst) {
         return;
     }
-    // A terminal that is gone needs nothing back, and nobody could be told.
+    // Errors are ignored: a terminal that is gone needs no restoring.
     let mut out = io::stdout();
     let _ = queue!(out, EndSynchronizedUpdate);
     let _ = out.write_all(MOUSE_OFF);
@@ -173,19 +174,19 @@ fn give_back() {
     streams::restore();
 }
 
-/// Has a panic, in whatever task, told on the screen where it can be read.
-fn give_back_on_panic() {
+/// Restores the terminal before a panic message is printed, in whatever task.
+fn release_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            release();
             before(panic);
         }));
     });
 }
 
-/// Whether a shell is there to have us go on: with job control each job is a group of its own in the shell's session.
+/// Whether a shell can continue us: with job control, each job is a process group of its own in the shell's session.
 #[cfg(unix)]
 fn has_job_control() -> bool {
     use rustix::process::{getpgrp, getsid};
@@ -193,7 +194,7 @@ fn has_job_control() -> bool {
     getsid(None).is_ok_and(|session| session != getpgrp())
 }
 
-/// Stops the whole job, as the terminal itself does after Ctrl-Z. Returns when somebody has it go on.
+/// Stops the whole job, as the terminal does after Ctrl-Z. Returns when it is continued.
 #[cfg(unix)]
 fn stop() -> io::Result<()> {
     use rustix::process::{Signal, kill_current_process_group};

@@ -129,14 +129,14 @@ fn reconciler(facts: &Facts) -> Finding {
             return fail(
                 CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
-                format!("remove one of the two: {}", doc_links::address("from-nmo.md")),
+                format!("remove one of the two: {}", doc_links::address("how-to/migrate-from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
                 CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
-                format!("{} says how to replace it", doc_links::address("from-nmo.md")),
+                format!("{} says how to replace it", doc_links::address("how-to/migrate-from-nmo.md")),
             );
         }
         (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
@@ -240,7 +240,7 @@ fn webhook(facts: &Facts, now: Timestamp) -> Finding {
     let configuration = facts.configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
-    let page = doc_links::address("webhook.md");
+    let page = doc_links::address("reference/webhook.md");
     let renew = format!("its Secret is renewed by nm-reconciler; {page} says how to renew it at once");
     match (&facts.answer, expires) {
         (_, Some(expires)) if expires <= now => {

@@ -19,7 +19,10 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let krew = std::fs::read_to_string(root.join("krew/nm.yaml")).unwrap();
         assert!(krew.contains(&format!("  homepage: {REPOSITORY}\n")), "{krew}");
-        assert_eq!(address("image.md"), format!("{REPOSITORY}/blob/main/docs/image.md"));
+        assert_eq!(
+            address("how-to/build-the-image.md"),
+            format!("{REPOSITORY}/blob/main/docs/how-to/build-the-image.md")
+        );
     }
 
     #[test]

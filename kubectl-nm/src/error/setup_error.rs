@@ -91,7 +91,7 @@ impl SetupError {
             Self::NotThere { there, .. } => format!("`kubectl nm uninstall -n {there}` removes it"),
             Self::OtherOperator(_) => format!(
                 "scale it to 0 or remove it, but not its CRD: {} says how, and what happens to its maintenances",
-                doc_links::address("from-nmo.md")
+                doc_links::address("how-to/migrate-from-nmo.md")
             ),
             Self::ManagedByOlm(_) => {
                 String::from("upgrade and remove it by its Subscription and ClusterServiceVersion")

@@ -1,29 +1,30 @@
-//! What to say when a maintenance changes: a pure function from how it was and how it is to lines of text.
+//! The lines that report a change of a maintenance: a pure function of its previous and its current object.
 
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
+use nm_shared::api::condition::ConditionReason;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
-use crate::maintenance::{condition, headline, node, status};
+use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
 /// A maintenance that is new, has changed or is gone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// It is there. `before` is how it was, if it was known.
+    /// It exists.
     Seen {
-        /// As it was.
+        /// The previous object, if it was known.
         before: Option<Box<NodeMaintenance>>,
-        /// As it is.
+        /// The current object.
         now: Box<NodeMaintenance>,
     },
-    /// It is gone; this is the last that was known of it.
+    /// It is gone; this is the last known object.
     Gone(Box<NodeMaintenance>),
 }
 
 impl Change {
-    /// The node that it is about.
+    /// The node of the maintenance.
     pub(crate) fn node(&self) -> &str {
         match self {
             Self::Seen { now, .. } => node(now),
@@ -31,15 +32,15 @@ impl Change {
         }
     }
 
-    /// The lines that tell it, without the node's name; none if nothing changed that a person cares for.
+    /// The lines that report it, without the node's name; none if nothing relevant changed.
     pub(crate) fn lines(&self) -> Vec<Line> {
         match self {
             Self::Seen { before, now } => seen(before.as_deref(), now),
             Self::Gone(last) if last.metadata.deletion_timestamp.is_some() => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the node is given back")]
+                vec![Line::default().with(Style::Good, "Stopped").and(": the node is back in service")]
             }
             Self::Gone(_) => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the maintenance is deleted")]
+                vec![Line::default().with(Style::Good, "Stopped").and(": the maintenance was deleted")]
             }
         }
     }
@@ -59,17 +60,17 @@ fn seen(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
     }
     lines.extend(blocked(before, now));
     let error = &status(now).last_error;
-    let told = before.is_some_and(|before| &status(before).last_error == error)
-        || is_headline.to_string().ends_with(&Line::new(error).to_string())
-        || is_about_blocked_pods(error, now);
-    if !error.is_empty() && !told {
+    let is_reported = before.is_some_and(|before| &status(before).last_error == error)
+        || is_in_headline(now)
+        || only_names_blocked_pods(now);
+    if !error.is_empty() && !is_reported {
         lines.push(Line::default().with(Style::Bad, "error").and(": ").and(error));
     }
-    lines.extend(degraded(before, now));
+    lines.extend(became_degraded(before, now));
     lines
 }
 
-/// The pods that something began or ceased to hold.
+/// The pods that became blocked or unblocked.
 fn blocked(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
     fn pods(of: &NodeMaintenance) -> BTreeMap<(&str, &str), &BlockedPod> {
         status(of).blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect()
@@ -79,7 +80,7 @@ fn blocked(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line>
         were.get(*name).is_none_or(|was| (was.reason, &was.message) != (pod.reason, &pod.message))
     });
     let mut lines: Vec<Line> = begun.map(|(_, pod)| blocked_pod(pod)).collect();
-    // The list is cut at fifty; a pod that is merely not listed any more may still be blocked.
+    // The list has at most fifty pods; one that it no longer has may still be blocked.
     let all_listed = usize::try_from(status(now).pod_counts.blocked).is_ok_and(|count| count <= are.len());
     if all_listed {
         let ended = were.keys().filter(|name| !are.contains_key(*name));
@@ -90,7 +91,7 @@ fn blocked(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line>
     lines
 }
 
-/// A blocked pod, what blocks it and how.
+/// A blocked pod with the reason and the message.
 pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
     let line = Line::default().with(Style::Bad, "blocked").and(format!(
         " {}/{}: {}",
@@ -101,16 +102,22 @@ pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
     if pod.message.is_empty() { line } else { line.and(": ").and(&pod.message) }
 }
 
-/// Whether the error only sums up the blocked pods, which are told one by one.
-fn is_about_blocked_pods(error: &str, of: &NodeMaintenance) -> bool {
-    status(of).blocked_pods.iter().any(|pod| error.starts_with(&format!("{}/{}: ", pod.namespace, pod.name)))
+/// Whether the headline has `lastError`.
+fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
+    matches!(State::of(maintenance), State::Queued | State::Failed)
 }
 
-fn degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
-    let is = |object| condition(object, "Degraded").filter(|condition| condition.status == "True");
-    let degraded = is(now)?;
-    let told = before.and_then(is).is_some_and(|was| was.message == degraded.message);
-    (!told).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&degraded.message))
+/// Whether `lastError` only names the blocked pods, each of which has a line.
+fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
+    condition(maintenance, "Drained").is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
+}
+
+fn became_degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
+    // Without a message, `lastError` has it.
+    let degraded = degraded(now).filter(|degraded| !degraded.message.is_empty())?;
+    let was = before.and_then(crate::maintenance::degraded);
+    let is_reported = was.is_some_and(|was| was.message == degraded.message);
+    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&degraded.message))
 }
 
 #[cfg(test)]
@@ -128,17 +135,17 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_once() {
+    fn progress_is_reported_once() {
         let (first, second) = (running(40, &[]), running(50, &[]));
-        check(None, first.clone(), &["Running 40%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved"]);
+        check(None, first.clone(), &["Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
         check(Some(first.clone()), first.clone(), &[]);
-        check(Some(first), second, &["Running 50%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved"]);
+        check(Some(first), second, &["Draining 50%: 3 pods remaining (2 evicting, 1 terminating), 4 gone"]);
     }
 
     #[test]
     fn blocked_pods_are_told_as_they_begin_change_and_end() {
-        let headline = "Running 40%: 4 pods to go (2 evicting, 1 terminating, 1 blocked), 4 pods moved";
-        let free = "Running 40%: 3 pods to go (2 evicting, 1 terminating), 4 pods moved";
+        let headline = "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone";
+        let free = "Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone";
         let (none, one) = (running(40, &[]), running(40, &[("cart-0", "budget cart has 1")]));
         check(
             Some(none.clone()),
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_once_and_not_beside_a_headline_that_has_them() {
+    fn an_error_is_reported_once_and_not_beside_a_headline_that_has_it() {
         check(
             Some(json!({"phase": "Running"})),
             json!({"phase": "Running", "lastError": "webhook down"}),
@@ -179,17 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_sum_up_blocked_pods_are_not_told_beside_them() {
+    fn an_error_that_only_names_blocked_pods_is_not_reported_beside_them() {
         let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
         let before = blocked.clone();
-        blocked["lastError"] = json!("shop/cart-0: budget cart has 1; and 7 more");
+        let drained = |reason: &str| {
+            json!([{"type": "Drained", "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+        };
+        blocked["lastError"] = json!("1 pod is blocked: shop/cart-0 (DisruptionBudget)");
+        blocked["conditions"] = drained("Blocked");
         check(Some(before.clone()), blocked.clone(), &[]);
         blocked["lastError"] = json!("the lease is held");
+        blocked["conditions"] = drained("LeaseLost");
         check(Some(before), blocked, &["error: the lease is held"]);
     }
 
     #[test]
-    fn a_degraded_maintenance_is_told() {
+    fn a_degraded_maintenance_is_reported() {
         let degraded = json!({"phase": "Running", "conditions": [{"type": "Degraded", "status": "True",
             "reason": "Forbidden", "message": "may not evict", "lastTransitionTime": "2026-01-02T03:04:05Z"}]});
         check(Some(json!({"phase": "Running"})), degraded.clone(), &["degraded: may not evict"]);
@@ -205,14 +218,14 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "Requested: nothing has taken it up yet",
+                "Requested: no reconciler has picked it up yet",
                 "the object is named other",
                 "reason: new ^[[31mkernel"
             ]
         );
         for (last, line) in [
-            (requested("n1"), "Stopped: the maintenance is deleted"),
-            (stopping(requested("n1")), "Stopped: the node is given back"),
+            (requested("n1"), "Stopped: the maintenance was deleted"),
+            (stopping(requested("n1")), "Stopped: the node is back in service"),
         ] {
             assert_eq!(Change::Gone(Box::new(last)).lines()[0].to_string(), line);
         }

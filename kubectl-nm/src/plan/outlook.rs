@@ -168,7 +168,7 @@ fn prospects(planned: &[String], readings: &Readings, now: Timestamp) -> Vec<Pro
 fn waiting(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
     let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
-    let error = |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::error(object).to_owned());
+    let error = |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
     let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
     (quorum, error(MaxUnavailable.as_str()))
 }

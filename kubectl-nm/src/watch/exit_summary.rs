@@ -6,28 +6,29 @@ use jiff::{Timestamp, Unit};
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::cache::Picture;
-use crate::maintenance::{Standing, headline, node, status};
+use crate::maintenance::{State, headline, node, status};
 use crate::terminal::text::{Line, Style};
 use crate::watch::wait::Goal;
 
 /// How many nodes are told one by one.
 const SHOWN: usize = 10;
 
-/// All maintenances in a line: how many there are of each standing, and how many pods are blocked.
+/// All maintenances in a line: how many there are of each state, and how many pods are blocked.
 pub(crate) fn tally(picture: &Picture) -> Line {
     count(picture.objects())
 }
 
 fn count<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
-    let (mut standings, mut blocked): (BTreeMap<&str, usize>, i64) = (BTreeMap::new(), 0);
+    let (mut states, mut blocked): (BTreeMap<State, usize>, i64) = (BTreeMap::new(), 0);
     for object in objects {
-        *standings.entry(Standing::of(object).word()).or_default() += 1;
+        *states.entry(State::of(object)).or_default() += 1;
         blocked += i64::from(status(object).pod_counts.blocked);
     }
-    if standings.is_empty() {
+    if states.is_empty() {
         return Line::new("no maintenances");
     }
-    let counts: Vec<String> = standings.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let counts: Vec<String> =
+        states.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
     let line = Line::new(counts.join(", "));
     match blocked {
         0 => line,
@@ -129,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_counts_standings_and_blocked_pods() {
+    fn a_tally_counts_states_and_blocked_pods() {
         let running = with_status("n2", running(40, &[("a", "m"), ("b", "m")]));
         let drained = with_status("n1", json!({"phase": "Succeeded"}));
         for (objects, said) in [
             (vec![], "no maintenances"),
-            (vec![drained.clone()], "1 Succeeded"),
-            (vec![drained, running, requested("n3")], "1 Requested, 1 Running, 1 Succeeded, 2 pods blocked"),
+            (vec![drained.clone()], "1 Drained"),
+            (vec![drained, running, requested("n3")], "1 Blocked, 1 Requested, 1 Drained, 2 pods blocked"),
         ] {
             assert_eq!(tally(&picture(objects)).to_string(), said);
         }
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(
             text(&one),
             [
-                "node/n1: Requested: nothing has taken it up yet",
+                "node/n1: Requested: no reconciler has picked it up yet",
                 "hint: maintenances go on; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` ends one",
             ]
         );

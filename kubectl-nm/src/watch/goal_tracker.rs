@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::cache::Picture;
 use crate::maintenance::changes::Change;
-use crate::maintenance::{Standing, condition, node};
+use crate::maintenance::{State, condition, node};
 use crate::watch::wait::{Goal, Target, Verdict, verdict};
 
 /// What ends a watch by itself.
@@ -192,10 +192,12 @@ impl Outlook {
 fn at_rest(picture: &Picture) -> Option<Exit> {
     let mut exit = Exit::Done;
     for object in picture.objects() {
-        match Standing::of(object) {
-            Standing::Drained => {}
-            Standing::Failed => exit = Exit::Failed,
-            Standing::Requested | Standing::Pending | Standing::Running | Standing::Stopping => return None,
+        match State::of(object) {
+            State::Drained => {}
+            State::Failed => exit = Exit::Failed,
+            State::Requested | State::Queued | State::Draining | State::Blocked | State::Stopping => {
+                return None;
+            }
         }
     }
     Some(exit)

@@ -15,7 +15,7 @@ use ratatui::text::Span;
 
 use crate::args::duration;
 use crate::maintenance::cache::Picture;
-use crate::maintenance::{Standing, node, pods_to_go, status};
+use crate::maintenance::{State, node, pods_to_go, status};
 use crate::terminal::job_control::Job;
 use crate::terminal::text::{Line, Style};
 use crate::watch::exit_summary::tally;
@@ -148,7 +148,7 @@ fn current_or_old(picture: &Picture, height: usize, now: Timestamp, lost: Option
 /// How things stand, in so many lines at most: those that need somebody first.
 fn lines(picture: &Picture, height: usize, now: Timestamp) -> Vec<Line> {
     let mut objects: Vec<&NodeMaintenance> = picture.objects().collect();
-    objects.sort_by_key(|object| (urgency(object), node(object).to_owned()));
+    objects.sort_by_key(|object| (State::of(object), node(object).to_owned()));
     let shown = if objects.len() > height { height.saturating_sub(1) } else { objects.len() };
     let width = objects.iter().take(shown).map(|object| node(object).chars().count()).max().unwrap_or(0);
     let mut lines: Vec<Line> = objects.iter().take(shown).map(|object| line(object, width, now)).collect();
@@ -158,28 +158,18 @@ fn lines(picture: &Picture, height: usize, now: Timestamp) -> Vec<Line> {
     lines
 }
 
-fn urgency(object: &NodeMaintenance) -> u8 {
-    match Standing::of(object) {
-        Standing::Failed => 0,
-        _ if status(object).pod_counts.blocked > 0 => 1,
-        Standing::Running => 2,
-        Standing::Requested | Standing::Pending | Standing::Stopping => 3,
-        Standing::Drained => 4,
-    }
-}
-
-/// `worker-07 [##########----------]  54% Running, 12 to go, 2 blocked, 4m12s`.
+/// `worker-07 [##########----------]  54% Blocked, 12 remaining, 2 blocked, 4m12s`.
 fn line(object: &NodeMaintenance, width: usize, now: Timestamp) -> Line {
-    let (status, standing) = (status(object), Standing::of(object));
-    let progress = if standing == Standing::Drained { 100 } else { status.drain_progress.clamp(0, 100) };
+    let (status, state) = (status(object), State::of(object));
+    let progress = if state == State::Drained { 100 } else { status.drain_progress.clamp(0, 100) };
     let full = usize::try_from(progress).unwrap_or(0) * BAR / 100;
     let line = Line::new(format!("{:width$} [", node(object)))
-        .with(standing.style(), "#".repeat(full))
+        .with(state.style(), "#".repeat(full))
         .and(format!("{}] {progress:3}% ", "-".repeat(BAR - full)))
-        .with(standing.style(), standing.word());
+        .with(state.style(), state.word());
     let line = match pods_to_go(status) {
         0 => line,
-        more => line.and(format!(", {more} to go")),
+        more => line.and(format!(", {more} remaining")),
     };
     let line = match status.pod_counts.blocked {
         0 => line,
@@ -214,12 +204,12 @@ mod tests {
         assert_eq!(
             told(objects.clone(), 3),
             [
-                "n3       [########------------]  40% Running, 4 to go, 1 blocked, 4m12s",
+                "n3       [########------------]  40% Blocked, 4 remaining, 1 blocked, 4m12s",
                 "worker-2 [--------------------]   0% Requested, 4m12s",
-                "n1       [####################] 100% Succeeded, 4m12s",
+                "n1       [####################] 100% Drained, 4m12s",
             ]
         );
-        assert_eq!(told(objects, 2)[1], "all: 1 Requested, 1 Running, 1 Succeeded, 1 pod blocked");
+        assert_eq!(told(objects, 2)[1], "all: 1 Blocked, 1 Requested, 1 Drained, 1 pod blocked");
     }
 
     #[test]
@@ -231,8 +221,8 @@ mod tests {
         assert_eq!(
             told.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [
-                "STALE 12s n2 [########------------]  40% Running, 3 to go, 4m12s",
                 "STALE 12s n1 [--------------------]   0% Requested, 4m12s",
+                "STALE 12s n2 [########------------]  40% Draining, 3 remaining, 4m12s",
             ],
             "and no age goes on"
         );

@@ -8,14 +8,14 @@ use std::ops::ControlFlow;
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher::Event;
-use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodCounts, PodReference};
+use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
 use crate::client::watch_stream::News;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::Change;
-use crate::maintenance::{Standing, node, status, uid};
+use crate::maintenance::{State, node, status, uid};
 use crate::terminal::output::Output;
 use crate::watch::follow::Moment;
 use crate::watch::goal_tracker::Outlook;
@@ -71,7 +71,9 @@ struct Maintenance<'a> {
     #[serde(rename = "maintenance")]
     name: &'a str,
     uid: String,
-    state: &'static str,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<Phase>,
     progress: i32,
     pods: PodCounts,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +190,9 @@ impl<'a> Report<'a> {
     fn change(&mut self, change: &Change, first: bool) -> Result<(), Error> {
         let what = match change {
             Change::Seen { before, now } => seen(before.as_deref(), now, first),
-            Change::Gone(last) => vec![What::Node(Maintenance { state: "Gone", ..short(last) })],
+            Change::Gone(last) => {
+                vec![What::Node(Maintenance { state: String::from("gone"), ..short(last) })]
+            }
         };
         what.into_iter().try_for_each(|what| self.say(what))
     }
@@ -227,7 +231,8 @@ fn short(object: &NodeMaintenance) -> Maintenance<'_> {
         node: node(object),
         name: object.metadata.name.as_deref().unwrap_or_default(),
         uid: uid(object),
-        state: Standing::of(object).word(),
+        state: State::of(object).word().to_lowercase(),
+        phase: status.phase,
         progress: status.drain_progress,
         pods: status.pod_counts,
         reason: object.spec.reason.as_deref(),

@@ -87,11 +87,11 @@ fn a_drain_is_told_from_the_snapshot_to_the_end() {
         [
             "snapshot 40",
             "pod shop/cart-0 blocked",
-            "node n1 Running 60",
+            "node n1 draining 60",
             "condition Drained False",
             "pod shop/cart-0 unblocked",
             "pod web/front gone",
-            "node n1 Succeeded 0",
+            "node n1 drained 0",
             "pod shop/cart-0 gone",
             "done 0 reached [{\"node\":\"n1\",\"result\":\"reached\"}]",
         ]
@@ -112,6 +112,6 @@ fn old_data_is_never_called_live() {
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     let live: Vec<&Value> = lines.iter().map(|line| &line["live"]).take(4).collect();
     assert_eq!(live, [true, false, false, true]);
-    assert_eq!((&lines[4]["type"], &lines[4]["state"]), (&json!("node"), &json!("Gone")));
+    assert_eq!((&lines[4]["type"], &lines[4]["state"]), (&json!("node"), &json!("gone")));
     assert_eq!(lines[5], json!({"type": "done", "exitCode": 130, "result": "interrupted", "nodes": []}));
 }

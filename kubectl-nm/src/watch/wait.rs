@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::cache::Picture;
-use crate::maintenance::{Standing, node, status, uid};
+use crate::maintenance::{State, node, status, uid};
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -50,17 +50,17 @@ pub(crate) enum Verdict {
 /// How far a target is from the goal, in a complete picture.
 pub(crate) fn verdict(goal: Goal, target: &Target, picture: &Picture) -> Verdict {
     let object = picture.get(&target.uid);
-    let standing = object.map(Standing::of);
+    let state = object.map(State::of);
     match goal {
-        Goal::Stopped => standing.map_or(Verdict::Reached, |_| Verdict::Open),
-        Goal::Drained => match standing {
+        Goal::Stopped => state.map_or(Verdict::Reached, |_| Verdict::Open),
+        Goal::Drained => match state {
             None if picture.objects().any(|other| other.name_any() == target.name) => Verdict::Replaced,
-            None | Some(Standing::Stopping) => Verdict::Deleted,
-            Some(Standing::Drained) => Verdict::Reached,
-            Some(Standing::Failed) => {
+            None | Some(State::Stopping) => Verdict::Deleted,
+            Some(State::Drained) => Verdict::Reached,
+            Some(State::Failed) => {
                 Verdict::Failed(object.map(|object| status(object).last_error.clone()).unwrap_or_default())
             }
-            Some(Standing::Requested | Standing::Pending | Standing::Running) => Verdict::Open,
+            Some(State::Requested | State::Queued | State::Draining | State::Blocked) => Verdict::Open,
         },
     }
 }

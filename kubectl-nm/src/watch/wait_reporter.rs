@@ -15,7 +15,7 @@ use crate::client::watch_stream::News;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::maintenance::changes::Change;
-use crate::maintenance::{Standing, ending, headline};
+use crate::maintenance::{State, headline, stop_progress};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 use crate::watch::exit_summary::{self, tally};
@@ -294,19 +294,17 @@ fn stamped(now: Timestamp) -> Line {
 /// What a maintenance hangs on that nobody seems to work on.
 fn hitch(object: &NodeMaintenance, goal: Option<Goal>) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
-    match (goal?, Standing::of(object)) {
-        (Goal::Drained, Standing::Requested) => {
-            Some(String::from("nothing has taken it up yet; is nm-reconciler running in this cluster?"))
-        }
-        (Goal::Stopped, Standing::Stopping) if finalizers.iter().any(|held| held == FINALIZER) => {
-            Some(format!(
-                "still there, held by the finalizer {}; what set it removes it when its work is done, \
+    match (goal?, State::of(object)) {
+        (Goal::Drained, State::Requested) => Some(String::from(
+            "no reconciler has picked it up yet; is nm-reconciler running in this cluster?",
+        )),
+        (Goal::Stopped, State::Stopping) if finalizers.iter().any(|held| held == FINALIZER) => Some(format!(
+            "still there, held by the finalizer {}; what set it removes it when its work is done, \
              for maintenances that is nm-reconciler: is it running?",
-                finalizers.join(", ")
-            ))
-        }
-        (Goal::Stopped, Standing::Stopping) if !finalizers.is_empty() => Some(ending(object)),
-        (Goal::Stopped, Standing::Stopping) => Some(String::from("still there, although nothing holds it")),
+            finalizers.join(", ")
+        )),
+        (Goal::Stopped, State::Stopping) if !finalizers.is_empty() => Some(stop_progress(object)),
+        (Goal::Stopped, State::Stopping) => Some(String::from("still there, although nothing holds it")),
         _ => None,
     }
 }

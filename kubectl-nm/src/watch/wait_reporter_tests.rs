@@ -86,12 +86,12 @@ fn a_drain_is_over_when_every_node_is_drained() {
     assert_eq!(captured.data(), "node/n1 drained\nnode/n2 drained\n");
     assert_eq!(
         captured.talk(),
-        "node/n1: Requested: nothing has taken it up yet\n\
-         node/n2: Requested: nothing has taken it up yet\n\
-         node/n1: Succeeded: drained, 2 pods moved\n\
-         node/n2: Running 40%: 4 pods to go (2 evicting, 1 terminating, 1 blocked), 4 pods moved\n\
+        "node/n1: Requested: no reconciler has picked it up yet\n\
+         node/n2: Requested: no reconciler has picked it up yet\n\
+         node/n1: Drained: 2 pods gone\n\
+         node/n2: Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone\n\
          node/n2: blocked shop/cart-0: DisruptionBudget: budget cart has 1\n\
-         node/n2: Succeeded: drained, 2 pods moved\n\
+         node/n2: Drained: 2 pods gone\n\
          node/n2: unblocked shop/cart-0\n"
     );
 }
@@ -166,7 +166,7 @@ fn a_wait_that_hangs_says_on_what() {
     let mut moments = list(vec![foreign]);
     moments.push(Moment::Reminder);
     let talk = wait(Goal::Stopped, &["n1"], moments).1.talk();
-    assert!(talk.contains("node/n1: the node is given back; held by example.com/audit\n"), "{talk}");
+    assert!(talk.contains("node/n1: back in service; finalizers: example.com/audit\n"), "{talk}");
     assert!(!talk.contains("nm-reconciler"), "{talk}");
 
     let mut moments = list(vec![requested("n1")]);
@@ -193,7 +193,7 @@ fn giving_up_says_how_things_stand_and_how_to_go_on() {
             talk,
             [
                 first,
-                "node/n1: Requested: nothing has taken it up yet",
+                "node/n1: Requested: no reconciler has picked it up yet",
                 "maintenance goes on: n1",
                 "hint: `kubectl nm watch n1 --until drained` waits again, `kubectl nm stop n1` gives up",
             ]
@@ -209,9 +209,9 @@ fn a_journal_has_the_time_and_goes_to_stdout() {
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     assert_eq!(
         captured.data(),
-        "2026-01-02T12:00:00Z n1 Requested: nothing has taken it up yet\n\
-         2026-01-02T12:00:00Z n2 Requested: nothing has taken it up yet\n\
-         2026-01-02T12:00:00Z n2 Stopped: the maintenance is deleted\n"
+        "2026-01-02T12:00:00Z n1 Requested: no reconciler has picked it up yet\n\
+         2026-01-02T12:00:00Z n2 Requested: no reconciler has picked it up yet\n\
+         2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
     );
     assert_eq!(captured.talk(), "");
     let (exit, captured) = watch(None, &[], vec![Moment::TimedOut(Duration::from_secs(90))]);
@@ -228,7 +228,7 @@ fn a_lost_connection_is_told_and_what_happened_meanwhile_too() {
     moments.extend(list(vec![requested("n2")]));
     moments.push(Moment::News(News::Restored));
     let (_, captured) = watch(Some(Goal::Stopped), &[], moments);
-    assert!(captured.data().ends_with("n1 Stopped: the maintenance is deleted\n"));
+    assert!(captured.data().ends_with("n1 Stopped: the maintenance was deleted\n"));
     assert_eq!(captured.talk().lines().count(), 2);
     assert!(captured.talk().ends_with("connected again\n"));
 }
@@ -287,5 +287,5 @@ fn a_node_that_is_given_back_is_not_told_what_held_its_drain() {
     let (exit, captured) = wait(Goal::Stopped, &["n1"], moments);
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
-    assert_eq!(captured.talk(), "node/n1: Stopped: the node is given back\n");
+    assert_eq!(captured.talk(), "node/n1: Stopped: the node is back in service\n");
 }

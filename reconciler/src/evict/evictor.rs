@@ -299,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_have_the_node_takes_back_nothing_of_who_has_it() {
         let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
-        let server = tower::service_fn(|_: http::RemovalRequest<Body>| {
+        let server = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
         let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
@@ -325,7 +325,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_panics_ends_the_evictor() {
-        let server = tower::service_fn(|request: http::RemovalRequest<Body>| async move {
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
             assert!(request.uri().path().is_empty(), "whoever asks panics");
             Ok::<_, Infallible>(http::Response::new(Body::empty()))
         });
@@ -342,7 +342,7 @@ mod tests {
         let (asked, mut questions) = unbounded_channel();
         let answer = Arc::new(Notify::new());
         let given = answer.clone();
-        let server = tower::service_fn(move |_: http::RemovalRequest<Body>| {
+        let server = tower::service_fn(move |_: http::Request<Body>| {
             let (asked, given) = (asked.clone(), given.clone());
             async move {
                 asked.send(()).unwrap();

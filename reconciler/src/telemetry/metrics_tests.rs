@@ -63,14 +63,14 @@ fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
         };
         rows.push(format!("| `{name}{suffix}` | {kind} | {help} |"));
     }
-    let page = include_str!("../../../docs/metrics.md");
+    let page = include_str!("../../../docs/reference/metrics.md");
     let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `nm_")).collect();
     assert_eq!(listed, rows, "\n{}", rows.join("\n"));
 }
 
 /// What the page on metrics lists as the values of a label.
 fn listed(label: &str) -> Vec<String> {
-    let page = include_str!("../../../docs/metrics.md").replace('\n', " ");
+    let page = include_str!("../../../docs/reference/metrics.md").replace('\n', " ");
     let (_, item) = page.split_once(&format!(" - `{label}`: ")).unwrap();
     let (values, _) = item.split_once(". ").unwrap();
     values.split('`').skip(1).step_by(2).map(str::to_owned).collect()

@@ -1,11 +1,93 @@
 //! What a drain needs to know of one pod.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::api::names::MIRROR_ANNOTATION;
 use crate::api::status::PodReference;
+
+/// What decides whether a drain moves a pod, and how far it has terminated. [`Pod`] has all of it. A program that keeps
+/// thousands of pods implements it for a smaller type.
+pub trait PodView {
+    /// Its namespace.
+    fn namespace(&self) -> &str;
+    /// Its labels.
+    fn labels(&self) -> Cow<'_, BTreeMap<String, String>>;
+    /// The kind of its controller.
+    fn controller(&self) -> PodController<'_>;
+    /// See [`is_finished`].
+    fn is_finished(&self) -> bool;
+    /// See [`is_mirror`].
+    fn is_mirror(&self) -> bool;
+    /// See [`has_empty_dir`].
+    fn has_empty_dir(&self) -> bool;
+    /// Its termination, if it is terminating.
+    fn termination(&self) -> Option<Termination<'_>>;
+}
+
+/// The controller of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodController<'a> {
+    /// There is none, so that nothing replaces the pod.
+    None,
+    /// A `DaemonSet` of the apps group with this name.
+    DaemonSet(&'a str),
+    /// Any other.
+    Other,
+}
+
+/// The termination of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Termination<'a> {
+    /// When its grace period ends.
+    pub deadline: Timestamp,
+    /// Its grace period in seconds.
+    pub grace_seconds: Option<i64>,
+    /// Its finalizers.
+    pub finalizers: &'a [String],
+}
+
+impl PodView for Pod {
+    fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn labels(&self) -> Cow<'_, BTreeMap<String, String>> {
+        self.metadata.labels.as_ref().map_or_else(|| Cow::Owned(BTreeMap::new()), Cow::Borrowed)
+    }
+
+    fn controller(&self) -> PodController<'_> {
+        match (daemon_set(self), controller(self)) {
+            (Some(owner), _) => PodController::DaemonSet(&owner.name),
+            (None, Some(_)) => PodController::Other,
+            (None, None) => PodController::None,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        is_finished(self)
+    }
+
+    fn is_mirror(&self) -> bool {
+        is_mirror(self)
+    }
+
+    fn has_empty_dir(&self) -> bool {
+        has_empty_dir(self)
+    }
+
+    fn termination(&self) -> Option<Termination<'_>> {
+        Some(Termination {
+            deadline: deadline(self)?,
+            grace_seconds: self.metadata.deletion_grace_period_seconds,
+            finalizers: self.metadata.finalizers.as_deref().unwrap_or_default(),
+        })
+    }
+}
 
 /// Whether its containers have ended for good.
 pub fn is_finished(pod: &Pod) -> bool {

@@ -3,7 +3,7 @@
 //! The first filter that says no decides. Unlike kubectl, which keeps the last warning only, a pod keeps all of its.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::api::maintenance::DrainSpec;
 use crate::api::status::BlockReason;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, PodController, PodView};
 
 /// What is to become of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,14 +126,12 @@ impl DrainPlan {
         daemon_sets: &DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
-        let selector = match &spec.pod_selector {
-            None => Selector::default(),
-            Some(selector) => {
-                Selector::try_from(selector.clone()).map_err(|error| InvalidSelector(error.to_string()))?
-            }
+        let filters = PodFilters::new(spec, daemon_sets, now)?;
+        let planned = |pod: Arc<Pod>| {
+            let (verdict, warnings) = filters.judge(&*pod);
+            PlannedPod { pod, verdict, warnings }
         };
-        let judge = PodFilters { spec, selector, daemon_sets, now };
-        let mut pods: Vec<PlannedPod> = pods.into_iter().map(|pod| judge.judge(pod)).collect();
+        let mut pods: Vec<PlannedPod> = pods.into_iter().map(planned).collect();
         pods.sort_by(|one, other| by_name(&one.pod).cmp(&by_name(&other.pod)));
         Ok(Self { pods })
     }
@@ -172,17 +170,40 @@ fn by_name(pod: &Pod) -> (&str, &str) {
     (names.namespace, names.name)
 }
 
-struct PodFilters<'a> {
+/// The filters of a drain: the verdict on any pod.
+#[derive(Debug)]
+pub struct PodFilters<'a> {
     spec: &'a DrainSpec,
     selector: Selector,
     daemon_sets: &'a DaemonSets,
     now: Timestamp,
 }
 
-impl PodFilters<'_> {
-    fn judge(&self, pod: Arc<Pod>) -> PlannedPod {
-        let mut warnings = Vec::new();
-        let filters = [
+/// One filter; it may add warnings, and decides if it returns a verdict.
+type PodFilter<'a> = fn(&PodFilters<'a>, &dyn PodView, &mut Vec<Warning>) -> Option<Verdict>;
+
+impl<'a> PodFilters<'a> {
+    /// The filters for a drain spec.
+    ///
+    /// # Errors
+    /// If `podSelector` is not a valid selector: then nothing may be evicted, for it would be the wrong pods.
+    pub fn new(
+        spec: &'a DrainSpec,
+        daemon_sets: &'a DaemonSets,
+        now: Timestamp,
+    ) -> Result<Self, InvalidSelector> {
+        let selector = match &spec.pod_selector {
+            None => Selector::default(),
+            Some(selector) => {
+                Selector::try_from(selector.clone()).map_err(|error| InvalidSelector(error.to_string()))?
+            }
+        };
+        Ok(Self { spec, selector, daemon_sets, now })
+    }
+
+    /// The verdict on a pod, with everything worth knowing about it.
+    pub fn judge(&self, pod: &dyn PodView) -> (Verdict, Vec<Warning>) {
+        let filters: [PodFilter<'a>; 6] = [
             Self::selected,
             Self::terminating_too_long,
             Self::daemon_set,
@@ -190,30 +211,29 @@ impl PodFilters<'_> {
             Self::local_storage,
             Self::unmanaged,
         ];
-        let verdict =
-            filters.iter().find_map(|filter| filter(self, &pod, &mut warnings)).unwrap_or(Verdict::Evict);
-        PlannedPod { pod, verdict, warnings }
+        let mut warnings = Vec::new();
+        let verdict = filters.iter().find_map(|filter| filter(self, pod, &mut warnings));
+        (verdict.unwrap_or(Verdict::Evict), warnings)
     }
 
-    fn selected(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        let none = BTreeMap::new();
-        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-        (!self.selector.matches(labels)).then_some(Verdict::Skip(SkipReason::NotSelected))
+    fn selected(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
+        let is_selected = self.spec.pod_selector.is_none() || self.selector.matches(&pod.labels());
+        (!is_selected).then_some(Verdict::Skip(SkipReason::NotSelected))
     }
 
-    fn terminating_too_long(&self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        let patience = self.spec.skip_wait_for_delete_timeout_seconds;
-        let overdue = pod::overdue(pod, self.now)?;
-        (patience > 0 && overdue > SignedDuration::from_secs(patience))
+    fn terminating_too_long(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
+        let timeout = self.spec.skip_wait_for_delete_timeout_seconds;
+        let overdue = self.now.duration_since(pod.termination()?.deadline);
+        (timeout > 0 && overdue > SignedDuration::from_secs(timeout))
             .then_some(Verdict::Skip(SkipReason::TerminatingTooLong))
     }
 
-    fn daemon_set(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        let owner = pod::daemon_set(pod)?;
-        if pod::is_finished(pod) {
+    fn daemon_set(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        let PodController::DaemonSet(name) = pod.controller() else { return None };
+        if pod.is_finished() {
             return None;
         }
-        if self.daemon_sets.may_exist(pod::names(pod).namespace, &owner.name) {
+        if self.daemon_sets.may_exist(pod.namespace(), name) {
             warnings.push(Warning::IgnoringDaemonSetPods);
             return Some(Verdict::Skip(SkipReason::DaemonSet));
         }
@@ -224,20 +244,20 @@ impl PodFilters<'_> {
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
     }
 
-    fn mirror(_: &Self, pod: &Pod, _: &mut Vec<Warning>) -> Option<Verdict> {
-        pod::is_mirror(pod).then_some(Verdict::Skip(SkipReason::Mirror))
+    fn mirror(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
+        pod.is_mirror().then_some(Verdict::Skip(SkipReason::Mirror))
     }
 
-    fn local_storage(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        if !pod::has_empty_dir(pod) || pod::is_finished(pod) {
+    fn local_storage(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if !pod.has_empty_dir() || pod.is_finished() {
             return None;
         }
         warnings.push(Warning::LocalStorage);
         (!self.spec.delete_empty_dir_data).then_some(Verdict::Block(BlockReason::LocalStorage))
     }
 
-    fn unmanaged(&self, pod: &Pod, warnings: &mut Vec<Warning>) -> Option<Verdict> {
-        if pod::controller(pod).is_some() || pod::is_finished(pod) {
+    fn unmanaged(&self, pod: &dyn PodView, warnings: &mut Vec<Warning>) -> Option<Verdict> {
+        if pod.controller() != PodController::None || pod.is_finished() {
             return None;
         }
         warnings.push(Warning::Unmanaged);

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::group::Group;
 use crate::api::status::{BlockFacts, BlockReason};
 use crate::cluster::disruption_budget::BudgetRefusal;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, PodView, Termination};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::eviction_outcome::{EvictionOutcome, KUBEVIRT_WEBHOOK};
@@ -83,13 +83,14 @@ pub struct PodContext<'a> {
 
 /// The state of a pod.
 pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> PodState {
-    match planned.verdict {
-        Verdict::Skip(_) => return PodState::Skipped,
-        Verdict::Block(reason) => return PodState::Blocked(blocked_by_spec(planned, reason, context.group)),
-        Verdict::Evict | Verdict::Wait => {}
+    if planned.verdict == Verdict::Block(BlockReason::ComesBack) {
+        let message = respawns::why(&planned.pod, context.group.drain_taint());
+        return PodState::Blocked(Blocker::new(BlockReason::ComesBack, message));
     }
-    if let Some(overdue) = pod::overdue(&planned.pod, now) {
-        return terminating(planned, overdue, context.node_ready);
+    let node = planned.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let unready_node = (!context.node_ready).then_some(node);
+    if let Some(state) = visible_state(&*planned.pod, planned.verdict, unready_node, now) {
+        return state;
     }
     if planned.verdict == Verdict::Wait {
         return PodState::Waiting;
@@ -136,24 +137,40 @@ pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
     [deadline, stuck].into_iter().find(|at| *at > now)
 }
 
-fn terminating(planned: &PlannedPod, overdue: SignedDuration, node_ready: bool) -> PodState {
-    let pod = &planned.pod;
-    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
-    let ended = pod.metadata.deletion_grace_period_seconds == Some(0) || overdue.is_positive();
+/// The state of a pod as far as the pod itself shows it; none if it depends on its evictions. `unready_node` is its node,
+/// if that is not Ready.
+pub fn visible_state(
+    pod: &dyn PodView,
+    verdict: Verdict,
+    unready_node: Option<&str>,
+    now: Timestamp,
+) -> Option<PodState> {
+    match verdict {
+        Verdict::Skip(_) => Some(PodState::Skipped),
+        Verdict::Block(reason) => Some(PodState::Blocked(blocked_by_spec(reason))),
+        Verdict::Evict | Verdict::Wait => {
+            pod.termination().map(|termination| terminating(&termination, unready_node, now))
+        }
+    }
+}
+
+fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: Timestamp) -> PodState {
+    let Termination { deadline, grace_seconds, finalizers } = *termination;
+    let overdue = now.duration_since(deadline);
+    let ended = grace_seconds == Some(0) || overdue.is_positive();
     let blocker = if !finalizers.is_empty() && ended {
         let names = finalizers.join(", ");
         let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
         let facts = BlockFacts { finalizers: finalizers.to_vec(), ..BlockFacts::default() };
         Blocker::new(BlockReason::Finalizers, message).with(facts)
-    } else if !node_ready {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    } else if let Some(node) = unready_node {
         let message =
             format!("terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended");
-        let facts = BlockFacts { node: Some(node), ..BlockFacts::default() };
+        let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
         Blocker::new(BlockReason::NodeNotReady, message).with(facts)
     } else if overdue > KUBELET_TIMEOUT {
-        let (timeout, grace) = (KUBELET_TIMEOUT.as_secs(), pod.metadata.deletion_grace_period_seconds);
-        let grace = grace.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
+        let timeout = KUBELET_TIMEOUT.as_secs();
+        let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
         let message = format!(
             "terminating, but still there more than {timeout} s after its grace period{grace}: the kubelet does not end it"
         );
@@ -161,13 +178,12 @@ fn terminating(planned: &PlannedPod, overdue: SignedDuration, node_ready: bool) 
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Blocker { since: pod::deadline(pod), ..blocker })
+    PodState::Blocked(Blocker { since: Some(deadline), ..blocker })
 }
 
-/// The blocker of a pod that the plan does not move.
-fn blocked_by_spec(planned: &PlannedPod, reason: BlockReason, group: Group) -> Blocker {
+/// The blocker of a pod that the drain spec does not move.
+fn blocked_by_spec(reason: BlockReason) -> Blocker {
     let message = match reason {
-        BlockReason::ComesBack => respawns::why(&planned.pod, group.drain_taint()),
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }

@@ -1,6 +1,6 @@
 //! A large cluster: how long it takes to stand, what it weighs, and how fast it answers then.
 //!
-//! `cargo bench -p nm-sandbox --bench size` prints figures and ends with a verdict. The size is taken from
+//! `cargo bench -p kube-sandbox --bench size` prints figures and ends with a verdict. The size is taken from
 //! `NM_SIZE_NODES` and `NM_SIZE_PODS`; the limits hold for the full size, which is the default.
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
 
@@ -13,9 +13,9 @@ use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Request;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use nm_sandbox::resource::PODS;
-use nm_sandbox::sandbox::{Options, Sandbox};
-use nm_sandbox::workload::node_name;
+use kube_sandbox::resource::PODS;
+use kube_sandbox::sandbox::{Options, Sandbox};
+use kube_sandbox::workload::node_name;
 use serde_json::{Value, json};
 
 const MOST_SECONDS: f64 = 60.0;
@@ -156,7 +156,8 @@ async fn list(client: &Client, node: &str) -> Result<Duration, Failure> {
 
 /// Evicts pods of deployments one after another, from nodes far from each other.
 async fn evict_many(sandbox: &Sandbox, client: &Client) -> Result<Vec<Duration>, Failure> {
-    let nodes = sandbox.cluster().store.read(|state| state.list(&nm_sandbox::resource::NODES, None).count());
+    let nodes =
+        sandbox.cluster().store.read(|state| state.list(&kube_sandbox::resource::NODES, None).count());
     let mut times = Vec::new();
     for number in spread(nodes) {
         let node = node_name(number, nodes);

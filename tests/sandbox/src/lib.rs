@@ -1,11 +1,11 @@
-//! A Kubernetes cluster in one process: for trying kubectl-nm, and for its suites.
+//! A Kubernetes cluster in one process, for the tests of operators, controllers and kubectl plugins.
 //!
 //! It speaks Kubernetes 1.36 (it says v1.36.2) as far as draining nodes goes, over TLS on loopback, so that `kubectl` and any client take
 //! it for a cluster. What it answers is held to recordings of a real API server. To start one in a test:
 //!
 //! ```
 //! # async fn example() -> std::io::Result<()> {
-//! use nm_sandbox::sandbox::{Options, Sandbox};
+//! use kube_sandbox::sandbox::{Options, Sandbox};
 //!
 //! let sandbox = Sandbox::start(Options { nodes: 3, pods: 10, ..Options::default() }).await?;
 //! let kubeconfig = sandbox.kubeconfig();
@@ -29,7 +29,7 @@
 //! - [`kubevirt`]: virtual machines that migrate when their pods are evicted. [`aggregation`]: groups of another server,
 //!   as `subresources.kubevirt.io`, of which KubeVirt's is the only one played.
 //! - [`faults`]: what goes wrong on demand. [`request_log`]: what was asked.
-//! - [`workload`]: what a cluster is filled with. [`sandbox`]: all of it together. [`cli`]: the program `nm-sandbox`.
+//! - [`workload`]: what a cluster is filled with. [`sandbox`]: all of it together.
 //!
 //! # What it does not do
 //!
@@ -58,13 +58,13 @@
 //!
 //! 5,000 nodes and 150,000 pods stand in less than a minute and 2.5 GiB, in a release build on two cores: of what nobody
 //! has written lately only the text is kept ([`store`]), and what is asked often has an index: the pods of a node, their
-//! changes, the objects of a namespace, the pods of a controller. `cargo bench -p nm-sandbox --bench size` measures that.
+//! changes, the objects of a namespace, the pods of a controller. `cargo bench -p kube-sandbox --bench size` measures that.
 
 mod access;
 pub mod admission;
 pub mod aggregation;
 pub mod binding;
-pub mod cli;
+
 pub mod clock;
 pub mod cluster;
 mod condition;
@@ -73,6 +73,7 @@ mod crd;
 mod custom_resource;
 mod defaults;
 mod discovery;
+pub mod duration;
 mod event_shapes;
 pub mod eviction;
 pub mod faults;
@@ -96,7 +97,6 @@ pub mod resource;
 pub mod sandbox;
 mod selector;
 pub mod server;
-pub mod span;
 pub mod store;
 mod table;
 mod tls;

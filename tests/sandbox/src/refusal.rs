@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 /// An answer that is not a success.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
 pub struct Refusal {
     /// HTTP status code.
     pub code: u16,

@@ -4,11 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controllers::Controllers;
 use crate::controllers::kubelet::Pace;
 use crate::faults::Faults;
+use crate::http;
 use crate::kubevirt;
 use crate::pod;
 use crate::refusal::Refusal;
@@ -97,6 +100,14 @@ impl Sandbox {
         let sandbox = self.with_kubevirt(migration)?;
         kubevirt::withdraw_cancel(&sandbox.cluster);
         Ok(sandbox)
+    }
+
+    /// Installs a `CustomResourceDefinition`, or replaces the one of the same name. It is served from the next request.
+    ///
+    /// # Errors
+    /// 422 when the definition is invalid.
+    pub fn install_crd(&self, definition: Value) -> Result<(), Refusal> {
+        http::install(&self.cluster, definition).map(|_| ())
     }
 
     /// A kubeconfig of the administrator, in YAML.

@@ -31,7 +31,7 @@ impl fmt::Debug for Identity {
 pub(crate) fn identity() -> io::Result<Identity> {
     let authority_key = KeyPair::generate().map_err(io::Error::other)?;
     let mut authority = CertificateParams::default();
-    authority.distinguished_name.push(DnType::CommonName, "kubectl-nm sandbox");
+    authority.distinguished_name.push(DnType::CommonName, "kube-sandbox");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let certificate = authority.self_signed(&authority_key).map_err(io::Error::other)?;

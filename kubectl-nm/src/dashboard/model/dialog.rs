@@ -1,45 +1,45 @@
-//! The dialogs that start and stop maintenances, as far as they are filled in.
+//! The dialogs, with what is typed in them.
 
 use crate::dashboard::model::field::Field;
 
-/// What stands before everything else.
+/// The dialog in front of the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Dialog {
-    /// The keys and the filter language, scrolled by so many lines.
+    /// The help, scrolled by so many lines.
     Help(usize),
-    /// Nodes are to be put into maintenance.
+    /// Starts maintenances.
     Start(StartDialog),
-    /// Maintenances are to be stopped.
+    /// Stops maintenances.
     Stop(StopDialog),
 }
 
-/// The fields of the dialog that starts.
+/// The fields of the start dialog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StartField {
     /// Names and patterns of nodes.
     #[default]
     Nodes,
-    /// Why, for whoever looks at them next.
+    /// The reason for the maintenance.
     Reason,
-    /// How many there are.
+    /// The number of nodes, to confirm several.
     Count,
 }
 
-/// Nodes are to be put into maintenance.
+/// Starts maintenances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StartDialog {
     /// Names and patterns of nodes.
     pub(crate) nodes: Field,
-    /// Why.
+    /// The reason for the maintenance.
     pub(crate) reason: Field,
-    /// How many there are, if there are several.
+    /// The number of nodes, to confirm several.
     pub(crate) count: Field,
-    /// What is being typed.
+    /// The field that has the focus.
     pub(crate) focus: StartField,
 }
 
 impl StartDialog {
-    /// The field that is being typed.
+    /// The field that has the focus.
     pub(crate) fn field(&mut self) -> &mut Field {
         match self.focus {
             StartField::Nodes => &mut self.nodes,
@@ -48,7 +48,7 @@ impl StartDialog {
         }
     }
 
-    /// Goes back to the field before.
+    /// Moves the focus to the previous field.
     pub(crate) fn back(&mut self, several: bool) {
         self.focus = match self.focus {
             StartField::Nodes if several => StartField::Count,
@@ -57,7 +57,7 @@ impl StartDialog {
         };
     }
 
-    /// Goes on to the next field.
+    /// Moves the focus to the next field.
     pub(crate) fn next(&mut self, several: bool) {
         self.focus = match self.focus {
             StartField::Nodes => StartField::Reason,
@@ -67,9 +67,9 @@ impl StartDialog {
     }
 }
 
-/// A maintenance that is to be stopped. Its uid tells it from a later one of the same name.
+/// A maintenance to stop. The uid distinguishes it from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct StopTarget {
     /// The node.
     pub(crate) node: String,
     /// The object's name.
@@ -78,16 +78,16 @@ pub(crate) struct Target {
     pub(crate) uid: String,
 }
 
-/// Maintenances are to be stopped.
+/// Stops maintenances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopDialog {
-    /// Which, as of when the dialog opened.
-    pub(crate) targets: Vec<Target>,
-    /// How many there are, if there are several.
+    /// The maintenances that were selected when the dialog opened.
+    pub(crate) targets: Vec<StopTarget>,
+    /// Their number, to confirm several.
     pub(crate) count: Field,
 }
 
-/// Whether what was typed lets so many through: one needs no confirmation but Enter.
+/// Whether what was typed confirms so many: one needs only Enter, several need their number.
 pub(crate) fn is_confirmed(typed: &Field, count: usize) -> bool {
     count == 1 || (count > 1 && typed.text().trim() == count.to_string())
 }

@@ -1,22 +1,22 @@
-//! A maintenance as YAML, for the pane that shows it.
+//! A maintenance as YAML, for the side pane.
 
 use kube::ResourceExt;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 
-/// How many of the pods that are still to go are written out.
+/// How many pending pods are listed.
 const LISTED: usize = 20;
 
-/// A document, and what it was made from.
+/// The YAML of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Document {
-    /// The object and its version.
+    /// The uid and the version of the object.
     made_from: Option<(String, String)>,
-    /// Line by line.
+    /// The lines.
     pub(crate) lines: Vec<String>,
 }
 
 impl Document {
-    /// Writes the object out, unless that is done.
+    /// Updates the YAML, if the object has changed.
     pub(crate) fn refresh(&mut self, maintenance: Option<&NodeMaintenance>) {
         let version = maintenance
             .map(|object| (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default()));
@@ -30,17 +30,17 @@ impl Document {
 
 fn written(maintenance: &NodeMaintenance) -> Vec<String> {
     let mut metadata = maintenance.metadata.clone();
-    // They are bookkeeping and bury everything else, and so do ten thousand pending pods.
+    // Managed fields, and thousands of pending pods, would bury everything else.
     metadata.managed_fields = None;
     let status = maintenance.status.as_ref();
-    let left_out = status.map_or(0, |status| status.pending_pods.len().saturating_sub(LISTED));
+    let skipped = status.map_or(0, |status| status.pending_pods.len().saturating_sub(LISTED));
     let shown = NodeMaintenance { metadata, spec: maintenance.spec.clone(), status: status.map(shortened) };
     let mut lines: Vec<String> = match serde_saphyr::to_string(&shown) {
         Ok(text) => text.lines().map(str::to_owned).collect(),
         Err(error) => vec![format!("# cannot be written as YAML: {error}")],
     };
-    if left_out > 0 {
-        lines.push(format!("# {left_out} more pendingPods and pendingPodsRefs are left out here"));
+    if skipped > 0 {
+        lines.push(format!("# {skipped} more pendingPods and pendingPodsRefs are left out here"));
     }
     lines
 }
@@ -59,6 +59,8 @@ fn shortened(status: &NodeMaintenanceStatus) -> NodeMaintenanceStatus {
         conditions: status.conditions.clone(),
         blocked_pods: status.blocked_pods.clone(),
         migrating_pods: status.migrating_pods.clone(),
+        queue: status.queue,
+        forbidden: status.forbidden.clone(),
         pod_counts: status.pod_counts,
     }
 }
@@ -71,7 +73,7 @@ mod tests {
     use crate::maintenance::fixture::{requested, with_status};
 
     #[test]
-    fn it_is_written_anew_only_when_the_object_is_another() {
+    fn the_yaml_is_updated_when_the_version_changes() {
         let mut document = Document::default();
         document.refresh(None);
         assert_eq!(document.lines, ["not in maintenance"]);
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_of_pods_is_cut_and_says_so() {
+    fn a_long_list_of_pods_is_cut_with_a_note() {
         let pods: Vec<String> = (0..10_000).map(|i| format!("p{i}")).collect();
         let mut document = Document::default();
         document.refresh(Some(&with_status("n1", json!({"phase": "Running", "pendingPods": pods}))));

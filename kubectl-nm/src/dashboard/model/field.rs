@@ -1,30 +1,31 @@
-//! A line that is being typed, with a cursor in it.
+//! A line of text that is being edited, with a cursor.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::text::Span;
 
-/// A line that is being typed.
+/// A line of text that is being edited, with a cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Field {
     text: String,
-    /// Where the cursor is, in bytes: always between two characters, or at an end.
+    /// The byte offset of the cursor, always on a character boundary.
     at: usize,
 }
 
 impl Field {
-    /// With this in it, and the cursor at its end.
+    /// A field with this text, and the cursor at its end.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { at: text.len(), text }
     }
 
-    /// What it says.
+    /// The text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Adds typed or pasted text; line breaks become spaces, other controls are dropped.
+    /// Inserts typed or pasted text at the cursor. Line breaks become spaces; other control characters are dropped.
     pub(crate) fn add(&mut self, text: &str) {
-        // Terminals send pasted line breaks as they send Enter.
+        // Terminals send a pasted line break as they send Enter.
         let text = text.replace("\r\n", "\n");
         let text = text.chars().map(|c| if matches!(c, '\n' | '\r' | '\t') { ' ' } else { c });
         for c in text.filter(|c| !c.is_control()) {
@@ -33,72 +34,111 @@ impl Field {
         }
     }
 
-    /// Takes the character before the cursor back.
-    pub(crate) fn back(&mut self) {
+    /// Edits the text with the keys of a shell.
+    pub(crate) fn press(&mut self, key: KeyEvent) {
+    let controlled = key.modifiers.contains(KeyModifiers::CONTROL);
+    let alt = key.modifiers.contains(KeyModifiers::ALT);
+    match key.code {
+        // Both together is how some terminals send characters typed with AltGr.
+        KeyCode::Char(c) if controlled == alt => self.add(c.encode_utf8(&mut [0; 4])),
+        KeyCode::Char(c) if controlled => self.press_control(c),
+        KeyCode::Char('b') => self.left_word(),
+        KeyCode::Char('f') => self.right_word(),
+        KeyCode::Char('d') => self.delete_word(),
+        KeyCode::Backspace if alt || controlled => self.back_word(),
+        KeyCode::Backspace => self.back(),
+        KeyCode::Delete => self.delete(),
+        KeyCode::Left if alt || controlled => self.left_word(),
+        KeyCode::Left => self.left(),
+        KeyCode::Right if alt || controlled => self.right_word(),
+        KeyCode::Right => self.right(),
+        KeyCode::Home => self.home(),
+        KeyCode::End => self.end(),
+        _ => {}
+    }
+}
+
+    fn press_control(&mut self, c: char) {
+    match c {
+        'a' => self.home(),
+        'b' => self.left(),
+        'd' => self.delete(),
+        'e' => self.end(),
+        'f' => self.right(),
+        'h' => self.back(),
+        'k' => self.delete_all(),
+        'u' => self.back_all(),
+        'w' => self.back_word(),
+        _ => {}
+    }
+}
+
+    /// Deletes the character before the cursor.
+    fn back(&mut self) {
         self.cut(self.left_of(), self.at);
     }
 
-    /// Takes the character after the cursor away.
-    pub(crate) fn delete(&mut self) {
+    /// Deletes the character after the cursor.
+    fn delete(&mut self) {
         self.cut(self.at, self.right_of());
     }
 
-    /// Takes the word before the cursor back.
-    pub(crate) fn back_word(&mut self) {
+    /// Deletes the word before the cursor.
+    fn back_word(&mut self) {
         self.cut(self.word_before(), self.at);
     }
 
-    /// Takes the word after the cursor away.
-    pub(crate) fn delete_word(&mut self) {
+    /// Deletes the word after the cursor.
+    fn delete_word(&mut self) {
         self.cut(self.at, self.word_after());
     }
 
-    /// Takes everything before the cursor back.
-    pub(crate) fn back_all(&mut self) {
+    /// Deletes everything before the cursor.
+    fn back_all(&mut self) {
         self.cut(0, self.at);
     }
 
-    /// Takes everything after the cursor away.
-    pub(crate) fn delete_all(&mut self) {
+    /// Deletes everything after the cursor.
+    fn delete_all(&mut self) {
         self.cut(self.at, self.text.len());
     }
 
-    /// Goes one character to the left.
-    pub(crate) fn left(&mut self) {
+    /// Moves the cursor one character to the left.
+    fn left(&mut self) {
         self.at = self.left_of();
     }
 
-    /// Goes one character to the right.
-    pub(crate) fn right(&mut self) {
+    /// Moves the cursor one character to the right.
+    fn right(&mut self) {
         self.at = self.right_of();
     }
 
-    /// Goes to the beginning of the word.
-    pub(crate) fn left_word(&mut self) {
+    /// Moves the cursor to the beginning of the word.
+    fn left_word(&mut self) {
         self.at = self.word_before();
     }
 
-    /// Goes to the end of the word.
-    pub(crate) fn right_word(&mut self) {
+    /// Moves the cursor to the end of the word.
+    fn right_word(&mut self) {
         self.at = self.word_after();
     }
 
-    /// Goes to the beginning.
-    pub(crate) fn home(&mut self) {
+    /// Moves the cursor to the beginning.
+    fn home(&mut self) {
         self.at = 0;
     }
 
-    /// Goes to the end.
-    pub(crate) fn end(&mut self) {
+    /// Moves the cursor to the end.
+    fn end(&mut self) {
         self.at = self.text.len();
     }
 
-    /// The text with the caret at the cursor, from so far on that the caret is among the first `width` columns. `more`
-    /// stands for what is left out before.
+    /// The text with the caret at the cursor, scrolled so that the caret is among the first `width` columns. `more`
+    /// stands for what is cut off at the left.
     pub(crate) fn shown(&self, caret: &str, more: &str, width: usize) -> String {
         let (before, after) = self.text.split_at(self.at);
         let columns = |text: &str| Span::raw(text).width();
-        // Some of what follows stays in view.
+        // Keep some of the text after the cursor in view.
         let room = width.saturating_sub(columns(caret) + columns(after).min(width / 4));
         if columns(before) <= room {
             return format!("{before}{caret}{after}");
@@ -142,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_take_text_and_give_it_back() {
+    fn text_is_inserted_and_deleted_at_the_cursor() {
         let mut field = Field::default();
         field.add("new kernel\n6.12\x1b[31m");
         assert_eq!(field.text(), "new kernel 6.12[31m");

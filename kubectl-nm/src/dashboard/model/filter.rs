@@ -1,22 +1,24 @@
 //! The filter language: `ns:shop state:blocked node:worker-1* cart`.
 //!
-//! Words are joined by "and". `ns:` and `node:` take the beginning of a name, or a pattern with `*` and `?` for the
-//! whole of it; `state:` takes the beginning of a state; any other word is looked for everywhere. Case does not matter.
+//! All words have to match. `ns:` and `node:` take a prefix, or a pattern with `*` and `?` for the whole name. `state:`
+//! takes a prefix of a state ([`State::word`](crate::maintenance::State::word),
+//! [`PodState::word`](crate::maintenance::PodState::word)). Any other word is searched for in every column. Case does
+//! not matter.
 
-/// What a row offers to a filter.
+/// The parts of a row that a filter looks at.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'a> {
-    /// The node, where rows differ in it.
+    /// The node, where rows have different nodes.
     pub(crate) node: Option<&'a str>,
-    /// The namespaces that it has to do with.
+    /// The namespaces of its pods.
     pub(crate) namespaces: Vec<&'a str>,
     /// The word for its state.
     pub(crate) state: &'a str,
-    /// Everything else that can be read in it.
+    /// Everything else that can be searched.
     pub(crate) texts: [&'a str; 4],
 }
 
-/// A filter as it was typed, and what it means.
+/// A filter as typed, and parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     text: String,
@@ -32,29 +34,29 @@ enum Term {
 }
 
 impl Filter {
-    /// Reads a filter. Every text is one: what is no `key:value` is looked for as it stands.
+    /// Parses a filter. Every text is a valid filter: a word that is not `key:value` is searched for as it is.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         let terms = text.split_whitespace().filter_map(term).collect();
         Self { text, terms }
     }
 
-    /// As it was typed.
+    /// The filter as typed.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it lets everything pass.
+    /// Whether every row matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether a row passes.
-    pub(crate) fn passes(&self, fields: &Fields<'_>) -> bool {
+    /// Whether a row matches.
+    pub(crate) fn matches(&self, fields: &Fields<'_>) -> bool {
         self.terms.iter().all(|term| match term {
-            Term::Namespace(pattern) => fields.namespaces.iter().any(|namespace| fits(pattern, namespace)),
-            Term::State(beginning) => begins(fields.state, beginning),
-            Term::Node(pattern) => fields.node.is_none_or(|node| fits(pattern, node)),
+            Term::Namespace(pattern) => fields.namespaces.iter().any(|namespace| name_matches(pattern, namespace)),
+            Term::State(prefix) => has_prefix(fields.state, prefix),
+            Term::Node(pattern) => fields.node.is_none_or(|node| name_matches(pattern, node)),
             Term::Anywhere(word) => {
                 let texts = fields.texts.iter().chain(&fields.namespaces).chain(fields.node.as_ref());
                 texts.copied().any(|text| contains(text, word)) || contains(fields.state, word)
@@ -63,7 +65,7 @@ impl Filter {
     }
 }
 
-/// One word of a filter; none for a key whose value is yet to be typed.
+/// One word of a filter; none for a key without a value, which is still being typed.
 fn term(word: &str) -> Option<Term> {
     let (make, value): (fn(String) -> Term, &str) = match word.split_once(':') {
         Some(("ns" | "namespace", value)) => (Term::Namespace, value),
@@ -74,18 +76,18 @@ fn term(word: &str) -> Option<Term> {
     (!value.is_empty()).then(|| make(value.to_owned()))
 }
 
-/// Whether a name fits a pattern, or begins so if it is none.
-pub(crate) fn fits(pattern: &str, name: &str) -> bool {
-    if is_pattern(pattern) { matches(pattern.as_bytes(), name.as_bytes()) } else { begins(name, pattern) }
+/// Whether a name matches a pattern; if it has no wildcards, whether it begins with it.
+pub(crate) fn name_matches(pattern: &str, name: &str) -> bool {
+    if is_pattern(pattern) { glob(pattern.as_bytes(), name.as_bytes()) } else { has_prefix(name, pattern) }
 }
 
-/// Whether it has wildcards.
+/// Whether a text has wildcards.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// Matches `*` and `?` in time linear in both, but for going back to the last `*`.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+/// Matches `*` and `?`, going back to the last `*` on a mismatch.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -110,9 +112,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-fn begins(text: &str, beginning: &str) -> bool {
-    let (text, beginning) = (text.as_bytes(), beginning.as_bytes());
-    text.len() >= beginning.len() && text[..beginning.len()].eq_ignore_ascii_case(beginning)
+fn has_prefix(text: &str, prefix: &str) -> bool {
+    let (text, prefix) = (text.as_bytes(), prefix.as_bytes());
+    text.len() >= prefix.len() && text[..prefix.len()].eq_ignore_ascii_case(prefix)
 }
 
 fn contains(text: &str, word: &str) -> bool {
@@ -128,14 +130,14 @@ mod tests {
         Fields {
             node: Some("worker-12"),
             namespaces: vec!["shop", "db"],
-            state: "BLOCKED",
+            state: "Blocked",
             texts: ["cart-0", "sts/cart", "", "The disruption budget cart"],
         }
     }
 
     #[test]
-    fn every_word_of_a_filter_must_hold() {
-        for (filter, passes) in [
+    fn every_word_of_a_filter_must_match() {
+        for (filter, matches) in [
             ("", true),
             ("  ", true),
             ("cart", true),
@@ -150,7 +152,7 @@ mod tests {
             ("ns:s?p", false),
             ("state:blocked", true),
             ("state:bl", true),
-            ("state:done", false),
+            ("state:drained", false),
             ("node:worker-1*", true),
             ("node:worker-1", true),
             ("node:worker-2*", false),
@@ -160,17 +162,17 @@ mod tests {
             ("ns:", true),
             ("other:key", false),
         ] {
-            assert_eq!(Filter::new(filter).passes(&fields()), passes, "{filter}");
+            assert_eq!(Filter::new(filter).matches(&fields()), matches, "{filter}");
         }
     }
 
     #[test]
-    fn a_row_without_a_node_of_its_own_is_not_filtered_by_node() {
-        assert!(Filter::new("node:x").passes(&Fields { node: None, ..fields() }));
+    fn rows_without_a_node_match_any_node_filter() {
+        assert!(Filter::new("node:x").matches(&Fields { node: None, ..fields() }));
     }
 
     #[test]
-    fn a_filter_is_shown_as_it_was_typed() {
+    fn a_filter_is_shown_as_typed() {
         assert_eq!(Filter::new("ns:a  b ").text(), "ns:a  b ");
         assert!(Filter::new(" ns: ").is_empty());
     }

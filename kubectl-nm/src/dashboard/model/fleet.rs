@@ -1,4 +1,4 @@
-//! The fleet: all maintenances, what is known of their nodes, and the rows that show them.
+//! The fleet: all maintenances, the metadata of their nodes, and the rows that show them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,55 +6,56 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::message::{Change, NodeMarks};
-use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::NodeMetadata;
+use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::pace::Pace;
+use crate::dashboard::model::drain_rate::DrainRate;
 
-/// An obstacle of many pods.
+/// Something that blocks pods, on one node or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocker {
-    /// What it is.
-    pub(crate) obstacle: String,
-    /// How many nodes it holds up.
+    /// The cause, such as `PDB shop/cart`.
+    pub(crate) cause: String,
+    /// How many nodes it concerns.
     pub(crate) nodes: usize,
-    /// How many pods, as far as statuses list them.
+    /// How many pods it blocks, as far as statuses list them.
     pub(crate) pods: usize,
 }
 
 /// All maintenances.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
-    /// Nodes that it is narrowed to; none is all.
+    /// The nodes that are shown; none means all.
     scope: Vec<String>,
-    /// Whether maintenances have been told of; until then nobody could choose between rows.
+    /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
     told: bool,
     /// By uid.
     objects: HashMap<String, Arc<NodeMaintenance>>,
-    marks: BTreeMap<String, Arc<NodeMarks>>,
-    /// How fast each goes, by uid.
-    paces: HashMap<String, Pace>,
+    nodes: BTreeMap<String, Arc<NodeMetadata>>,
+    /// The rate of each drain, by uid.
+    rates: HashMap<String, DrainRate>,
     /// The rows.
     pub(crate) rows: Listing<FleetRow>,
-    /// The rows that were marked, by key.
+    /// The keys of the marked rows.
     pub(crate) marked: BTreeSet<String>,
     blockers: Vec<Blocker>,
 }
 
 impl Fleet {
-    /// A fleet of these nodes; of all that are in maintenance, if there are none.
+    /// A fleet of these nodes; of all nodes in maintenance, if none is given.
     pub(crate) fn of(scope: Vec<String>) -> Self {
         let mut fleet = Self { scope, ..Self::default() };
         fleet.rebuild();
         fleet
     }
 
-    /// Takes in what the watch on maintenances said.
-    pub(crate) fn see(&mut self, change: &Change<NodeMaintenance>) {
+    /// Applies a change that the watch on maintenances reported.
+    pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) {
         match change {
-            Change::All(objects) => {
+            WatchChange::Listed(objects) => {
                 self.objects = objects.iter().map(|object| (uid(object), Arc::clone(object))).collect();
-                self.paces.retain(|uid, _| self.objects.contains_key(uid));
+                self.rates.retain(|uid, _| self.objects.contains_key(uid));
                 if !std::mem::replace(&mut self.told, true) {
                     self.rows.unpin();
                 }
@@ -64,22 +65,22 @@ impl Fleet {
                     self.select_again(&key, &node);
                 }
             }
-            Change::Applied(object) => {
+            WatchChange::Applied(object) => {
                 self.objects.insert(uid(object), Arc::clone(object));
                 if self.is_in_scope(&object.spec.node_name) {
                     let (row, idle) = (FleetRow::of(object), FleetRow::idle(&object.spec.node_name));
                     let key = row.key().to_owned();
-                    self.rows.put(row);
-                    self.rows.succeed(idle.key(), &key);
+                    self.rows.upsert(row);
+                    self.rows.move_selection(idle.key(), &key);
                     self.rows.remove(idle.key());
                 }
             }
-            Change::Gone(object) => {
+            WatchChange::Deleted(object) => {
                 self.objects.remove(&uid(object));
-                self.paces.remove(&uid(object));
+                self.rates.remove(&uid(object));
                 let node = &object.spec.node_name;
                 self.show_if_idle(node);
-                self.rows.succeed(FleetRow::of(object).key(), FleetRow::idle(node).key());
+                self.rows.move_selection(FleetRow::of(object).key(), FleetRow::idle(node).key());
                 self.rows.remove(FleetRow::of(object).key());
             }
         }
@@ -88,61 +89,61 @@ impl Fleet {
         self.blockers = self.count_blockers();
     }
 
-    /// Takes in what the watch on nodes said.
-    pub(crate) fn see_nodes(&mut self, change: &Change<NodeMarks>) {
+    /// Applies a change that the watch on nodes reported.
+    pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
         match change {
-            Change::All(all) => {
-                self.marks = all.iter().map(|marks| (marks.name.clone(), Arc::clone(marks))).collect();
+            WatchChange::Listed(all) => {
+                self.nodes = all.iter().map(|metadata| (metadata.name.clone(), Arc::clone(metadata))).collect();
             }
-            Change::Applied(marks) => {
-                self.marks.insert(marks.name.clone(), Arc::clone(marks));
+            WatchChange::Applied(metadata) => {
+                self.nodes.insert(metadata.name.clone(), Arc::clone(metadata));
             }
-            Change::Gone(marks) => {
-                self.marks.remove(&marks.name);
+            WatchChange::Deleted(metadata) => {
+                self.nodes.remove(&metadata.name);
             }
         }
     }
 
-    /// Notes how far everybody is, once a second.
+    /// Records the progress of every drain; once a second.
     pub(crate) fn tick(&mut self) {
-        for row in self.rows.all().filter(|row| row.state != NodeState::Idle) {
-            self.paces.entry(row.key().to_owned()).or_default().note(row.gone);
+        for row in self.rows.all().filter(|row| row.state.is_some()) {
+            self.rates.entry(row.key().to_owned()).or_default().note(row.gone);
         }
     }
 
-    /// The maintenance that has the node: the oldest, as the reconciler sees it too.
+    /// The maintenance of a node: the oldest, if there are several, as in the reconciler.
     pub(crate) fn maintenance_of(&self, node: &str) -> Option<&Arc<NodeMaintenance>> {
         let rank =
             |object: &&Arc<NodeMaintenance>| (object.metadata.creation_timestamp.clone(), object.name_any());
         self.objects.values().filter(|object| object.spec.node_name == node).min_by_key(rank)
     }
 
-    /// The maintenance of that uid.
+    /// The maintenance with that uid.
     pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
         self.objects.get(uid)
     }
 
-    /// Whose name that is among the maintenances.
+    /// The maintenance with that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
         self.objects.values().find(|object| object.name_any() == name)
     }
 
-    /// What is known of a node.
-    pub(crate) fn marks(&self, node: &str) -> Option<&NodeMarks> {
-        self.marks.get(node).map(AsRef::as_ref)
+    /// The metadata of a node, if it is known.
+    pub(crate) fn node(&self, node: &str) -> Option<&NodeMetadata> {
+        self.nodes.get(node).map(AsRef::as_ref)
     }
 
     /// The names of all nodes that are known.
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
-        self.marks.keys().map(String::as_str)
+        self.nodes.keys().map(String::as_str)
     }
 
-    /// How fast the maintenance of that uid goes.
-    pub(crate) fn pace(&self, uid: &str) -> Option<&Pace> {
-        self.paces.get(uid)
+    /// The rate of the drain with that uid.
+    pub(crate) fn rate(&self, uid: &str) -> Option<&DrainRate> {
+        self.rates.get(uid)
     }
 
-    /// What holds up most nodes, the worst first.
+    /// The blockers, those of most nodes first.
     pub(crate) fn blockers(&self) -> &[Blocker] {
         &self.blockers
     }
@@ -153,7 +154,7 @@ impl Fleet {
 
     fn show_if_idle(&mut self, node: &str) {
         if self.scope.iter().any(|name| name == node) && self.maintenance_of(node).is_none() {
-            self.rows.put(FleetRow::idle(node));
+            self.rows.upsert(FleetRow::idle(node));
         }
     }
 
@@ -166,7 +167,7 @@ impl Fleet {
         self.rows.replace(rows);
     }
 
-    /// Has the selection stay with its node where that has another row now.
+    /// Moves the selection to the new row of its node, if the old one is gone.
     fn select_again(&mut self, key: &str, node: &str) {
         let now =
             self.maintenance_of(node).map_or_else(|| FleetRow::idle(node), |object| FleetRow::of(object));
@@ -175,21 +176,21 @@ impl Fleet {
             return;
         }
         if let Some(instead) = self.rows.selected().map(|row| row.key().to_owned()) {
-            self.rows.succeed(&instead, now.key());
+            self.rows.move_selection(&instead, now.key());
         }
     }
 
     fn count_blockers(&self) -> Vec<Blocker> {
         let mut counted: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (obstacle, count) in self.rows.all().flat_map(|row| &row.obstacles) {
-            let (nodes, pods) = counted.entry(obstacle).or_default();
+        for (cause, count) in self.rows.all().flat_map(|row| &row.blockers) {
+            let (nodes, pods) = counted.entry(cause).or_default();
             *nodes += 1;
             *pods += count;
         }
         let blocker =
-            |(obstacle, (nodes, pods)): (&str, _)| Blocker { obstacle: obstacle.to_owned(), nodes, pods };
+            |(cause, (nodes, pods)): (&str, _)| Blocker { cause: cause.to_owned(), nodes, pods };
         let mut blockers: Vec<Blocker> = counted.into_iter().map(blocker).collect();
-        blockers.sort_by(|a, b| (b.nodes, b.pods, &a.obstacle).cmp(&(a.nodes, a.pods, &b.obstacle)));
+        blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
         blockers
     }
 }

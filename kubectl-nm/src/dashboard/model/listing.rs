@@ -1,9 +1,9 @@
-//! Rows that stay sorted and filtered while they change, and the one that is selected.
+//! Rows that stay sorted and filtered while they change, and the selected row.
 //!
-//! A change of one row costs a binary search and not a new sort, so that a node of ten thousand pods that all end at
-//! once is no more work than its messages. The selection is a row, not a place: it moves with its row, also before
-//! anybody has moved it, because what is on the screen is what keys are meant for. Until then, who asks for another order
-//! or other rows sees the first of them selected.
+//! A change of one row costs a binary search instead of a sort, so that a node whose 10,000 pods end at once costs no
+//! more than its messages. The selection belongs to a row and not to a position: it moves with its row, so that a key
+//! acts on the row that was on the screen. Until the user moves the selection, a new sorting or filter selects the
+//! first row.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -11,17 +11,17 @@ use std::ops::Range;
 
 use crate::dashboard::model::filter::{Fields, Filter};
 
-/// What rows are sorted by.
+/// Sort orders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// What needs somebody first.
+    /// What needs attention first.
     #[default]
     Risk,
-    /// The name.
+    /// By name.
     Name,
-    /// How far it is; the least first.
+    /// Least progress first.
     Progress,
-    /// Since when; the longest first.
+    /// Oldest first.
     Age,
 }
 
@@ -36,7 +36,7 @@ impl Sort {
         }
     }
 
-    /// The one after it.
+    /// The next one.
     pub(crate) fn next(self) -> Self {
         match self {
             Self::Risk => Self::Name,
@@ -49,34 +49,34 @@ impl Sort {
 
 /// A row of a listing.
 pub(crate) trait Row {
-    /// What tells it from all others.
+    /// The unique key.
     fn key(&self) -> &str;
-    /// How it stands to another; equal only to itself.
+    /// The order of two rows; equal only for the same row.
     fn order(&self, other: &Self, by: Sort) -> Ordering;
-    /// What a filter sees of it.
+    /// What a filter looks at.
     fn fields(&self) -> Fields<'_>;
-    /// Whether something refuses to go on there.
+    /// Whether it is shown when only blocked rows are.
     fn is_blocked(&self) -> bool;
 }
 
 /// Rows, sorted and filtered.
 #[derive(Debug)]
 pub(crate) struct Listing<R> {
-    /// Places stay what they are; those of removed rows are used again.
+    /// Slots keep their index while a row exists; free slots are reused.
     rows: Vec<Option<R>>,
     free: Vec<usize>,
     places: HashMap<String, usize>,
-    /// The places of the rows that pass, in order.
+    /// The slots of the visible rows, in order.
     shown: Vec<usize>,
     sort: Sort,
     reversed: bool,
     filter: Filter,
     blocked_only: bool,
-    /// The selected row; none is the first, whichever that is.
+    /// The key of the selected row; none selects the first row.
     selected: Option<String>,
-    /// Whether somebody has moved the selection.
+    /// Whether the user moved the selection.
     moved: bool,
-    /// Where the selection is in `shown`.
+    /// The index of the selection in `shown`.
     at: usize,
     /// The first row on the screen.
     top: usize,
@@ -102,27 +102,27 @@ impl<R> Default for Listing<R> {
 }
 
 impl<R: Row> Listing<R> {
-    /// All rows, in no order.
+    /// All rows, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &R> {
         self.rows.iter().flatten()
     }
 
-    /// How many rows there are, shown or not.
+    /// The number of rows, visible or not.
     pub(crate) fn total(&self) -> usize {
         self.places.len()
     }
 
-    /// How many rows are shown.
+    /// The number of visible rows.
     pub(crate) fn len(&self) -> usize {
         self.shown.len()
     }
 
-    /// The row of that key.
+    /// The row with that key.
     pub(crate) fn get(&self, key: &str) -> Option<&R> {
         self.rows[*self.places.get(key)?].as_ref()
     }
 
-    /// The shown row at that index.
+    /// The visible row at that index.
     pub(crate) fn nth(&self, index: usize) -> Option<&R> {
         self.rows[*self.shown.get(index)?].as_ref()
     }
@@ -132,12 +132,12 @@ impl<R: Row> Listing<R> {
         self.nth(self.at)
     }
 
-    /// Where the selection is.
+    /// The index of the selection.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// What it is sorted by, and whether the other way round.
+    /// The sort order, and whether it is reversed.
     pub(crate) fn sorting(&self) -> (Sort, bool) {
         (self.sort, self.reversed)
     }
@@ -152,7 +152,7 @@ impl<R: Row> Listing<R> {
         self.blocked_only
     }
 
-    /// The rows on a screen of that height.
+    /// The visible range on a screen of that height.
     pub(crate) fn window(&self, height: usize) -> Range<usize> {
         let highest = (self.at + 1).saturating_sub(height);
         let lowest = self.shown.len().saturating_sub(height);
@@ -160,13 +160,13 @@ impl<R: Row> Listing<R> {
         top..(top + height).min(self.shown.len())
     }
 
-    /// Keeps the selection on a screen of that height.
+    /// Scrolls so that the selection is on a screen of that height.
     pub(crate) fn fit(&mut self, height: usize) {
         self.top = self.window(height).start;
     }
 
-    /// Adds a row or replaces the one of its key.
-    pub(crate) fn put(&mut self, row: R) {
+    /// Adds a row, or replaces the row with its key.
+    pub(crate) fn upsert(&mut self, row: R) {
         if let Some(place) = self.places.get(row.key()).copied() {
             self.hide(place);
             self.rows[place] = Some(row);
@@ -181,26 +181,25 @@ impl<R: Row> Listing<R> {
             self.places.insert(key, place);
             self.show(place);
         }
-        self.settle();
+        self.restore_selection();
     }
 
-    /// Takes a row away.
+    /// Removes a row.
     pub(crate) fn remove(&mut self, key: &str) {
         if let Some(place) = self.places.remove(key) {
             self.hide(place);
             self.rows[place] = None;
             self.free.push(place);
-            self.settle();
+            self.restore_selection();
         }
     }
 
-    /// Replaces all rows; the selection, sorting and filter stay.
+    /// Replaces all rows; selection, sorting and filter stay.
     pub(crate) fn replace(&mut self, rows: impl IntoIterator<Item = R>) {
         self.rows.clear();
         self.free.clear();
         self.places.clear();
-        // In order from the beginning: then they are next to each other in memory as on the screen, and another order
-        // is mostly this one again, which makes sorting cheap.
+        // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
         let (sort, mut rows) = (self.sort, rows.into_iter().collect::<Vec<R>>());
         rows.sort_by(|one, other| one.order(other, sort));
         for row in rows {
@@ -210,22 +209,22 @@ impl<R: Row> Listing<R> {
         self.arrange();
     }
 
-    /// Sorts by something else.
+    /// Changes the sort order.
     pub(crate) fn sort_by(&mut self, sort: Sort) {
         self.sort = sort;
         self.unpin();
         self.arrange();
     }
 
-    /// Turns the order round.
+    /// Reverses the order.
     pub(crate) fn reverse(&mut self) {
         self.reversed = !self.reversed;
         self.unpin();
         self.shown.reverse();
-        self.settle();
+        self.restore_selection();
     }
 
-    /// Shows what passes this filter.
+    /// Changes the filter.
     pub(crate) fn filter_by(&mut self, filter: Filter) {
         self.filter = filter;
         self.unpin();
@@ -239,24 +238,24 @@ impl<R: Row> Listing<R> {
         self.arrange();
     }
 
-    /// Selects the shown row at that index, or the last.
+    /// Selects the visible row at that index, or the last one.
     pub(crate) fn select(&mut self, index: usize) {
         self.moved = true;
-        self.hold(index);
+        self.select_at(index);
     }
 
-    /// Has the selection stay with the row that it is on, as is due once somebody has seen it there.
+    /// Ties the selection to its row, once the user has seen it there.
     pub(crate) fn pin(&mut self) {
         if self.selected.is_none() {
-            self.hold(self.at);
+            self.select_at(self.at);
         }
     }
 
-    /// Has the selection go on with the row of that key instead of the one of the other, if that is selected.
-    pub(crate) fn succeed(&mut self, key: &str, by: &str) {
+    /// Moves the selection from one key to another, if the first is selected.
+    pub(crate) fn move_selection(&mut self, key: &str, by: &str) {
         if self.selected.as_deref() == Some(key) {
             self.selected = Some(by.to_owned());
-            self.settle();
+            self.restore_selection();
         }
     }
 
@@ -265,22 +264,22 @@ impl<R: Row> Listing<R> {
         self.select(self.at.saturating_add_signed(by));
     }
 
-    /// Selects the first row, whichever that is.
+    /// Selects the first row.
     pub(crate) fn go_to_top(&mut self) {
         (self.at, self.selected, self.moved) = (0, None, false);
     }
 
-    fn hold(&mut self, index: usize) {
+    fn select_at(&mut self, index: usize) {
         self.at = index.min(self.shown.len().saturating_sub(1));
         self.selected = self.selected().map(|row| row.key().to_owned());
     }
 
-    /// The selected row, if the selection stays with it.
+    /// The selected row, if the selection is tied to it.
     pub(crate) fn pinned(&self) -> Option<&R> {
         self.selected().filter(|_| self.selected.is_some())
     }
 
-    /// Lets the selection go to the first row, unless somebody has moved it.
+    /// Lets the selection return to the first row, unless the user moved it.
     pub(crate) fn unpin(&mut self) {
         if !self.moved {
             self.selected = None;
@@ -289,7 +288,7 @@ impl<R: Row> Listing<R> {
 
     fn passes(&self, row: &R) -> bool {
         (!self.blocked_only || row.is_blocked())
-            && (self.filter.is_empty() || self.filter.passes(&row.fields()))
+            && (self.filter.is_empty() || self.filter.matches(&row.fields()))
     }
 
     fn compare(&self, one: usize, other: usize) -> Ordering {
@@ -324,18 +323,18 @@ impl<R: Row> Listing<R> {
         let mut shown: Vec<usize> = passing.collect();
         shown.sort_by(|one, other| self.compare(*one, *other));
         self.shown = shown;
-        self.settle();
+        self.restore_selection();
     }
 
-    /// Finds the selected row again; if it is gone, the one in its place is selected.
-    fn settle(&mut self) {
+    /// Finds the selected row again. If it is gone, the row in its place is selected.
+    fn restore_selection(&mut self) {
         let Some(selected) = &self.selected else {
             self.at = 0;
             return;
         };
         match self.places.get(selected).and_then(|place| self.index_of(*place).ok()) {
             Some(index) => self.at = index,
-            None => self.hold(self.at),
+            None => self.select_at(self.at),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a listing keeps true while its rows change.
+//! Listings whose rows change.
 
 use super::*;
 
@@ -43,37 +43,37 @@ fn selected(listing: &Listing<Entry>) -> &str {
 }
 
 #[test]
-fn rows_stay_sorted_whatever_is_put_and_removed() {
+fn rows_stay_sorted_when_rows_are_added_changed_and_removed() {
     let mut listing = listing(&[("c", 1), ("a", 3), ("b", 2)]);
     assert_eq!(names(&listing), "cba");
-    listing.put(entry("d", 2));
+    listing.upsert(entry("d", 2));
     assert_eq!(names(&listing), "cbda");
-    listing.put(entry("a", 0));
+    listing.upsert(entry("a", 0));
     assert_eq!(names(&listing), "acbd");
     listing.remove("c");
     listing.remove("nobody");
-    listing.put(entry("e", 9));
+    listing.upsert(entry("e", 9));
     assert_eq!(names(&listing), "abde");
     listing.reverse();
-    listing.put(entry("f", 10));
+    listing.upsert(entry("f", 10));
     assert_eq!(names(&listing), "fedba");
     listing.sort_by(Sort::Name);
-    listing.put(entry("c", 0));
+    listing.upsert(entry("c", 0));
     assert_eq!(names(&listing), "fedcba");
     assert_eq!((listing.total(), listing.len()), (6, 6));
 }
 
 #[test]
-fn filters_hold_for_rows_that_come_later() {
+fn filters_apply_to_rows_that_are_added_later() {
     let mut listing = listing(&[("ax", 1), ("bx", 0), ("cy", 0)]);
     listing.filter_by(Filter::new("x"));
     assert_eq!(names(&listing), "bxax");
-    listing.put(entry("dx", 0));
-    listing.put(entry("ey", 0));
+    listing.upsert(entry("dx", 0));
+    listing.upsert(entry("ey", 0));
     assert_eq!(names(&listing), "bxdxax");
     listing.toggle_blocked_only();
     assert_eq!(names(&listing), "bxdx");
-    listing.put(entry("bx", 5));
+    listing.upsert(entry("bx", 5));
     assert_eq!(names(&listing), "dx");
     listing.filter_by(Filter::default());
     listing.toggle_blocked_only();
@@ -81,14 +81,14 @@ fn filters_hold_for_rows_that_come_later() {
 }
 
 #[test]
-fn the_selection_follows_its_row_once_somebody_has_moved_it() {
+fn the_selection_follows_its_row_once_the_user_has_moved_it() {
     let mut listing = listing(&[("a", 1), ("b", 2), ("c", 3)]);
-    listing.put(entry("0", 0));
-    assert_eq!(selected(&listing), "0", "it stays at the top before");
+    listing.upsert(entry("0", 0));
+    assert_eq!(selected(&listing), "0", "before, it stays at the top");
     listing.step(2);
     assert_eq!(selected(&listing), "b");
-    listing.put(entry("9", 0));
-    listing.put(entry("b", 9));
+    listing.upsert(entry("9", 0));
+    listing.upsert(entry("b", 9));
     assert_eq!((selected(&listing), listing.at()), ("b", 4));
     listing.remove("b");
     assert_eq!(selected(&listing), "c", "the last one takes its place");
@@ -97,14 +97,14 @@ fn the_selection_follows_its_row_once_somebody_has_moved_it() {
     listing.step(100);
     assert_eq!(selected(&listing), "c");
     listing.go_to_top();
-    listing.put(entry("!", 0));
+    listing.upsert(entry("!", 0));
     assert_eq!(selected(&listing), "!");
     listing.replace([]);
     assert!(listing.selected().is_none());
 }
 
 #[test]
-fn the_window_moves_no_more_than_it_must() {
+fn the_window_scrolls_no_more_than_necessary() {
     let letters: Vec<(String, u32)> =
         (0..10).map(|i| (char::from(b'a' + i).to_string(), u32::from(i))).collect();
     let letters: Vec<(&str, u32)> = letters.iter().map(|(name, risk)| (name.as_str(), *risk)).collect();

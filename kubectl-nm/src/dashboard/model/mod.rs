@@ -1,4 +1,4 @@
-//! Everything that the dashboard knows: what the cluster said, and what its user is looking at.
+//! The state of the dashboard: what is known of the cluster, and what the user is looking at.
 //!
 //! A [`Model`] changes only in `update` and is only read by `view`. Nothing here does I/O or reads a clock.
 
@@ -10,7 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
 pub(crate) mod listing;
-pub(crate) mod pace;
+pub(crate) mod drain_rate;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
 pub(crate) mod start_plan;
@@ -23,7 +23,7 @@ use nm_shared::NodeMaintenance;
 
 use self::dialog::Dialog;
 use self::document::Document;
-use self::events::Happenings;
+use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
@@ -31,23 +31,58 @@ use self::fleet_row::FleetRow;
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
 use self::pods::Pods;
-use self::watch_health::{Arrival, Freshness, Links};
-use crate::dashboard::message::Feed;
-use crate::dashboard::options::Options;
+use self::watch_health::{PodListing, Freshness, WatchHealth};
+use crate::dashboard::message::WatchKind;
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
-use crate::maintenance::{Standing, status};
+use crate::maintenance::{State, status};
 use crate::terminal::text::harmless;
 
-/// A node that is looked at.
+/// The settings of the dashboard.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
+    pub(crate) nodes: Vec<String>,
+    /// The name of the kubeconfig's context, for the header.
+    pub(crate) context: String,
+    /// The kubectl command line for this cluster, for commands to paste: `kubectl` with the connection flags of this
+    /// invocation (`kubectl --context prod`), quoted for a shell.
+    pub(crate) kubectl: String,
+    /// Whether starting and stopping is disabled.
+    pub(crate) readonly: bool,
+    /// The colours.
+    pub(crate) theme: ThemeName,
+    /// Whether to draw with ASCII characters only.
+    pub(crate) ascii: bool,
+    /// Columns and rows of the terminal at the start; later sizes arrive as messages.
+    pub(crate) size: (u16, u16),
+    /// The time at the start; later times arrive as messages.
+    pub(crate) now: Timestamp,
+}
+
+/// A colour theme. Colours never carry information that words do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ThemeName {
+    /// For a dark background.
+    #[default]
+    Dark,
+    /// For a light background.
+    Light,
+    /// Blue and orange instead of green and red.
+    ColourBlind,
+    /// No colours: bold, dim and reverse video only.
+    Mono,
+}
+
+/// The node whose view is open.
 #[derive(Debug)]
 pub(crate) struct OpenNode {
     /// Its name.
     pub(crate) name: String,
     /// Its pods.
     pub(crate) pods: Pods,
-    /// What happened to it.
-    pub(crate) happenings: Happenings,
+    /// The events about it and its maintenance.
+    pub(crate) events: NodeEvents,
 }
 
 /// What the side pane shows.
@@ -59,21 +94,21 @@ pub(crate) enum Side {
     Document,
 }
 
-/// A word in passing.
+/// A short message in the last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// The word.
+    /// The text.
     pub(crate) text: String,
-    /// Whether something went wrong.
+    /// Whether it reports an error.
     pub(crate) is_bad: bool,
-    /// When it was said.
+    /// When it was shown.
     pub(crate) at: Timestamp,
 }
 
-/// Everything that the dashboard knows.
+/// The state of the dashboard.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// What it was told at first.
+    /// The settings.
     pub(crate) options: Options,
     /// The time.
     pub(crate) now: Timestamp,
@@ -81,32 +116,32 @@ pub(crate) struct Model {
     pub(crate) size: (u16, u16),
     /// All maintenances.
     pub(crate) fleet: Fleet,
-    /// The node that is looked at.
+    /// The node whose view is open.
     pub(crate) open: Option<OpenNode>,
-    /// How fresh it all is.
-    pub(crate) links: Links,
-    /// What stands before everything else.
+    /// The state of the watches.
+    pub(crate) health: WatchHealth,
+    /// The dialog in front of the view.
     pub(crate) dialog: Option<Dialog>,
-    /// The filter while it is being typed, and what it was before.
+    /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
     /// The side pane.
     pub(crate) side: Option<Side>,
-    /// Whether keys move the side pane.
+    /// Whether keys scroll the side pane.
     pub(crate) side_has_focus: bool,
-    /// The first line of the side pane on the screen.
+    /// The first visible line of the side pane.
     pub(crate) side_top: usize,
     /// The YAML of the side pane.
     pub(crate) document: Document,
-    /// Since when the picture stands still, if it does.
+    /// Since when the view is paused.
     pub(crate) paused: Option<Timestamp>,
-    /// A word in passing.
+    /// A short message in the last line.
     pub(crate) notice: Option<Notice>,
-    /// What was asked of the API server and is not answered yet, in words, the oldest first.
-    pub(crate) under_way: Vec<String>,
+    /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
+    pub(crate) pending_requests: Vec<String>,
 }
 
 impl Model {
-    /// A dashboard that has heard nothing yet.
+    /// A model that knows nothing of the cluster yet.
     pub(crate) fn new(options: Options) -> Self {
         let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
         let open = match options.nodes.as_slice() {
@@ -119,7 +154,7 @@ impl Model {
             options,
             fleet: Fleet::of(scope),
             open,
-            links: Links::default(),
+            health: WatchHealth::default(),
             dialog: None,
             typing: None,
             side: None,
@@ -128,26 +163,26 @@ impl Model {
             document: Document::default(),
             paused: None,
             notice: None,
-            under_way: Vec::new(),
+            pending_requests: Vec::new(),
         }
     }
 
-    /// The node whose pods are to be watched.
+    /// The node whose view is open.
     pub(crate) fn opened(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.name.as_str())
     }
 
-    /// Whether the pods of that node have been told of, if it is open.
+    /// Whether that node is open and its pods are known.
     pub(crate) fn has_pods(&self, node: &str) -> bool {
         self.open.as_ref().is_some_and(|open| open.name == node && open.pods.complete)
     }
 
-    /// Whether the events about that node have been told of, if it is open.
+    /// Whether that node is open and the events about it are known.
     pub(crate) fn has_events(&self, node: &str) -> bool {
-        self.open.as_ref().is_some_and(|open| open.name == node && open.happenings.complete)
+        self.open.as_ref().is_some_and(|open| open.name == node && open.events.complete)
     }
 
-    /// The maintenance that is looked at: that of the open node, or of the selected row.
+    /// The maintenance of the open node, or of the selected row.
     pub(crate) fn maintenance(&self) -> Option<&Arc<NodeMaintenance>> {
         match &self.open {
             Some(open) => self.fleet.maintenance_of(&open.name),
@@ -155,18 +190,18 @@ impl Model {
         }
     }
 
-    /// How fresh what is on the screen is.
+    /// How fresh the view is.
     pub(crate) fn freshness(&self) -> Freshness<'_> {
-        let arrival = |open: &OpenNode| if open.pods.complete { Arrival::Complete } else { Arrival::Awaited };
-        self.links.overall(self.open.as_ref().map(arrival))
+        let arrival = |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
+        self.health.overall(self.open.as_ref().map(arrival))
     }
 
-    /// Whether what is on the screen may be so no more.
-    pub(crate) fn is_old(&self) -> bool {
+    /// Whether the view may be out of date.
+    pub(crate) fn is_stale(&self) -> bool {
         let shows_something = match &self.open {
             None => self.fleet.rows.total() > 0,
             Some(open) => {
-                let is_live = self.links.of(Feed::Maintenances) == Freshness::Live;
+                let is_live = self.health.of(WatchKind::Maintenances) == Freshness::Live;
                 open.pods.rows.total() > 0 || (!is_live && self.fleet.maintenance_of(&open.name).is_some())
             }
         };
@@ -180,12 +215,12 @@ impl Model {
 
     /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
-        let told = matches!(self.links.of(Feed::Nodes), Freshness::Live | Freshness::Stale { .. });
-        // A connection may be up before its first list is here.
+        let told = matches!(self.health.of(WatchKind::Nodes), Freshness::Live | Freshness::Stale { .. });
+        // A watch may be live before its first list has arrived.
         told && self.fleet.node_names().next().is_some()
     }
 
-    /// What the rows on the screen are sorted by, and whether the other way round.
+    /// The sort order of the visible rows, and whether it is reversed.
     pub(crate) fn sorting(&self) -> (Sort, bool) {
         match &self.open {
             Some(open) => open.pods.rows.sorting(),
@@ -193,7 +228,7 @@ impl Model {
         }
     }
 
-    /// The filter of the rows on the screen.
+    /// The filter of the visible rows.
     pub(crate) fn filter(&self) -> &Filter {
         match &self.open {
             Some(open) => open.pods.rows.filter(),
@@ -201,7 +236,7 @@ impl Model {
         }
     }
 
-    /// Whether only blocked rows are on the screen.
+    /// Whether only blocked rows are shown.
     pub(crate) fn blocked_only(&self) -> bool {
         match &self.open {
             Some(open) => open.pods.rows.blocked_only(),
@@ -209,7 +244,7 @@ impl Model {
         }
     }
 
-    /// What is in the way of the selected row, or of the first if nothing is in the way of that, and what to do about it.
+    /// What blocks the selected row, or else the first row, and what to do about it.
     pub(crate) fn remedy(&self) -> Option<(String, Remedy)> {
         self.remedy_of_selected().or_else(|| match &self.open {
             Some(open) => {
@@ -234,14 +269,14 @@ impl Model {
             namespace: &row.id.namespace,
             name: &row.id.name,
             owner: Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty()),
-            reason: row.stand.reason?,
-            message: &row.stand.message,
+            reason: row.progress.reason?,
+            facts: &row.progress.facts,
         };
-        Some((why(&case), remedy::remedy(&case)))
+        Some((why(&case, &row.progress.message), remedy::remedy(&case)))
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let is_stopping = Standing::of(maintenance) == Standing::Stopping;
+        let is_stopping = State::of(maintenance) == State::Stopping;
         let Some(pod) = status(maintenance).blocked_pods.first().filter(|_| !is_stopping) else {
             return self.remedy_of_cause(maintenance);
         };
@@ -252,14 +287,14 @@ impl Model {
             name: &pod.name,
             owner: None,
             reason: pod.reason,
-            message: &pod.message,
+            facts: &pod.facts,
         };
-        Some((format!("{}: {}", case.node, why(&case)), remedy::remedy(&case)))
+        Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
     }
 
-    /// What keeps all of a node from getting on, as `explain` tells it, but for what goes away by itself at once.
+    /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
     fn remedy_of_cause(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
-        let waits = Standing::of(maintenance) == Standing::Pending;
+        let waits = State::of(maintenance) == State::Queued;
         let causes = explanation::causes(maintenance, &self.options.kubectl, self.now);
         let cause = causes.into_iter().find(|cause| waits || !cause.passes)?;
         let what = cause.what.into_iter().next()?;
@@ -267,29 +302,29 @@ impl Model {
         Some((why, Remedy { advice: cause.advice, command: cause.commands.into_iter().next()? }))
     }
 
-    /// What a person would want to paste elsewhere: the command that helps the selected row, or what is known of it.
-    pub(crate) fn worth_copying(&self) -> Option<String> {
+    /// What the user most likely wants to paste: the command for the selected row, or a description of it.
+    pub(crate) fn copy_text(&self) -> Option<String> {
         let command = self.remedy_of_selected().map(|(_, remedy)| remedy.command);
         let text = command.or_else(|| self.selected_line())?;
-        // It will be pasted where line breaks and controls are obeyed.
+        // It is pasted where line breaks and control characters take effect.
         Some(harmless(&text))
     }
 
-    /// What is known of the selected row, in a line.
+    /// A description of the selected row, in one line.
     fn selected_line(&self) -> Option<String> {
         if let Some(open) = &self.open {
             let row = open.pods.rows.selected()?;
-            let (id, stand) = (&row.id, &row.stand);
-            let line = format!("{} {}/{} {}", stand.place.word(), id.namespace, id.name, stand.message);
+            let (id, progress) = (&row.id, &row.progress);
+            let line = format!("{} {}/{} {}", progress.word(), id.namespace, id.name, progress.message);
             return Some(line.trim_end().to_owned());
         }
         let row = self.fleet.rows.selected()?;
-        let FleetRow { node, state, percent, gone, pods, .. } = row;
-        let line = format!("{node} {} {percent}% {gone}/{pods} {}", state.word(), row.why(self.now));
+        let FleetRow { node, percent, gone, pods, .. } = row;
+        let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
         Some(line.trim_end().to_owned())
     }
 
-    /// Filters the rows on the screen.
+    /// Filters the visible rows.
     pub(crate) fn filter_by(&mut self, filter: Filter) {
         match &mut self.open {
             Some(open) => open.pods.rows.filter_by(filter),
@@ -297,43 +332,43 @@ impl Model {
         }
     }
 
-    /// Notes what is asked of the API server, which is shown until that has answered.
-    pub(crate) fn begin(&mut self, words: String) {
+    /// Notes a request to the API server, which is shown until it is answered.
+    pub(crate) fn note_request(&mut self, words: String) {
         self.notice = None;
-        self.under_way.push(words);
+        self.pending_requests.push(words);
     }
 
-    /// Notes that the API server has answered. Which answer it is does not matter: mostly one is awaited.
-    pub(crate) fn answered(&mut self) {
-        if !self.under_way.is_empty() {
-            self.under_way.remove(0);
+    /// Notes that the API server has answered. Which request it was does not matter: there is rarely more than one.
+    pub(crate) fn note_answer(&mut self) {
+        if !self.pending_requests.is_empty() {
+            self.pending_requests.remove(0);
         }
     }
 
-    /// Says a word in passing.
-    pub(crate) fn say(&mut self, text: String) {
+    /// Shows a short message.
+    pub(crate) fn notify(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: false, at: self.now });
     }
 
-    /// Says what went wrong.
-    pub(crate) fn complain(&mut self, text: String) {
+    /// Shows an error.
+    pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
     }
 }
 
-/// What is in the way of a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
-fn why(case: &Case<'_>) -> String {
+/// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
+fn why(case: &Case<'_>, message: &str) -> String {
     format!(
         "{}/{}: {}",
         case.namespace,
         case.name,
-        remedy::in_short(case.namespace, case.reason, case.message)
+        remedy::in_short(case.namespace, case.reason, case.facts, message)
     )
 }
 
 impl OpenNode {
-    /// A node of which nothing has been heard yet.
+    /// A node of which nothing is known yet.
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), pods: Pods::default(), happenings: Happenings::default() }
+        Self { name: name.to_owned(), pods: Pods::default(), events: NodeEvents::default() }
     }
 }

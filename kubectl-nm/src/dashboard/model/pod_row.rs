@@ -1,129 +1,92 @@
-//! One pod of the open node: where it stands.
+//! A row of the node view: a pod and its state.
 //!
-//! Whether a pod is to go, and whether one that ends is stuck, is decided as the reconciler decides it. What only the
+//! Whether a pod has to go, and whether a terminating pod is stuck, is decided as in the reconciler. What only the
 //! reconciler knows, such as why an eviction was refused, comes from the status.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::BlockReason;
+use nm_shared::{BlockFacts, BlockReason};
 use nm_shared::drain::plan::{SkipReason, Verdict};
-use nm_shared::drain::pod_state::{Blocker, PodState};
+use nm_shared::drain::pod_state;
 
+use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
-use crate::dashboard::pod_facts::{Facts, PodId};
+use crate::maintenance::PodState;
 
-/// Where a pod stands, the worst first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
-    /// Something refuses to let it go.
-    Blocked,
-    /// It is ending.
-    Ending,
-    /// Its virtual machine is on the way to another node.
-    Migrating,
-    /// Its eviction is under way.
-    Evicting,
-    /// It has not been asked to go yet.
-    Waiting,
-    /// It is still there; nobody here may know more.
-    ToGo,
-    /// It runs, and nobody wants it to go.
-    Running,
-    /// It went.
-    Gone,
-    /// It stays, and nobody waits for it.
-    Stays,
-}
-
-impl Place {
-    /// The word for it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Blocked => "BLOCKED",
-            Self::Ending => "ENDING",
-            Self::Migrating => "MIGRATING",
-            Self::Evicting => "EVICTING",
-            Self::Waiting => "WAITING",
-            Self::ToGo => "TO GO",
-            Self::Running => "RUNNING",
-            Self::Gone => "GONE",
-            Self::Stays => "STAYS",
-        }
-    }
-}
-
-/// Where a pod stands, with all that is to be said about it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stand {
-    /// Where.
-    pub(crate) place: Place,
-    /// Since when, where that is known.
+/// The state of a pod, with details.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct PodProgress {
+    /// The state; none on a node without a maintenance.
+    pub(crate) state: Option<PodState>,
+    /// Since when, if that is known.
     pub(crate) since: Option<Timestamp>,
     /// Why it is blocked.
     pub(crate) reason: Option<BlockReason>,
-    /// What else there is to say.
+    /// The facts about that.
+    pub(crate) facts: BlockFacts,
+    /// Further details.
     pub(crate) message: String,
     /// How many evictions were refused.
     pub(crate) attempts: i32,
-    /// When its grace ends.
+    /// When its grace period ends.
     pub(crate) deadline: Option<Timestamp>,
 }
 
-impl Stand {
-    /// Nothing but the place.
-    pub(crate) fn at(place: Place) -> Self {
-        Self { place, since: None, reason: None, message: String::new(), attempts: 0, deadline: None }
-    }
-
-    /// Where a pod with that verdict stands by what can be seen on itself, while its node is in maintenance.
-    pub(crate) fn of(facts: &Facts, verdict: Verdict, now: Timestamp) -> Self {
-        match verdict {
-            Verdict::Skip(reason) => {
-                return Self { message: stays(reason).to_owned(), ..Self::at(Place::Stays) };
-            }
-            Verdict::Evict | Verdict::Wait if !facts.is_ending() => return Self::at(Place::Waiting),
-            Verdict::Evict | Verdict::Wait | Verdict::Block(_) => {}
-        }
-        match facts.state(verdict, now) {
-            PodState::Blocked(obstacle) => Self::blocked(obstacle),
-            PodState::Skipped => Self::at(Place::Stays),
-            PodState::Terminating => {
-                Self { since: facts.asked_at(), deadline: facts.deadline(), ..Self::at(Place::Ending) }
-            }
-            PodState::Waiting | PodState::Evicting | PodState::Migrating => Self::at(Place::Waiting),
-        }
-    }
-
-    /// Blocked by an obstacle that can be seen on the pod itself.
-    fn blocked(obstacle: Blocker) -> Self {
-        Self {
-            since: obstacle.since,
-            reason: Some(obstacle.reason),
-            message: obstacle.message,
-            ..Self::at(Place::Blocked)
-        }
+impl From<PodState> for PodProgress {
+    fn from(state: PodState) -> Self {
+        Self { state: Some(state), ..Self::default() }
     }
 }
 
-fn stays(reason: SkipReason) -> &'static str {
+impl PodProgress {
+    /// The progress of a pod with that verdict, from the pod alone.
+    pub(crate) fn of(pod: &CompactPod, verdict: Verdict, now: Timestamp) -> Self {
+        if let Verdict::Skip(reason) = verdict {
+            return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
+        }
+        match pod.visible_state(verdict, now) {
+            None => PodState::Waiting.into(),
+            Some(pod_state::PodState::Blocked(blocker)) => Self {
+                since: blocker.since,
+                reason: Some(blocker.reason),
+                facts: blocker.facts,
+                message: blocker.message,
+                ..PodState::Blocked.into()
+            },
+            Some(state @ pod_state::PodState::Terminating) => Self {
+                since: pod.terminating_since(),
+                deadline: pod.deadline(),
+                ..PodState::from(&state).into()
+            },
+            Some(state) => PodState::from(&state).into(),
+        }
+    }
+
+    /// The word for the state.
+    pub(crate) fn word(&self) -> &'static str {
+        self.state.map_or("-", PodState::word)
+    }
+}
+
+fn reason_to_stay(reason: SkipReason) -> &'static str {
     match reason {
-        SkipReason::TerminatingTooLong => "terminating for too long to be waited for",
+        SkipReason::TerminatingTooLong => "terminating longer than skipWaitForDeleteTimeoutSeconds",
         SkipReason::DaemonSet => "DaemonSet",
         SkipReason::Mirror => "static pod",
-        SkipReason::NotSelected => "podSelector leaves it out",
+        SkipReason::NotSelected => "not matched by podSelector",
     }
 }
 
-/// A row of the node's view.
+/// A row of the node view.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodRow {
-    /// Which pod it is.
+    /// The pod.
     pub(crate) id: Arc<PodId>,
-    /// Where it stands.
-    pub(crate) stand: Stand,
+    /// Its state.
+    pub(crate) progress: PodProgress,
 }
 
 impl Row for PodRow {
@@ -132,16 +95,17 @@ impl Row for PodRow {
     }
 
     fn order(&self, other: &Self, by: Sort) -> Ordering {
-        let since = |row: &Self| (row.stand.since.is_none(), row.stand.since);
-        // Who went last is of interest, not who went first.
-        let by_place = self.stand.place.cmp(&other.stand.place).then_with(|| match self.stand.place {
-            Place::Gone => other.stand.since.cmp(&self.stand.since),
+        let (own, others) = (&self.progress, &other.progress);
+        let since = |progress: &PodProgress| (progress.since.is_none(), progress.since);
+        let by_state = own.state.cmp(&others.state).then_with(|| match own.state {
+            // Of the pods that are gone, the latest comes first.
+            Some(PodState::Gone) => others.since.cmp(&own.since),
             _ => Ordering::Equal,
         });
         let first = match by {
-            Sort::Risk | Sort::Progress => by_place,
+            Sort::Risk | Sort::Progress => by_state,
             Sort::Name => Ordering::Equal,
-            Sort::Age => since(self).cmp(&since(other)),
+            Sort::Age => since(own).cmp(&since(others)),
         };
         first
             .then_with(|| self.id.namespace.cmp(&other.id.namespace))
@@ -153,12 +117,12 @@ impl Row for PodRow {
         Fields {
             node: None,
             namespaces: vec![&self.id.namespace],
-            state: self.stand.place.word(),
-            texts: [&self.id.name, &self.id.owner, &self.stand.message, ""],
+            state: self.progress.word(),
+            texts: [&self.id.name, &self.id.owner, &self.progress.message, ""],
         }
     }
 
     fn is_blocked(&self) -> bool {
-        self.stand.place == Place::Blocked
+        self.progress.state == Some(PodState::Blocked)
     }
 }

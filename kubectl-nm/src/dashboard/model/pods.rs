@@ -1,159 +1,198 @@
-//! The pods of the open node: those that the watch sees joined with what the status says of them.
+//! The pods of the open node: those that the watch reports, joined with what the status says about them.
 //!
-//! A pod that the watch saw going is remembered as gone. Who may not list pods sees those that the status names.
+//! A pod that disappears is kept as gone. Without permission to list pods, the pods that the status names are shown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::drain::plan::Verdict;
-use nm_shared::{BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
 
+use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
-use crate::dashboard::pod_facts::{Facts, PodId};
-use crate::maintenance::status;
+use crate::dashboard::model::pod_row::{PodProgress, PodRow};
+use crate::maintenance::{PodState, status};
 
-/// With more changes than this at once, sorting anew is less work than moving row by row.
-const MANY: usize = 256;
+/// From so many changes on, a full sort is cheaper than moving rows one by one.
+const FULL_SORT_FROM: usize = 256;
 
 /// The pods of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
-    /// Those that were seen, by their uids.
-    seen: HashMap<String, Seen>,
-    /// Their uids by namespace and name, as statuses name them.
+    /// The pods that the watch reported, by uid.
+    watched: HashMap<String, WatchedPod>,
+    /// Their uids by namespace and name, because statuses name pods so.
     uids: HashMap<String, String>,
-    /// What the last status said of all pods, and which of them it named.
-    told: (Common, Vec<String>),
-    /// What the verdicts were made by.
+    /// What the last status said about all pods, and the pods that it named.
+    last_status: (StatusSummary, Vec<String>),
+    /// The drain spec behind the verdicts.
     spec: DrainSpec,
     /// The rows.
     pub(crate) rows: Listing<PodRow>,
-    /// Whether the watch has told of all pods.
+    /// Whether the watch has listed all pods.
     pub(crate) complete: bool,
-    /// Whether the user may not list pods.
+    /// Whether the user has no permission to list pods.
     pub(crate) hidden: bool,
 }
 
-/// A pod that was seen, and what is to become of it.
+/// A pod that the watch reported, and its verdict.
 #[derive(Debug)]
-struct Seen {
-    facts: Arc<Facts>,
+struct WatchedPod {
+    pod: Arc<CompactPod>,
     verdict: Verdict,
 }
 
+impl WatchedPod {
+    fn new(pod: &Arc<CompactPod>, spec: &DrainSpec, now: Timestamp) -> Self {
+        Self { pod: Arc::clone(pod), verdict: pod.verdict(spec, now) }
+    }
+
+    fn row(&self, status: &StatusView<'_>, now: Timestamp) -> PodRow {
+        PodRow { id: Arc::clone(&self.pod.id), progress: self.progress(status, now) }
+    }
+
+    fn progress(&self, status: &StatusView<'_>, now: Timestamp) -> PodProgress {
+        let summary = status.summary;
+        if !summary.in_maintenance {
+            return PodProgress::default();
+        }
+        let own = PodProgress::of(&self.pod, self.verdict, now);
+        if matches!(self.verdict, Verdict::Skip(_)) {
+            return own;
+        }
+        let waiting = |message: &str| PodProgress { message: message.to_owned(), ..PodState::Waiting.into() };
+        let id = &self.pod.id;
+        match (own.state, status.progress(&id.namespace, &id.name)) {
+            // The pod is newer than the status, which may be from before the eviction.
+            (Some(PodState::Terminating), Some(reported))
+                if reported.reason != Some(BlockReason::NodeNotReady) =>
+            {
+                own
+            }
+            (_, Some(reported)) => reported,
+            (Some(PodState::Waiting), None) if summary.all_requested => PodState::Evicting.into(),
+            (Some(PodState::Waiting), None) if summary.is_cut => {
+                waiting("possibly blocked: the status does not list all blocked pods")
+            }
+            (Some(PodState::Waiting), None) if summary.order == DrainOrder::PriorityAscending => {
+                waiting("waits for pods of lower priority")
+            }
+            (_, None) => own,
+        }
+    }
+}
+
 impl Pods {
-    /// All of them.
-    pub(crate) fn see_all(
+    /// Replaces all pods.
+    pub(crate) fn list(
         &mut self,
-        pods: &[Arc<Facts>],
+        pods: &[Arc<CompactPod>],
         maintenance: Option<&NodeMaintenance>,
         now: Timestamp,
     ) {
         self.complete = true;
         self.hidden = false;
         self.spec = spec(maintenance);
-        let seen = pods.iter().map(|facts| (facts.id.key.clone(), Seen::by(facts, &self.spec, now)));
-        self.seen = seen.collect();
-        let uids = pods.iter().map(|facts| (path(&facts.id.namespace, &facts.id.name), facts.id.key.clone()));
-        self.uids = uids.collect();
+        let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
+        self.watched = watched.collect();
+        self.uids = pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), pod.id.key.clone())).collect();
         self.replace(maintenance, now);
     }
 
-    /// One is new or changed.
-    pub(crate) fn see(&mut self, facts: &Arc<Facts>, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let seen = Seen::by(facts, &self.spec, now);
-        self.rows.put(row(&seen, &Told::by(maintenance), now));
-        self.uids.insert(path(&facts.id.namespace, &facts.id.name), facts.id.key.clone());
-        self.seen.insert(facts.id.key.clone(), seen);
+    /// Adds or updates a pod.
+    pub(crate) fn apply(
+        &mut self,
+        pod: &Arc<CompactPod>,
+        maintenance: Option<&NodeMaintenance>,
+        now: Timestamp,
+    ) {
+        let watched = WatchedPod::new(pod, &self.spec, now);
+        self.rows.upsert(watched.row(&StatusView::of(maintenance), now));
+        self.uids.insert(path(&pod.id.namespace, &pod.id.name), pod.id.key.clone());
+        self.watched.insert(pod.id.key.clone(), watched);
     }
 
-    /// One is gone.
-    pub(crate) fn see_gone(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+    /// Removes a pod.
+    pub(crate) fn remove(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let uid = id.key.as_str();
-        self.seen.remove(uid);
-        // Another pod of that name may be there already.
+        self.watched.remove(uid);
+        // Another pod may have this name already.
         let path = path(&id.namespace, &id.name);
         if self.uids.get(&path).is_some_and(|known| known == uid) {
             self.uids.remove(&path);
         }
-        match self.rows.get(uid).filter(|row| maintenance.is_some() && is_missed(row)) {
-            Some(row) => self.rows.put(gone(row, now)),
+        match self.rows.get(uid).filter(|row| maintenance.is_some() && had_to_go(row)) {
+            Some(row) => self.rows.upsert(gone(row, now)),
             None => self.rows.remove(uid),
         }
     }
 
-    /// The user may not list pods: all there is to show is in the status.
+    /// Shows the pods that the status names, because the user has no permission to list pods.
     pub(crate) fn hide(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         self.hidden = true;
-        self.seen.clear();
+        self.watched.clear();
         self.uids.clear();
         self.replace(maintenance, now);
     }
 
-    /// The maintenance changed.
-    pub(crate) fn rejoin(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
+    /// Applies a change of the maintenance.
+    pub(crate) fn apply_status(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         if self.hidden {
             self.replace(maintenance, now);
             return;
         }
-        let judged_anew = self.judge_by(maintenance, now);
-        let told = Told::by(maintenance);
-        if told.common == self.told.0 && !judged_anew {
-            // Only pods that the status names, or named before, can stand elsewhere: few of ten thousand.
-            let named = told.paths();
-            let concerned = self.told.1.iter().chain(&named).filter_map(|path| self.uids.get(path));
-            let concerned: Vec<&Seen> = concerned.filter_map(|uid| self.seen.get(uid)).collect();
-            let changed = self.changed(concerned, &told, now);
-            self.put(changed);
-            self.told.1 = named;
+        let judged_again = self.judge_again(maintenance, now);
+        let status = StatusView::of(maintenance);
+        let named = status.named_pods();
+        let changed = if status.summary == self.last_status.0 && !judged_again {
+            // Only pods that the status names now, or named before, can have changed: few of ten thousand.
+            let paths = self.last_status.1.iter().chain(&named);
+            let concerned = paths.filter_map(|path| self.watched.get(self.uids.get(path)?));
+            self.changed(concerned, &status, now)
         } else {
-            let changed = self.changed(self.seen.values(), &told, now);
-            self.put(changed);
-            self.told = (told.common, told.paths());
-        }
+            self.changed(self.watched.values(), &status, now)
+        };
+        self.upsert(changed);
+        self.last_status = (status.summary, named);
     }
 
-    /// Judges every pod anew if other pods are to go now, and says whether it did. Who is to go after a maintenance is
-    /// over is no question.
-    fn judge_by(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
-        let wanted = spec(maintenance);
-        if maintenance.is_none() || wanted == self.spec {
+    /// Judges every pod again if the drain spec changed. Returns whether it did. After a maintenance is gone, the
+    /// verdicts do not matter.
+    fn judge_again(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) -> bool {
+        let spec = spec(maintenance);
+        if maintenance.is_none() || spec == self.spec {
             return false;
         }
-        self.spec = wanted;
-        for seen in self.seen.values_mut() {
-            seen.verdict = seen.facts.verdict(&self.spec, now);
+        self.spec = spec;
+        for watched in self.watched.values_mut() {
+            watched.verdict = watched.pod.verdict(&self.spec, now);
         }
         true
     }
 
-    /// Time went by.
+    /// Applies the passing of time.
     pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let ending = self.seen.values().filter(|seen| seen.facts.is_ending());
-        let changed = self.changed(ending, &Told::by(maintenance), now);
-        self.put(changed);
+        let terminating = self.watched.values().filter(|watched| watched.pod.is_terminating());
+        let changed = self.changed(terminating, &StatusView::of(maintenance), now);
+        self.upsert(changed);
     }
 
-    /// New rows for those of the pods that stand elsewhere now.
+    /// New rows for those of the pods whose state changed.
     fn changed<'a>(
         &self,
-        concerned: impl IntoIterator<Item = &'a Seen>,
-        told: &Told<'_>,
+        concerned: impl IntoIterator<Item = &'a WatchedPod>,
+        status: &StatusView<'_>,
         now: Timestamp,
     ) -> Vec<PodRow> {
-        let is_changed = |seen: &&Seen| {
-            let row = self.rows.get(&seen.facts.id.key);
-            row.is_none_or(|row| row.stand != stand(seen, told, now))
-        };
-        concerned.into_iter().filter(is_changed).map(|seen| row(seen, told, now)).collect()
+        let rows = concerned.into_iter().map(|watched| watched.row(status, now));
+        rows.filter(|row| self.rows.get(row.key()).is_none_or(|known| known.progress != row.progress)).collect()
     }
 
-    fn put(&mut self, changed: Vec<PodRow>) {
-        if changed.len() < MANY {
+    fn upsert(&mut self, changed: Vec<PodRow>) {
+        if changed.len() < FULL_SORT_FROM {
             for row in changed {
-                self.rows.put(row);
+                self.rows.upsert(row);
             }
             return;
         }
@@ -163,55 +202,49 @@ impl Pods {
         self.rows.replace(rows);
     }
 
-    /// Makes all rows anew; those of pods that were there and are no longer are of pods that went.
+    /// Rebuilds all rows. Pods that were there before and are missing now become gone.
     fn replace(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
-        let told = Told::by(maintenance);
-        self.told = (told.common, told.paths());
+        let status = StatusView::of(maintenance);
+        self.last_status = (status.summary, status.named_pods());
         let mut rows: Vec<PodRow> = if self.hidden {
-            told.rows()
+            status.rows()
         } else {
-            self.seen.values().map(|seen| row(seen, &told, now)).collect()
+            self.watched.values().map(|watched| watched.row(&status, now)).collect()
         };
         if maintenance.is_some() {
-            let there: HashSet<&str> = rows.iter().map(Row::key).collect();
-            let missed = self.rows.all().filter(|row| is_missed(row) && !there.contains(row.key()));
-            let missed: Vec<PodRow> = missed.map(|row| gone(row, now)).collect();
-            rows.extend(missed);
+            let present: HashSet<&str> = rows.iter().map(Row::key).collect();
+            let missing = self.rows.all().filter(|row| had_to_go(row) && !present.contains(row.key()));
+            let missing: Vec<PodRow> = missing.map(|row| gone(row, now)).collect();
+            rows.extend(missing);
         }
         self.rows.replace(rows);
     }
 }
 
-impl Seen {
-    fn by(facts: &Arc<Facts>, spec: &DrainSpec, now: Timestamp) -> Self {
-        Self { facts: Arc::clone(facts), verdict: facts.verdict(spec, now) }
-    }
-}
-
-/// What a status says of pods that it does not name.
+/// What a status says about all pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Common {
+struct StatusSummary {
     in_maintenance: bool,
-    /// Whether every pod that is neither blocked nor ending has been asked to go.
-    all_asked: bool,
+    /// Whether the eviction of every pod that is neither blocked nor terminating has been requested.
+    all_requested: bool,
     /// Whether it counts more blocked pods than it lists.
-    unlisted: bool,
-    /// Which pods go first.
+    is_cut: bool,
+    /// In which order pods are evicted.
     order: DrainOrder,
 }
 
-/// What a status says of pods, by namespace and name.
+/// What a status says about pods, by namespace and name.
 #[derive(Default)]
-struct Told<'a> {
-    common: Common,
+struct StatusView<'a> {
+    summary: StatusSummary,
     blocked: HashMap<(&'a str, &'a str), &'a BlockedPod>,
     migrating: HashMap<(&'a str, &'a str), &'a MigratingPod>,
-    /// Those that are still to go.
+    /// The pods that still have to go.
     pending: &'a [PodReference],
 }
 
-impl<'a> Told<'a> {
-    fn by(maintenance: Option<&'a NodeMaintenance>) -> Self {
+impl<'a> StatusView<'a> {
+    fn of(maintenance: Option<&'a NodeMaintenance>) -> Self {
         let Some(maintenance) = maintenance else { return Self::default() };
         let status = status(maintenance);
         let blocked =
@@ -221,10 +254,10 @@ impl<'a> Told<'a> {
         let counts = &status.pod_counts;
         let listed = i32::try_from(status.blocked_pods.len()).unwrap_or(i32::MAX);
         Self {
-            common: Common {
+            summary: StatusSummary {
                 in_maintenance: true,
-                all_asked: counts.waiting == 0 && counts.evicting > 0,
-                unlisted: counts.blocked > listed,
+                all_requested: counts.waiting == 0 && counts.evicting > 0,
+                is_cut: counts.blocked > listed,
                 order: spec(Some(maintenance)).order,
             },
             blocked: blocked.collect(),
@@ -234,35 +267,33 @@ impl<'a> Told<'a> {
     }
 
     /// The pods that it names as blocked or migrating.
-    fn paths(&self) -> Vec<String> {
-        self.blocked
-            .keys()
-            .chain(self.migrating.keys())
-            .map(|(namespace, name)| path(namespace, name))
-            .collect()
+    fn named_pods(&self) -> Vec<String> {
+        let named = self.blocked.keys().chain(self.migrating.keys());
+        named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
-    /// What is said of the pod of that name, if anything is.
-    fn of(&self, namespace: &str, name: &str) -> Option<Stand> {
+    /// What it says about that pod, if anything.
+    fn progress(&self, namespace: &str, name: &str) -> Option<PodProgress> {
         if let Some(pod) = self.blocked.get(&(namespace, name)) {
-            return Some(Stand {
+            return Some(PodProgress {
                 since: Some(pod.since.0),
                 reason: Some(pod.reason),
                 message: pod.message.clone(),
                 attempts: pod.attempts,
-                ..Stand::at(Place::Blocked)
+                facts: pod.facts.clone(),
+                ..PodState::Blocked.into()
             });
         }
         let pod = self.migrating.get(&(namespace, name))?;
-        let message = match (&pod.source, &pod.target) {
-            (_, Some(target)) => format!("{} to {target}", pod.machine),
-            (_, None) => format!("{} to a node yet to be found", pod.machine),
+        let message = match &pod.target {
+            Some(target) => format!("{} to {target}", pod.machine),
+            None => format!("{} to a node not chosen yet", pod.machine),
         };
         let since = pod.since.as_ref().map(|since| since.0);
-        Some(Stand { since, message, ..Stand::at(Place::Migrating) })
+        Some(PodProgress { since, message, ..PodState::Migrating.into() })
     }
 
-    /// A row for every pod that is still to go.
+    /// A row for every pod that still has to go.
     fn rows(&self) -> Vec<PodRow> {
         let row = |PodReference { namespace, name }: &PodReference| {
             let id = PodId {
@@ -271,8 +302,9 @@ impl<'a> Told<'a> {
                 name: name.clone(),
                 owner: String::new(),
             };
-            let stand = self.of(namespace, name).unwrap_or_else(|| Stand::at(Place::ToGo));
-            PodRow { id: Arc::new(id), stand }
+            let on_node =
+                || PodProgress { message: String::from("still on the node"), ..PodState::Waiting.into() };
+            PodRow { id: Arc::new(id), progress: self.progress(namespace, name).unwrap_or_else(on_node) }
         };
         self.pending.iter().map(row).collect()
     }
@@ -282,42 +314,18 @@ fn path(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-fn row(seen: &Seen, told: &Told<'_>, now: Timestamp) -> PodRow {
-    PodRow { id: Arc::clone(&seen.facts.id), stand: stand(seen, told, now) }
-}
-
-fn stand(Seen { facts, verdict }: &Seen, told: &Told<'_>, now: Timestamp) -> Stand {
-    if !told.common.in_maintenance {
-        return Stand::at(Place::Running);
-    }
-    let seen = Stand::of(facts, *verdict, now);
-    if matches!(verdict, Verdict::Skip(_)) {
-        return seen;
-    }
-    match (seen.place, told.of(&facts.id.namespace, &facts.id.name)) {
-        // The pod is newer than the status, which may still speak of the time before it was asked to go.
-        (Place::Ending, Some(told)) if told.reason != Some(nm_shared::BlockReason::NodeNotReady) => seen,
-        (_, Some(told)) => told,
-        (Place::Waiting, None) if told.common.all_asked => Stand::at(Place::Evicting),
-        (Place::Waiting, None) if told.common.unlisted => {
-            Stand { message: String::from("or blocked: the status does not list all"), ..seen }
-        }
-        (Place::Waiting, None) if told.common.order == DrainOrder::PriorityAscending => {
-            Stand { message: String::from("not asked to go yet: lower priorities go first"), ..seen }
-        }
-        (_, None) => seen,
-    }
-}
-
-/// Whether a pod that is there no longer went because it was to go.
-fn is_missed(row: &PodRow) -> bool {
-    !matches!(row.stand.place, Place::Stays | Place::Running)
+/// Whether a pod that disappeared is kept as gone: it had to go.
+fn had_to_go(row: &PodRow) -> bool {
+    !matches!(row.progress.state, None | Some(PodState::Staying))
 }
 
 fn gone(row: &PodRow, now: Timestamp) -> PodRow {
-    match row.stand.place {
-        Place::Gone => row.clone(),
-        _ => PodRow { id: Arc::clone(&row.id), stand: Stand { since: Some(now), ..Stand::at(Place::Gone) } },
+    match row.progress.state {
+        Some(PodState::Gone) => row.clone(),
+        _ => PodRow {
+            id: Arc::clone(&row.id),
+            progress: PodProgress { since: Some(now), ..PodState::Gone.into() },
+        },
     }
 }
 

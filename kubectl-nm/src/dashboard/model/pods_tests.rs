@@ -1,4 +1,4 @@
-//! What becomes of pods in the node's view.
+//! The pods of the node view.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,25 +11,25 @@ fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
 }
 
-fn pod(name: &str, more: &Value) -> Arc<Facts> {
+fn pod(name: &str, more: &Value) -> Arc<CompactPod> {
     let mut object = json!({"metadata": {"name": name, "namespace": "shop", "uid": name}});
     for (key, value) in more.as_object().unwrap() {
         object["metadata"][key] = value.clone();
     }
     let pod: Pod = serde_json::from_value(object).unwrap();
-    Arc::new(Facts::of(&pod))
+    Arc::new(CompactPod::from(&pod))
 }
 
-fn plain(name: &str) -> Arc<Facts> {
+fn plain(name: &str) -> Arc<CompactPod> {
     pod(name, &json!({}))
 }
 
-fn owned(name: &str, kind: &str) -> Arc<Facts> {
+fn owned(name: &str, kind: &str) -> Arc<CompactPod> {
     let owner = json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
     pod(name, &json!({"ownerReferences": owner}))
 }
 
-fn ending(name: &str, deadline: &str) -> Arc<Facts> {
+fn terminating(name: &str, deadline: &str) -> Arc<CompactPod> {
     pod(name, &json!({"deletionTimestamp": deadline, "deletionGracePeriodSeconds": 30}))
 }
 
@@ -46,160 +46,160 @@ fn blocked(name: &str, reason: &str) -> Value {
         "since": "2026-01-02T03:09:00Z", "attempts": 7})
 }
 
-/// The rows with their messages up to the first comma: how the reconciler words an obstacle is its own business.
-fn told(pods: &Pods) -> Vec<String> {
+/// The rows, with their messages up to the first comma: the wording of blockers is tested in `nm_shared`.
+fn shown(pods: &Pods) -> Vec<String> {
     let rows = (0..pods.rows.len()).filter_map(|index| pods.rows.nth(index));
     let line = |row: &PodRow| {
-        let message = row.stand.message.split(',').next().unwrap_or_default();
-        format!("{} {} {message}", row.stand.place.word(), row.id.name).trim_end().to_owned()
+        let message = row.progress.message.split(',').next().unwrap_or_default();
+        format!("{} {} {message}", row.progress.word(), row.id.name).trim_end().to_owned()
     };
     rows.map(line).collect()
 }
 
 #[test]
-fn pods_stand_where_they_and_the_status_say() {
+fn a_pods_state_joins_the_pod_and_the_status() {
     let status = running(&json!({
         "blockedPods": [blocked("b", "DisruptionBudget"), blocked("e1", "DisruptionBudget"), blocked("e2", "NodeNotReady")],
         "migratingPods": [{"namespace": "shop", "name": "vm", "machine": "db", "source": "n1", "target": "n2"}],
         "podCounts": {"blocked": 3, "waiting": 1, "evicting": 1},
     }));
     let mut pods = Pods::default();
-    let seen = [
+    let pods_on_node = [
         plain("w"),
         plain("b"),
-        ending("e0", "2026-01-02T03:10:20Z"),
-        ending("e1", "2026-01-02T03:10:20Z"),
-        ending("e2", "2026-01-02T03:10:20Z"),
-        ending("late", "2026-01-02T03:00:00Z"),
+        terminating("e0", "2026-01-02T03:10:20Z"),
+        terminating("e1", "2026-01-02T03:10:20Z"),
+        terminating("e2", "2026-01-02T03:10:20Z"),
+        terminating("late", "2026-01-02T03:00:00Z"),
         plain("vm"),
         owned("ds", "DaemonSet"),
         pod("static", &json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),
     ];
-    pods.see_all(&seen, Some(&status), now());
+    pods.list(&pods_on_node, Some(&status), now());
     assert_eq!(
-        told(&pods),
+        shown(&pods),
         [
-            "BLOCKED b m",
-            "BLOCKED e2 m",
-            "BLOCKED late terminating",
-            "ENDING e0",
-            "ENDING e1",
-            "MIGRATING vm db to n2",
-            "WAITING w",
-            "STAYS ds DaemonSet",
-            "STAYS static static pod",
+            "Blocked b m",
+            "Blocked e2 m",
+            "Blocked late terminating",
+            "Terminating e0",
+            "Terminating e1",
+            "Migrating vm db to n2",
+            "Waiting w",
+            "Staying ds DaemonSet",
+            "Staying static static pod",
         ]
     );
     let row = pods.rows.get("b").unwrap();
-    assert_eq!((row.stand.attempts, row.stand.reason), (7, Some(nm_shared::BlockReason::DisruptionBudget)));
-    let asked = pods.rows.get("e0").unwrap().stand.since.unwrap();
+    assert_eq!((row.progress.attempts, row.progress.reason), (7, Some(BlockReason::DisruptionBudget)));
+    let asked = pods.rows.get("e0").unwrap().progress.since.unwrap();
     assert_eq!(asked, "2026-01-02T03:09:50Z".parse().unwrap());
 }
 
 #[test]
-fn pods_of_a_node_that_is_not_in_maintenance_just_run_and_are_not_remembered() {
+fn pods_of_a_node_without_a_maintenance_have_no_state_and_are_not_kept() {
     let mut pods = Pods::default();
-    pods.see_all(&[plain("a"), plain("b")], None, now());
-    pods.see_gone(&plain("a").id, None, now());
-    assert_eq!(told(&pods), ["RUNNING b"]);
-    pods.rejoin(Some(&requested("n1")), now());
-    assert_eq!(told(&pods), ["WAITING b"]);
+    pods.list(&[plain("a"), plain("b")], None, now());
+    pods.remove(&plain("a").id, None, now());
+    assert_eq!(shown(&pods), ["- b"]);
+    pods.apply_status(Some(&requested("n1")), now());
+    assert_eq!(shown(&pods), ["Waiting b"]);
 }
 
 #[test]
-fn pods_that_went_are_remembered_by_the_watch_and_across_its_interruptions() {
+fn pods_that_disappear_are_kept_as_gone_also_after_a_relist() {
     let status = running(&json!({}));
     let mut pods = Pods::default();
-    pods.see_all(&[plain("a"), plain("b"), owned("ds", "DaemonSet")], Some(&status), now());
-    pods.see_gone(&plain("a").id, Some(&status), now());
-    pods.see_gone(&owned("ds", "DaemonSet").id, Some(&status), now());
-    assert_eq!(told(&pods), ["WAITING b", "GONE a"]);
+    pods.list(&[plain("a"), plain("b"), owned("ds", "DaemonSet")], Some(&status), now());
+    pods.remove(&plain("a").id, Some(&status), now());
+    pods.remove(&owned("ds", "DaemonSet").id, Some(&status), now());
+    assert_eq!(shown(&pods), ["Waiting b", "Gone a"]);
     let later = now() + SignedDuration::from_secs(9);
-    pods.see_all(&[plain("c")], Some(&status), later);
-    assert_eq!(told(&pods), ["WAITING c", "GONE b", "GONE a"], "who went last comes first");
-    assert_eq!(pods.rows.get("a").unwrap().stand.since, Some(now()));
-    pods.see(&plain("a"), Some(&status), later);
-    assert_eq!(told(&pods), ["WAITING a", "WAITING c", "GONE b"]);
+    pods.list(&[plain("c")], Some(&status), later);
+    assert_eq!(shown(&pods), ["Waiting c", "Gone b", "Gone a"], "the latest first");
+    assert_eq!(pods.rows.get("a").unwrap().progress.since, Some(now()));
+    pods.apply(&plain("a"), Some(&status), later);
+    assert_eq!(shown(&pods), ["Waiting a", "Waiting c", "Gone b"]);
 }
 
 #[test]
-fn a_change_of_the_status_moves_the_pods_that_it_concerns() {
+fn a_change_of_the_status_updates_the_pods_that_it_names() {
     let mut pods = Pods::default();
-    pods.see_all(&[plain("a"), plain("b")], Some(&running(&json!({}))), now());
+    pods.list(&[plain("a"), plain("b")], Some(&running(&json!({}))), now());
     let status = running(
         &json!({"blockedPods": [blocked("b", "Forbidden")], "podCounts": {"blocked": 1, "evicting": 1}}),
     );
-    pods.rejoin(Some(&status), now());
-    assert_eq!(told(&pods), ["BLOCKED b m", "EVICTING a"]);
+    pods.apply_status(Some(&status), now());
+    assert_eq!(shown(&pods), ["Blocked b m", "Evicting a"]);
     let status = running(&json!({"podCounts": {"blocked": 2, "waiting": 0}}));
-    pods.rejoin(Some(&status), now());
-    let hint = "or blocked: the status does not list all";
-    assert_eq!(told(&pods), [format!("WAITING a {hint}"), format!("WAITING b {hint}")]);
+    pods.apply_status(Some(&status), now());
+    let hint = "possibly blocked: the status does not list all blocked pods";
+    assert_eq!(shown(&pods), [format!("Waiting a {hint}"), format!("Waiting b {hint}")]);
 }
 
 #[test]
-fn a_change_of_many_pods_at_once_keeps_them_all_in_order() {
-    let many: Vec<Arc<Facts>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
+fn a_change_of_many_pods_keeps_them_in_order() {
+    let many: Vec<Arc<CompactPod>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
     let mut pods = Pods::default();
-    pods.see_all(&many, Some(&running(&json!({}))), now());
-    pods.rejoin(Some(&running(&json!({"podCounts": {"evicting": 1000}}))), now());
+    pods.list(&many, Some(&running(&json!({}))), now());
+    pods.apply_status(Some(&running(&json!({"podCounts": {"evicting": 1000}}))), now());
     assert_eq!(pods.rows.len(), 1000);
-    assert_eq!(told(&pods)[999], "EVICTING p999");
+    assert_eq!(shown(&pods)[999], "Evicting p999");
 }
 
 #[test]
-fn another_drain_spec_judges_the_pods_anew() {
+fn a_changed_drain_spec_judges_the_pods_again() {
     let mut other = running(&json!({}));
     let mut pods = Pods::default();
-    pods.see_all(&[plain("a"), owned("b", "ReplicaSet")], Some(&other), now());
-    assert_eq!(told(&pods), ["WAITING a", "WAITING b"]);
+    pods.list(&[plain("a"), owned("b", "ReplicaSet")], Some(&other), now());
+    assert_eq!(shown(&pods), ["Waiting a", "Waiting b"]);
     other.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
-    pods.rejoin(Some(&other), now());
-    let blocked = told(&pods);
-    assert!(blocked[0].starts_with("BLOCKED a ") && blocked[1] == "WAITING b", "{blocked:?}");
-    pods.rejoin(None, now());
-    assert_eq!(told(&pods), ["RUNNING a", "RUNNING b"]);
-    pods.rejoin(Some(&other), now());
-    assert_eq!(told(&pods), blocked);
+    pods.apply_status(Some(&other), now());
+    let blocked = shown(&pods);
+    assert!(blocked[0].starts_with("Blocked a ") && blocked[1] == "Waiting b", "{blocked:?}");
+    pods.apply_status(None, now());
+    assert_eq!(shown(&pods), ["- a", "- b"]);
+    pods.apply_status(Some(&other), now());
+    assert_eq!(shown(&pods), blocked);
     other.spec.drain = None;
-    pods.rejoin(Some(&other), now());
-    assert_eq!(told(&pods), ["WAITING a", "WAITING b"]);
+    pods.apply_status(Some(&other), now());
+    assert_eq!(shown(&pods), ["Waiting a", "Waiting b"]);
 }
 
 #[test]
-fn time_makes_an_ending_pod_a_stuck_one() {
+fn a_terminating_pod_becomes_blocked_after_its_grace_period() {
     let status = running(&json!({}));
     let mut pods = Pods::default();
-    pods.see_all(&[ending("e", "2026-01-02T03:10:20Z")], Some(&status), now());
+    pods.list(&[terminating("e", "2026-01-02T03:10:20Z")], Some(&status), now());
     pods.tick(Some(&status), now() + SignedDuration::from_secs(60));
-    assert_eq!(told(&pods), ["ENDING e"]);
+    assert_eq!(shown(&pods), ["Terminating e"]);
     pods.tick(Some(&status), now() + SignedDuration::from_secs(90));
-    assert_eq!(told(&pods)[0], "BLOCKED e terminating");
+    assert_eq!(shown(&pods)[0], "Blocked e terminating");
 }
 
 #[test]
-fn without_the_right_to_list_pods_the_status_is_shown_and_pods_that_leave_it_went() {
+fn without_permission_to_list_pods_the_pods_of_the_status_are_shown() {
     let pending = |names: &[&str]| {
         let pods: Vec<Value> = names.iter().map(|name| json!({"namespace": "shop", "name": name})).collect();
         running(&json!({"pendingPodsRefs": pods, "blockedPods": [blocked("b", "Forbidden")]}))
     };
     let mut pods = Pods::default();
     pods.hide(Some(&pending(&["a", "b"])), now());
-    assert_eq!(told(&pods), ["BLOCKED b m", "TO GO a"]);
-    pods.rejoin(Some(&pending(&["b"])), now());
-    assert_eq!(told(&pods), ["BLOCKED b m", "GONE a"]);
+    assert_eq!(shown(&pods), ["Blocked b m", "Waiting a still on the node"]);
+    pods.apply_status(Some(&pending(&["b"])), now());
+    assert_eq!(shown(&pods), ["Blocked b m", "Gone a"]);
 }
 
 #[test]
-fn a_pod_that_waits_for_those_of_a_lower_priority_says_so() {
-    for (order, said) in [
-        ("PriorityAscending", "WAITING w not asked to go yet: lower priorities go first"),
-        ("None", "WAITING w"),
+fn a_pod_that_waits_for_lower_priorities_says_so() {
+    for (order, expected) in [
+        ("PriorityAscending", "Waiting w waits for pods of lower priority"),
+        ("None", "Waiting w"),
     ] {
         let mut maintenance = running(&json!({"podCounts": {"waiting": 1}}));
         maintenance.spec.drain = serde_json::from_value(json!({"order": order})).unwrap();
         let mut pods = Pods::default();
-        pods.see_all(&[plain("w")], Some(&maintenance), now());
-        assert_eq!(told(&pods), [said]);
+        pods.list(&[plain("w")], Some(&maintenance), now());
+        assert_eq!(shown(&pods), [expected]);
     }
 }

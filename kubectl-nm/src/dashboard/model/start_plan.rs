@@ -1,34 +1,34 @@
-//! Which nodes a person means to put into maintenance, and which of them can be.
+//! The nodes that the text of the start dialog selects, and which of them can be put into maintenance.
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
 use crate::args::node_name;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
-use crate::dashboard::model::filter::{fits, is_pattern};
+use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
 use crate::maintenance::request;
 
 /// How many names a hint lists.
 const HINTED: usize = 4;
 
-/// What starting the nodes of a text comes to.
+/// The nodes that a text selects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartPlan {
-    /// The nodes to be put into maintenance.
+    /// The nodes to put into maintenance.
     pub(crate) nodes: Vec<String>,
-    /// Why some cannot be, so that nothing is started.
+    /// Errors; nothing starts while there are any.
     pub(crate) problems: Vec<String>,
-    /// Which are left out, because there is nothing to do for them.
-    pub(crate) left_out: Vec<String>,
-    /// Which of the nodes are of the control plane.
+    /// Notices about nodes that are skipped, because they are in maintenance.
+    pub(crate) skipped: Vec<String>,
+    /// Those of the nodes that are control-plane nodes.
     pub(crate) control_plane: Vec<String>,
-    /// Whether nobody knows if the nodes exist.
+    /// Whether the nodes of the cluster are not known, so that nothing verifies that these exist.
     pub(crate) unchecked: bool,
 }
 
 impl StartPlan {
-    /// Reads names and patterns, separated by blanks of any kind or commas.
+    /// Parses names and patterns, separated by whitespace or commas.
     pub(crate) fn of(text: &str, fleet: &Fleet, nodes_are_known: bool) -> Self {
         let mut plan = Self { unchecked: !nodes_are_known, ..Self::default() };
         for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
@@ -38,23 +38,23 @@ impl StartPlan {
                 plan.add_one(word, fleet);
             }
         }
-        let is_control_plane = |node: &&String| fleet.marks(node).is_some_and(|marks| marks.control_plane);
+        let is_control_plane = |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
         plan
     }
 
-    /// The same with a reason as it was typed.
-    pub(crate) fn because(mut self, reason: &str) -> Self {
+    /// Verifies the reason as well.
+    pub(crate) fn with_reason(mut self, reason: &str) -> Self {
         self.problems.extend(request::reason_problem(reason.trim()));
         self
     }
 
-    /// Whether nothing is meant yet.
+    /// Whether nothing is selected yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.problems.is_empty() && self.left_out.is_empty()
+        self.nodes.is_empty() && self.problems.is_empty() && self.skipped.is_empty()
     }
 
-    /// Whether what was typed lets it through, which nothing does while there is a problem.
+    /// Whether the dialog may start: there are no errors, and several nodes are confirmed by their number.
     pub(crate) fn is_confirmed(&self, typed: &Field) -> bool {
         self.problems.is_empty() && is_confirmed(typed, self.nodes.len())
     }
@@ -76,18 +76,18 @@ impl StartPlan {
     fn add_all(&mut self, pattern: &str, fleet: &Fleet) {
         if self.unchecked {
             self.problems.push(format!(
-                "{pattern}: the nodes are not known here, so that names must be typed in full"
+                "{pattern}: node names must be complete, because the nodes of the cluster are not known here"
             ));
             return;
         }
-        let fitting: Vec<&str> = fleet.node_names().filter(|name| fits(pattern, name)).collect();
+        let fitting: Vec<&str> = fleet.node_names().filter(|name| name_matches(pattern, name)).collect();
         if fitting.is_empty() {
-            self.problems.push(format!("no node is called {pattern}"));
+            self.problems.push(format!("no node matches {pattern}"));
         }
         let (free, busy): (Vec<&str>, Vec<&str>) =
             fitting.into_iter().partition(|name| refusal(name, fleet).is_none());
         if !busy.is_empty() {
-            self.left_out.push(format!("{pattern}: {} in maintenance already, left out", busy.len()));
+            self.skipped.push(format!("{pattern}: skips {} already in maintenance", busy.len()));
         }
         for name in free {
             self.add(name);
@@ -99,19 +99,19 @@ impl StartPlan {
             Ok(name) => name,
             Err(problem) => return self.problems.push(format!("{word}: {problem}")),
         };
-        if !self.unchecked && fleet.marks(&name).is_none() {
+        if !self.unchecked && fleet.node(&name).is_none() {
             let known: Vec<&str> =
                 fleet.node_names().filter(|known| known.starts_with(&name)).take(HINTED + 1).collect();
             let hint = match known.len() {
                 0 => String::new(),
-                count if count > HINTED => format!("; there are {}, ...", known[..HINTED].join(", ")),
-                _ => format!("; there is {}", known.join(", ")),
+                count if count > HINTED => format!("; did you mean {}, ...?", known[..HINTED].join(", ")),
+                _ => format!("; did you mean {}?", known.join(", ")),
             };
-            return self.problems.push(format!("there is no node {name}{hint}"));
+            return self.problems.push(format!("node {name} does not exist{hint}"));
         }
-        match (refusal(&name, fleet), is_on_its_way(&name, fleet)) {
+        match (refusal(&name, fleet), is_active(&name, fleet)) {
             (None, _) => self.add(&name),
-            (Some(reason), true) => self.left_out.push(format!("{name} {reason}, left out")),
+            (Some(reason), true) => self.skipped.push(format!("{name} {reason}: skipped")),
             (Some(reason), false) => self.problems.push(format!("{name} {reason}")),
         }
     }
@@ -123,8 +123,8 @@ impl StartPlan {
     }
 }
 
-/// Whether the node is where it is to be put: in maintenance.
-fn is_on_its_way(node: &str, fleet: &Fleet) -> bool {
+/// Whether the node is in maintenance, and its maintenance is not being stopped.
+fn is_active(node: &str, fleet: &Fleet) -> bool {
     fleet.maintenance_of(node).is_some_and(|object| object.metadata.deletion_timestamp.is_none())
 }
 
@@ -132,12 +132,12 @@ fn is_on_its_way(node: &str, fleet: &Fleet) -> bool {
 fn refusal(node: &str, fleet: &Fleet) -> Option<String> {
     if let Some(object) = fleet.maintenance_of(node) {
         return Some(match object.metadata.deletion_timestamp {
-            Some(_) => String::from("is still being given back"),
-            None => String::from("is in maintenance already"),
+            Some(_) => String::from("is still returning to service"),
+            None => String::from("is already in maintenance"),
         });
     }
     let namesake = fleet.named(node)?;
-    Some(format!("cannot have a maintenance of its name: that is for node {}", namesake.spec.node_name))
+    Some(format!("is the name of a maintenance of node {}", namesake.spec.node_name))
 }
 
 #[cfg(test)]
@@ -145,48 +145,49 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dashboard::message::{Change, NodeMarks};
+    use crate::client::watch_stream::WatchChange;
+    use crate::dashboard::message::NodeMetadata;
     use crate::maintenance::fixture::{named, requested, stopping};
 
     fn fleet() -> Fleet {
         let mut fleet = Fleet::of(vec![]);
-        let marks = |name: &str| NodeMarks {
+        let metadata = |name: &str| NodeMetadata {
             name: name.to_owned(),
             control_plane: name.starts_with("cp"),
-            ..NodeMarks::default()
+            ..NodeMetadata::default()
         };
         let nodes = ["cp-1", "w-1", "w-2", "w-3", "w-4", "w-5", "w-6", "x-1"];
-        fleet.see_nodes(&Change::All(nodes.map(|name| Arc::new(marks(name))).to_vec()));
+        fleet.apply_nodes(&WatchChange::Listed(nodes.map(|name| Arc::new(metadata(name))).to_vec()));
         let objects = [requested("w-1"), stopping(requested("w-2")), named("w-3", "x-1", "u")];
-        fleet.see(&Change::All(objects.into_iter().map(Arc::new).collect()));
+        fleet.apply(&WatchChange::Listed(objects.into_iter().map(Arc::new).collect()));
         fleet
     }
 
     #[test]
-    fn names_and_patterns_become_nodes_and_whatever_cannot_is_told() {
-        for (text, nodes, left_out) in [
+    fn names_and_patterns_select_nodes_and_report_those_that_cannot_start() {
+        for (text, nodes, skipped) in [
             ("", &[][..], &[][..]),
             ("w-4,w-5 node/w-4", &["w-4", "w-5"], &[]),
-            ("w-?", &["w-4", "w-5", "w-6"], &["w-?: 3 in maintenance already, left out"]),
-            ("w-1 w-4", &["w-4"], &["w-1 is in maintenance already, left out"]),
+            ("w-?", &["w-4", "w-5", "w-6"], &["w-?: skips 3 already in maintenance"]),
+            ("w-1 w-4", &["w-4"], &["w-1 is already in maintenance: skipped"]),
         ] {
             let plan = StartPlan::of(text, &fleet(), true);
             let known: Vec<String> = nodes.iter().map(ToString::to_string).collect();
             assert_eq!((plan.is_empty(), plan.problems), (text.is_empty(), vec![]), "{text}");
             assert_eq!(
-                (plan.nodes, plan.left_out),
-                (known, left_out.iter().map(ToString::to_string).collect())
+                (plan.nodes, plan.skipped),
+                (known, skipped.iter().map(ToString::to_string).collect())
             );
         }
         for (text, nodes, problems) in [
-            ("w-4 nobody", &["w-4"][..], &["there is no node nobody"][..]),
-            ("z*", &[], &["no node is called z*"]),
-            ("w-2", &[], &["w-2 is still being given back"]),
-            ("w-3", &[], &["w-3 cannot have a maintenance of its name: that is for node x-1"]),
-            ("cp", &[], &["there is no node cp; there is cp-1"]),
+            ("w-4 nobody", &["w-4"][..], &["node nobody does not exist"][..]),
+            ("z*", &[], &["no node matches z*"]),
+            ("w-2", &[], &["w-2 is still returning to service"]),
+            ("w-3", &[], &["w-3 is the name of a maintenance of node x-1"]),
+            ("cp", &[], &["node cp does not exist; did you mean cp-1?"]),
             ("w-", &[], &["w-: a node's name consists of lower case letters, digits, '-' and '.'"]),
-            ("w", &[], &["there is no node w; there are w-1, w-2, w-3, w-4, ..."]),
-            ("nobody", &[], &["there is no node nobody"]),
+            ("w", &[], &["node w does not exist; did you mean w-1, w-2, w-3, w-4, ...?"]),
+            ("nobody", &[], &["node nobody does not exist"]),
         ] {
             let plan = StartPlan::of(text, &fleet(), true);
             assert!(!plan.is_confirmed(&Field::new(nodes.len().to_string())), "{text}");
@@ -202,16 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_list_nodes_types_names_in_full() {
+    fn without_permission_to_list_nodes_names_must_be_complete() {
         let plan = StartPlan::of("nobody w*", &fleet(), false);
         assert_eq!(plan.nodes, ["nobody"]);
-        assert_eq!(plan.problems, ["w*: the nodes are not known here, so that names must be typed in full"]);
+        assert_eq!(plan.problems.len(), 1);
         assert!(plan.unchecked);
     }
 
     #[test]
-    fn a_reason_that_is_too_long_is_a_problem_before_anything_is_sent() {
-        let plan = |reason: &str| StartPlan::of("cp-1", &fleet(), true).because(reason);
+    fn a_reason_that_is_too_long_is_reported_before_anything_is_sent() {
+        let plan = |reason: &str| StartPlan::of("cp-1", &fleet(), true).with_reason(reason);
         assert_eq!(plan(&"\u{e9}".repeat(1024)).problems, Vec::<String>::new());
         assert_eq!(
             plan(&"x".repeat(1025)).problems,
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_carry_the_reason_and_the_control_plane_is_pointed_out() {
+    fn objects_have_the_reason_and_control_plane_nodes_are_marked() {
         let plan = StartPlan::of("cp-1", &fleet(), true);
         assert_eq!(plan.control_plane, ["cp-1"]);
         let reasons = |reason| plan.objects(reason)[0].spec.reason.clone();

@@ -1,123 +1,123 @@
-//! How fresh the picture is.
+//! The state of the watches, and how fresh the view is.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::dashboard::message::{Feed, Link};
+use crate::dashboard::message::{WatchKind, WatchState};
 
-/// The watches, and when they last said something.
+/// The states of the watches.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
-    feeds: BTreeMap<Feed, Link>,
-    /// Since when nobody knows whether what a watch told is so, where that is not known to be so.
-    old: BTreeMap<Feed, Timestamp>,
+pub(crate) struct WatchHealth {
+    watches: BTreeMap<WatchKind, WatchState>,
+    /// Since when data may be out of date, for each watch whose data is not known to be current.
+    old: BTreeMap<WatchKind, Timestamp>,
     /// When anything changed last.
     heard: Option<Timestamp>,
 }
 
-/// How fresh what is on the screen is.
+/// How fresh data is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Freshness<'a> {
-    /// Nothing has been heard yet, or nothing since all watches began anew.
+    /// Not listed yet, or not since the watches were restarted.
     Connecting,
-    /// It is so now.
+    /// Current.
     Live,
-    /// It was so.
+    /// Possibly out of date.
     Stale {
-        /// Since when nobody knows.
+        /// Since when.
         since: Timestamp,
         /// Why.
         error: &'a str,
     },
-    /// Nobody may know.
+    /// The user has no permission; the text is the server's.
     Forbidden(&'a str),
 }
 
-/// Whether all pods of the open node have been told of: their watch may be up before.
+/// Whether the pods of the open node have been listed: their watch may be live before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum PodListing {
     /// Not yet.
-    Awaited,
-    /// They are there.
+    Pending,
+    /// They are known.
     Complete,
 }
 
-impl Links {
-    /// A watch is doing well or not.
-    pub(crate) fn set(&mut self, feed: Feed, link: Link, now: Timestamp) {
-        match &link {
-            Link::Live => {
-                self.old.remove(&feed);
+impl WatchHealth {
+    /// Sets the state of a watch.
+    pub(crate) fn set(&mut self, kind: WatchKind, state: WatchState, now: Timestamp) {
+        match &state {
+            WatchState::Live => {
+                self.old.remove(&kind);
             }
-            Link::Lost { since, .. } => self.grows_old(feed, *since),
-            Link::Forbidden(_) => self.grows_old(feed, now),
+            WatchState::Lost { since, .. } => self.mark_old(kind, *since),
+            WatchState::Forbidden(_) => self.mark_old(kind, now),
         }
-        self.feeds.insert(feed, link);
+        self.watches.insert(kind, state);
     }
 
-    /// All watches begin anew: what they told is not known to be so since then.
+    /// Notes that all watches restart: their data may be out of date since then.
     pub(crate) fn renew(&mut self, since: Timestamp) {
-        for feed in std::mem::take(&mut self.feeds).into_keys() {
-            self.grows_old(feed, since);
+        for kind in std::mem::take(&mut self.watches).into_keys() {
+            self.mark_old(kind, since);
         }
     }
 
-    /// What was known grows no younger by being lost once more.
-    fn grows_old(&mut self, feed: Feed, since: Timestamp) {
-        let old = self.old.entry(feed).or_insert(since);
+    /// Losing the connection again does not make old data newer.
+    fn mark_old(&mut self, kind: WatchKind, since: Timestamp) {
+        let old = self.old.entry(kind).or_insert(since);
         *old = since.min(*old);
     }
 
-    /// Since when nobody knows whether what the watch told is so; none if it is so now, or nothing was told.
-    pub(crate) fn old_since(&self, feed: Feed) -> Option<Timestamp> {
-        self.old.get(&feed).copied()
+    /// Since when the data of a watch may be out of date; none if it is current, or there is none.
+    pub(crate) fn stale_since(&self, kind: WatchKind) -> Option<Timestamp> {
+        self.old.get(&kind).copied()
     }
 
-    /// The watches of a node that is closed are no more.
+    /// Forgets the watches of a node that was closed.
     pub(crate) fn close(&mut self) {
-        for feed in [Feed::Pods, Feed::Events] {
-            self.feeds.remove(&feed);
-            self.old.remove(&feed);
+        for kind in [WatchKind::Pods, WatchKind::Events] {
+            self.watches.remove(&kind);
+            self.old.remove(&kind);
         }
     }
 
-    /// Something changed.
-    pub(crate) fn hear(&mut self, now: Timestamp) {
+    /// Notes a change.
+    pub(crate) fn note_change(&mut self, now: Timestamp) {
         self.heard = Some(now);
     }
 
     /// When anything changed last.
-    pub(crate) fn heard(&self) -> Option<Timestamp> {
+    pub(crate) fn last_change(&self) -> Option<Timestamp> {
         self.heard
     }
 
-    /// What one watch is doing.
-    pub(crate) fn of(&self, feed: Feed) -> Freshness<'_> {
-        match self.feeds.get(&feed) {
+    /// How fresh the data of a watch is.
+    pub(crate) fn of(&self, kind: WatchKind) -> Freshness<'_> {
+        match self.watches.get(&kind) {
             None => Freshness::Connecting,
-            Some(Link::Live) => Freshness::Live,
-            Some(Link::Lost { since, error }) => {
-                Freshness::Stale { since: self.old_since(feed).unwrap_or(*since), error }
+            Some(WatchState::Live) => Freshness::Live,
+            Some(WatchState::Lost { since, error }) => {
+                Freshness::Stale { since: self.stale_since(kind).unwrap_or(*since), error }
             }
-            Some(Link::Forbidden(why)) => Freshness::Forbidden(why),
+            Some(WatchState::Forbidden(why)) => Freshness::Forbidden(why),
         }
     }
 
-    /// How fresh a view is that shows maintenances, and with a node open its pods: as fresh as the oldest of them, and
-    /// not live before they are there.
-    pub(crate) fn overall(&self, pods: Option<Arrival>) -> Freshness<'_> {
-        let maintenances = self.of(Feed::Maintenances);
+    /// How fresh a view of maintenances is, and of pods if a node is open: as fresh as the oldest of them, and not live
+    /// before the pods are known.
+    pub(crate) fn overall(&self, pods: Option<PodListing>) -> Freshness<'_> {
+        let maintenances = self.of(WatchKind::Maintenances);
         let Some(arrival) = pods else { return maintenances };
-        match (&maintenances, self.of(Feed::Pods)) {
+        match (&maintenances, self.of(WatchKind::Pods)) {
             (Freshness::Live, pods @ (Freshness::Stale { .. } | Freshness::Connecting)) => pods,
-            (Freshness::Live, Freshness::Live) if arrival == Arrival::Awaited => Freshness::Connecting,
+            (Freshness::Live, Freshness::Live) if arrival == PodListing::Pending => Freshness::Connecting,
             (Freshness::Stale { since, .. }, Freshness::Stale { since: earlier, error })
                 if earlier < *since =>
             {
                 Freshness::Stale { since: earlier, error }
             }
-            // Without the right to see pods, maintenances are all there is.
+            // Without permission to list pods, only maintenances are shown.
             _ => maintenances,
         }
     }
@@ -128,51 +128,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_is_as_fresh_as_the_oldest_of_what_it_shows() {
+    fn a_view_is_as_fresh_as_its_oldest_data() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let lost = |second| Link::Lost { since: at(second), error: String::from("e") };
+        let lost = |second| WatchState::Lost { since: at(second), error: String::from("e") };
         let stale = |second| Freshness::Stale { since: at(second), error: "e" };
-        let mut links = Links::default();
-        let (fleet, awaited, complete) = (None, Some(Arrival::Awaited), Some(Arrival::Complete));
-        assert_eq!(links.overall(complete), Freshness::Connecting);
-        links.set(Feed::Maintenances, Link::Live, at(20));
-        assert_eq!(links.overall(fleet), Freshness::Live);
-        assert_eq!(links.overall(complete), Freshness::Connecting);
-        links.set(Feed::Pods, Link::Live, at(20));
-        assert_eq!(links.overall(awaited), Freshness::Connecting);
-        assert_eq!(links.overall(complete), Freshness::Live);
-        links.set(Feed::Pods, lost(5), at(20));
-        assert_eq!(links.overall(awaited), stale(5));
-        assert_eq!(links.overall(complete), stale(5));
-        assert_eq!(links.overall(fleet), Freshness::Live);
-        links.set(Feed::Maintenances, lost(9), at(20));
-        assert_eq!(links.overall(complete), stale(5));
-        assert_eq!(links.overall(fleet), stale(9));
-        links.set(Feed::Pods, Link::Forbidden("no".into()), at(20));
-        assert_eq!(links.overall(awaited), stale(9));
-        links.close();
-        assert_eq!(links.of(Feed::Pods), Freshness::Connecting);
+        let mut health = WatchHealth::default();
+        let (fleet, awaited, complete) = (None, Some(PodListing::Pending), Some(PodListing::Complete));
+        assert_eq!(health.overall(complete), Freshness::Connecting);
+        health.set(WatchKind::Maintenances, WatchState::Live, at(20));
+        assert_eq!(health.overall(fleet), Freshness::Live);
+        assert_eq!(health.overall(complete), Freshness::Connecting);
+        health.set(WatchKind::Pods, WatchState::Live, at(20));
+        assert_eq!(health.overall(awaited), Freshness::Connecting);
+        assert_eq!(health.overall(complete), Freshness::Live);
+        health.set(WatchKind::Pods, lost(5), at(20));
+        assert_eq!(health.overall(awaited), stale(5));
+        assert_eq!(health.overall(complete), stale(5));
+        assert_eq!(health.overall(fleet), Freshness::Live);
+        health.set(WatchKind::Maintenances, lost(9), at(20));
+        assert_eq!(health.overall(complete), stale(5));
+        assert_eq!(health.overall(fleet), stale(9));
+        health.set(WatchKind::Pods, WatchState::Forbidden("no".into()), at(20));
+        assert_eq!(health.overall(awaited), stale(9));
+        health.close();
+        assert_eq!(health.of(WatchKind::Pods), Freshness::Connecting);
     }
 
     #[test]
-    fn what_is_lost_is_old_since_it_was_known_last() {
+    fn lost_data_is_old_since_it_was_last_known_to_be_current() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let lost = |second| Link::Lost { since: at(second), error: String::from("e") };
-        let mut links = Links::default();
-        links.renew(at(1));
-        assert_eq!(links.old_since(Feed::Nodes), None, "nothing was told");
-        links.set(Feed::Nodes, Link::Live, at(2));
-        assert_eq!(links.old_since(Feed::Nodes), None);
-        links.renew(at(5));
-        links.renew(at(7));
+        let lost = |second| WatchState::Lost { since: at(second), error: String::from("e") };
+        let mut health = WatchHealth::default();
+        health.renew(at(1));
+        assert_eq!(health.stale_since(WatchKind::Nodes), None, "nothing was told");
+        health.set(WatchKind::Nodes, WatchState::Live, at(2));
+        assert_eq!(health.stale_since(WatchKind::Nodes), None);
+        health.renew(at(5));
+        health.renew(at(7));
         assert_eq!(
-            (links.of(Feed::Nodes), links.old_since(Feed::Nodes)),
+            (health.of(WatchKind::Nodes), health.stale_since(WatchKind::Nodes)),
             (Freshness::Connecting, Some(at(5)))
         );
-        links.set(Feed::Nodes, lost(9), at(9));
-        assert_eq!(links.of(Feed::Nodes), Freshness::Stale { since: at(5), error: "e" });
-        links.set(Feed::Nodes, Link::Live, at(11));
-        links.set(Feed::Nodes, Link::Forbidden("no".into()), at(13));
-        assert_eq!(links.old_since(Feed::Nodes), Some(at(13)));
+        health.set(WatchKind::Nodes, lost(9), at(9));
+        assert_eq!(health.of(WatchKind::Nodes), Freshness::Stale { since: at(5), error: "e" });
+        health.set(WatchKind::Nodes, WatchState::Live, at(11));
+        health.set(WatchKind::Nodes, WatchState::Forbidden("no".into()), at(13));
+        assert_eq!(health.stale_since(WatchKind::Nodes), Some(at(13)));
     }
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::message::{Change, Message};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::Effect;
+use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::listing::Sort;
 use crate::dashboard::model::{Model, Side};
-use crate::dashboard::options::Options;
+use crate::dashboard::model::Options;
 use crate::dashboard::tests::mouse::click_selected as enter;
 use crate::dashboard::tests::painted::text;
-use crate::dashboard::tests::scenes::{deaf, fleet, node, options, pod, press, tell, type_in};
+use crate::dashboard::tests::scenes::{empty, fleet, node, options, pod, press, send, type_in};
 
-/// The node, or the pod, that is selected.
+/// The name of the selected node or pod.
 fn selected(model: &Model) -> &str {
     match &model.open {
         Some(open) => open.pods.rows.selected().map_or("", |row| &row.id.name),
@@ -28,7 +29,7 @@ fn small() -> Options {
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
-    tell(model, Message::Input(Event::Key(control(c))))
+    send(model, Message::Input(Event::Key(control(c))))
 }
 
 fn control(c: char) -> KeyEvent {
@@ -44,7 +45,7 @@ fn plain(code: KeyCode) -> KeyEvent {
 }
 
 #[test]
-fn keys_that_move_go_through_the_rows() {
+fn motion_keys_move_through_the_rows() {
     use KeyCode::{Char, Down, End, Home, PageDown, PageUp, Up};
     for (keys, at_node, at_pod) in [
         (&[][..], "worker-07", "cart-0"),
@@ -78,7 +79,7 @@ fn a_page_is_what_the_screen_shows() {
 }
 
 #[test]
-fn enter_opens_a_node_and_escape_closes_one_thing_after_the_other() {
+fn enter_opens_a_node_and_escape_closes_one_level_at_a_time() {
     let mut model = fleet(options());
     press(&mut model, KeyCode::Down);
     assert_eq!(press(&mut model, KeyCode::Enter), [Effect::Open("worker-12".into())]);
@@ -97,33 +98,33 @@ fn enter_opens_a_node_and_escape_closes_one_thing_after_the_other() {
     type_in(&mut model, " ");
     assert_eq!(press(&mut model, KeyCode::Esc), []);
     assert!(model.fleet.marked.is_empty());
-    assert_eq!(press(&mut deaf(options()), KeyCode::Enter), [], "there is nothing to open");
+    assert_eq!(press(&mut empty(options()), KeyCode::Enter), [], "there is nothing to open");
 }
 
 #[test]
-fn one_named_node_is_open_from_the_beginning() {
+fn a_single_named_node_is_open_from_the_start() {
     let named = |nodes: &[&str]| {
         let nodes = nodes.iter().map(ToString::to_string).collect();
-        deaf(Options { nodes, ..options() }).opened().map(str::to_owned)
+        empty(Options { nodes, ..options() }).opened().map(str::to_owned)
     };
     assert_eq!([named(&[]), named(&["a"]), named(&["a", "b"])], [None, Some("a".into()), None]);
 }
 
 #[test]
-fn leaving_never_cancels_a_maintenance() {
-    for mut model in [fleet(options()), node(options()), deaf(options())] {
+fn quitting_never_stops_a_maintenance() {
+    for mut model in [fleet(options()), node(options()), empty(options())] {
         assert_eq!(type_in(&mut model, "q"), [Effect::Quit]);
         assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
         assert_eq!(controlled(&mut model, 'z'), [Effect::Suspend]);
         assert_eq!(controlled(&mut model, 'x'), []);
         type_in(&mut model, "/q");
-        assert_eq!(model.filter().text(), "q", "while a filter is typed it is a letter");
+        assert_eq!(model.filter().text(), "q", "a letter, while a filter is being typed");
         assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
     }
 }
 
 #[test]
-fn filters_are_typed_live_kept_by_enter_and_undone_by_escape() {
+fn filters_apply_while_typed_enter_keeps_them_and_escape_restores_the_previous() {
     for mut model in [fleet(options()), node(options())] {
         type_in(&mut model, "/worker");
         assert_eq!(model.filter().text(), "worker");
@@ -139,13 +140,13 @@ fn filters_are_typed_live_kept_by_enter_and_undone_by_escape() {
         assert_eq!(model.filter().text(), "worke ");
         controlled(&mut model, 'u');
         assert_eq!(model.filter().text(), "");
-        tell(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
+        send(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
         assert_eq!(model.filter().text(), "ns:shop x");
     }
 }
 
 #[test]
-fn rows_are_sorted_by_one_thing_after_the_other_and_the_other_way_round() {
+fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
     let mut model = fleet(options());
     let mut sorts = Vec::new();
     for _ in 0..4 {
@@ -170,7 +171,7 @@ fn rows_are_sorted_by_one_thing_after_the_other_and_the_other_way_round() {
 }
 
 #[test]
-fn only_blocked_rows_are_shown_on_request() {
+fn f_shows_only_blocked_rows() {
     let mut model = fleet(options());
     type_in(&mut model, "f");
     assert_eq!(model.fleet.rows.len(), 3);
@@ -182,14 +183,14 @@ fn only_blocked_rows_are_shown_on_request() {
 }
 
 #[test]
-fn panes_open_scroll_and_close() {
+fn side_panes_open_scroll_and_close() {
     let mut model = node(Options { size: (80, 16), ..options() });
     type_in(&mut model, "e");
     assert_eq!(model.side, Some(Side::Events));
     type_in(&mut model, "y");
     assert_eq!(model.side, Some(Side::Document));
     type_in(&mut model, "j");
-    assert_eq!((model.side_top, selected(&model)), (0, "cart-2"), "rows have the focus at first");
+    assert_eq!((model.side_top, selected(&model)), (0, "cart-2"), "the rows have the focus at first");
     press(&mut model, KeyCode::Tab);
     type_in(&mut model, "jjk");
     assert_eq!((model.side_top, selected(&model)), (1, "cart-2"));
@@ -205,27 +206,27 @@ fn panes_open_scroll_and_close() {
     type_in(&mut model, "y");
     assert_eq!((model.side, model.side_has_focus), (None, false));
     press(&mut model, KeyCode::Tab);
-    assert!(!model.side_has_focus, "there is no pane to have it");
+    assert!(!model.side_has_focus, "no pane is open");
 }
 
 #[test]
-fn the_pane_shows_the_selected_maintenance_in_the_fleet_and_events_are_elsewhere() {
+fn the_yaml_pane_follows_the_selection_and_events_need_an_open_node() {
     let mut model = fleet(options());
     type_in(&mut model, "yj");
     assert!(model.document.lines.iter().any(|line| line == "  name: worker-12"), "{:?}", model.document);
     type_in(&mut model, "ye");
     assert_eq!(model.side, None);
-    assert!(model.notice.as_ref().unwrap().text.contains("Enter opens it"));
+    assert!(model.notice.as_ref().unwrap().text.contains("press Enter"));
 }
 
 #[test]
-fn the_command_that_helps_is_copied_or_else_the_row() {
+fn c_copies_the_suggested_command_or_else_the_row() {
     for (mut model, keys, copied) in [
         (fleet(options()), "c", "kubectl -n shop edit pdb cart"),
         (fleet(options()), "jjc", "kubectl describe nm worker-33"),
-        (fleet(options()), "jjjjc", "worker-08 DRAINING 50% 13/26"),
+        (fleet(options()), "jjjjc", "worker-08 Draining 50% 13/26"),
         (node(options()), "c", "kubectl -n shop edit pdb cart"),
-        (node(options()), "jjjc", "ENDING pay/ledger-1"),
+        (node(options()), "jjjc", "Terminating pay/ledger-1"),
         (
             node(options()),
             "jjc",
@@ -235,11 +236,11 @@ fn the_command_that_helps_is_copied_or_else_the_row() {
         assert_eq!(type_in(&mut model, keys), [Effect::Copy(copied.into())]);
         assert_eq!(model.notice.unwrap().text, format!("copied: {copied}"));
     }
-    assert_eq!(type_in(&mut deaf(options()), "c"), []);
+    assert_eq!(type_in(&mut empty(options()), "c"), []);
 }
 
 #[test]
-fn reconnecting_and_help_are_a_key_away() {
+fn r_reconnects_and_the_question_mark_opens_the_help() {
     let mut model = fleet(options());
     assert_eq!(type_in(&mut model, "r"), [Effect::Reconnect]);
     type_in(&mut model, "?");
@@ -254,32 +255,32 @@ fn reconnecting_and_help_are_a_key_away() {
 }
 
 #[test]
-fn a_key_let_go_and_keys_of_no_meaning_do_nothing() {
+fn key_releases_and_unassigned_keys_do_nothing() {
     let mut model = fleet(options());
     let mut released = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
     released.kind = KeyEventKind::Release;
-    assert_eq!(tell(&mut model, Message::Input(Event::Key(released))), []);
+    assert_eq!(send(&mut model, Message::Input(Event::Key(released))), []);
     assert_eq!(type_in(&mut model, "zZ1%"), []);
     assert_eq!(press(&mut model, KeyCode::F(1)), []);
-    assert_eq!(tell(&mut model, Message::Input(Event::FocusGained)), []);
+    assert_eq!(send(&mut model, Message::Input(Event::FocusGained)), []);
 }
 
 #[test]
-fn the_row_under_the_cursor_stays_selected_when_a_worse_one_comes_up() {
+fn the_selected_row_stays_selected_when_a_worse_one_appears() {
     let mut model = fleet(options());
     assert_eq!(selected(&model), "worker-07");
     let mut worse = model.fleet.maintenance_of("worker-12").unwrap().as_ref().clone();
     worse.status.as_mut().unwrap().pod_counts.blocked = 99;
-    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(worse))));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(worse))));
     assert_eq!(model.fleet.rows.nth(0).unwrap().node, "worker-12");
-    assert_eq!(selected(&model), "worker-07", "nobody has moved the cursor");
+    assert_eq!(selected(&model), "worker-07", "the user has not moved the cursor");
     type_in(&mut model, "x");
-    assert!(text(&model).contains("  worker-07  BLOCKED"), "{}", text(&model));
+    assert!(text(&model).contains("  worker-07  Blocked"), "{}", text(&model));
     press(&mut model, KeyCode::Esc);
     type_in(&mut model, "g");
     assert_eq!(selected(&model), "worker-12");
     type_in(&mut model, "ss");
-    assert_eq!(selected(&model), "worker-21", "who asks for another order sees its first row");
+    assert_eq!(selected(&model), "worker-21", "a new sort order selects its first row");
 
     let mut model = node(options());
     assert_eq!(selected(&model), "cart-0");
@@ -290,40 +291,40 @@ fn the_row_under_the_cursor_stays_selected_when_a_worse_one_comes_up() {
     let mut first = blocked[0].clone();
     first.name = earlier.id.name.clone();
     blocked.insert(0, first);
-    tell(&mut model, Message::Pods { node: name, change: Change::Applied(earlier) });
-    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
+    send(&mut model, Message::Pods { node: name, change: WatchChange::Applied(earlier) });
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
     assert_eq!(model.open.as_ref().unwrap().pods.rows.nth(0).unwrap().id.name, "cart--");
     assert_eq!(selected(&model), "cart-0");
 }
 
 #[test]
-fn the_cursor_stays_on_a_node_whose_maintenance_goes_or_comes() {
+fn the_cursor_stays_on_a_node_whose_maintenance_ends_or_starts() {
     let nodes = ["worker-07", "worker-08", "worker-09"].map(String::from).to_vec();
     let mut model = fleet(Options { nodes, ..options() });
     type_in(&mut model, "j");
     let node = selected(&model).to_owned();
     let object = model.fleet.maintenance_of(&node).cloned().unwrap();
-    tell(&mut model, Message::Maintenances(Change::Gone(object.clone())));
+    send(&mut model, Message::Maintenances(WatchChange::Deleted(object.clone())));
     assert_eq!(selected(&model), node);
-    tell(&mut model, Message::Maintenances(Change::Applied(object)));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(object)));
     assert_eq!(selected(&model), node);
 }
 
 #[test]
-fn a_filter_is_no_longer_typed_in_a_node_that_is_opened_by_a_click() {
+fn opening_a_node_with_a_click_ends_typing_a_filter() {
     let mut model = fleet(options());
     type_in(&mut model, "/worker");
     assert_eq!(enter(&mut model), [Effect::Open("worker-07".into())]);
     assert!(model.typing.is_none());
     type_in(&mut model, "f");
-    assert!(model.blocked_only(), "keys mean what they mean in the view");
+    assert!(model.blocked_only(), "keys have their meaning in the view");
     press(&mut model, KeyCode::Esc);
     press(&mut model, KeyCode::Esc);
-    assert_eq!(model.filter().text(), "worker", "what was typed is kept for the rows that it was typed for");
+    assert_eq!(model.filter().text(), "worker", "the fleet keeps its filter");
 }
 
 #[test]
-fn lines_are_edited_by_the_usual_keys() {
+fn fields_support_the_usual_editing_keys() {
     for (typed, keys, becomes) in [
         ("abc", vec![control('h')], "ab|"),
         ("abc", vec![plain(KeyCode::Left), control('h')], "a|c"),
@@ -344,7 +345,7 @@ fn lines_are_edited_by_the_usual_keys() {
         type_in(&mut model, "/");
         type_in(&mut model, typed);
         for key in &keys {
-            tell(&mut model, Message::Input(Event::Key(*key)));
+            send(&mut model, Message::Input(Event::Key(*key)));
         }
         let filter = model.filter().text().to_owned();
         let shown = text(&model).lines().last().unwrap().replace('\u{258f}', "|");
@@ -354,7 +355,7 @@ fn lines_are_edited_by_the_usual_keys() {
 }
 
 #[test]
-fn a_line_longer_than_its_place_shows_where_it_is_typed() {
+fn a_field_scrolls_to_the_cursor() {
     let long = (0..40).fold(String::new(), |long, i| format!("{long}node-{i:02} "));
     let mut model = fleet(options());
     type_in(&mut model, &format!("/{long}here"));

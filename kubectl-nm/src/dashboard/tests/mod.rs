@@ -1,4 +1,4 @@
-//! The dashboard as a whole: what is on the screen, and what keys do, without a terminal or a cluster.
+//! The dashboard as a whole, without a terminal or a cluster: what is on the screen, and what keys do.
 
 mod cluster;
 mod keys;

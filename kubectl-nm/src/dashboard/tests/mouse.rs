@@ -1,20 +1,20 @@
-//! The mouse, and sizes.
+//! The mouse, and the size of the window.
 
 use crossterm::event::{Event, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use crate::dashboard::effect::Effect;
+use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::options::Options;
+use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
-use crate::dashboard::tests::scenes::{fleet, node, options, tell, type_in};
+use crate::dashboard::tests::scenes::{fleet, node, options, send, type_in};
 
 fn mouse(model: &mut Model, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Effect> {
-    tell(model, Message::Input(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })))
+    send(model, Message::Input(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })))
 }
 
-/// Clicks on the text, wherever it is on the screen.
+/// Clicks on this text, wherever it is on the screen.
 fn click(model: &mut Model, on: &str) -> Vec<Effect> {
     let text = text(model);
     let row = text.lines().position(|line| line.contains(on)).unwrap();
@@ -24,14 +24,14 @@ fn click(model: &mut Model, on: &str) -> Vec<Effect> {
     mouse(model, MouseEventKind::Down(MouseButton::Left), at)
 }
 
-/// Clicks on the row that is selected.
+/// Clicks on the selected row.
 pub(super) fn click_selected(model: &mut Model) -> Vec<Effect> {
     let node = model.fleet.rows.selected().unwrap().node.clone();
     click(model, &node)
 }
 
 #[test]
-fn a_click_selects_what_is_clicked_and_another_one_opens_it() {
+fn a_click_selects_a_row_and_a_second_click_opens_it() {
     for (width, height) in [(120, 30), (45, 20)] {
         let mut model = fleet(Options { size: (width, height), ..options() });
         assert_eq!(click(&mut model, "worker-33"), []);
@@ -44,7 +44,7 @@ fn a_click_selects_what_is_clicked_and_another_one_opens_it() {
 }
 
 #[test]
-fn clicks_beside_the_rows_do_nothing() {
+fn clicks_outside_the_rows_do_nothing() {
     let mut model = fleet(options());
     for on in ["nm watch", "NODE", "[q]"] {
         assert_eq!(click(&mut model, on), []);
@@ -57,7 +57,7 @@ fn clicks_beside_the_rows_do_nothing() {
 }
 
 #[test]
-fn the_wheel_goes_through_what_is_under_it() {
+fn the_wheel_scrolls_what_is_under_it() {
     let mut model = node(options());
     mouse(&mut model, MouseEventKind::ScrollDown, (5, 9));
     assert_eq!(model.open.as_ref().unwrap().pods.rows.at(), 3);
@@ -70,7 +70,7 @@ fn the_wheel_goes_through_what_is_under_it() {
 }
 
 #[test]
-fn the_wheel_scrolls_the_help_and_leaves_other_dialogs_alone() {
+fn the_wheel_scrolls_the_help_and_no_other_dialog() {
     let mut model = fleet(options());
     type_in(&mut model, "?");
     mouse(&mut model, MouseEventKind::ScrollDown, (5, 9));
@@ -81,12 +81,12 @@ fn the_wheel_scrolls_the_help_and_leaves_other_dialogs_alone() {
 }
 
 #[test]
-fn a_new_size_keeps_the_selection_in_view() {
+fn a_resize_keeps_the_selection_visible() {
     let mut model = fleet(options());
     type_in(&mut model, "G");
     for size in [(120, 12), (45, 12), (200, 50), (80, 9)] {
         model.size = (0, 0);
-        tell(&mut model, Message::Input(Event::Resize(size.0, size.1)));
+        send(&mut model, Message::Input(Event::Resize(size.0, size.1)));
         assert_eq!(model.size, size);
         assert!(text(&model).contains("worker-03"), "{size:?}\n{}", text(&model));
     }
@@ -100,7 +100,7 @@ fn every_size_can_be_drawn() {
             type_in(&mut model, keys);
             for width in [1, 2, 5, 39, 40, 49, 50, 79, 119, 120, 300] {
                 for height in [1, 2, 7, 8, 9, 11, 13, 20, 60] {
-                    tell(&mut model, Message::Input(Event::Resize(width, height)));
+                    send(&mut model, Message::Input(Event::Resize(width, height)));
                     text(&model);
                 }
             }

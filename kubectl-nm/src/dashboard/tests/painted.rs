@@ -1,4 +1,4 @@
-//! A screen as text: what stands on it, and below it how it looks, letter by letter.
+//! A screen as text: its characters, and below them its styles, one letter per style.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use ratatui::style::{Color, Modifier};
 use crate::dashboard::model::Model;
 use crate::dashboard::view::draw;
 
-/// What the model looks like in its size.
+/// What is drawn for a model.
 pub(super) fn buffer(model: &Model) -> Buffer {
     let (width, height) = model.size;
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -33,7 +33,7 @@ pub(super) fn painted(model: &Model) -> String {
         let line: String = (0..buffer.area.width)
             .map(|x| {
                 let cell = &buffer[(x, y)];
-                // A blank looks as its background does.
+                // Of a blank, only the background is visible.
                 let fg = if cell.symbol() == " " { Color::Reset } else { cell.fg };
                 let blank_modifiers = Modifier::REVERSED | Modifier::UNDERLINED;
                 let modifier =
@@ -59,7 +59,7 @@ pub(super) fn painted(model: &Model) -> String {
     painted
 }
 
-/// The lines on a screen, without the blanks at their ends.
+/// The lines of a screen, without trailing blanks.
 fn lines(buffer: &Buffer) -> Vec<String> {
     let line = |y| -> String { (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect() };
     (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect()

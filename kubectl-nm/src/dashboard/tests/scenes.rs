@@ -1,4 +1,4 @@
-//! Models as they are in the middle of a night's work.
+//! Models with a fleet in the middle of several drains.
 
 use std::sync::Arc;
 
@@ -9,15 +9,16 @@ use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::message::{Change, Feed, Link, Message, NodeMarks};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::Effect;
+use crate::dashboard::message::{WatchKind, WatchState, Message, NodeMetadata};
 use crate::dashboard::model::Model;
-use crate::dashboard::options::{Options, ThemeName};
-use crate::dashboard::pod_facts::Facts;
+use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::update::update;
-use crate::maintenance::fixture::{requested, stopping};
+use crate::maintenance::fixture::{budget, requested, stopping};
 
-/// What a budget says that allows nothing.
+/// The message of a budget that allows no eviction.
 const CART: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
 
 /// The time in every scene.
@@ -25,12 +26,12 @@ pub(super) fn now() -> Timestamp {
     "2026-01-02T03:10:00Z".parse().unwrap()
 }
 
-/// So many seconds before that.
+/// A time so many seconds before that.
 fn ago(seconds: i64) -> String {
     (now() - SignedDuration::from_secs(seconds)).to_string()
 }
 
-/// The options of every scene.
+/// The settings of every scene.
 pub(super) fn options() -> Options {
     Options {
         nodes: Vec::new(),
@@ -44,7 +45,7 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// A maintenance that began so many seconds ago.
+/// A maintenance that started so many seconds ago.
 pub(super) fn maintenance(node: &str, begun: i64, status: Value) -> NodeMaintenance {
     let mut object = requested(node);
     object.metadata.creation_timestamp = serde_json::from_value(json!(ago(begun))).unwrap();
@@ -53,7 +54,7 @@ pub(super) fn maintenance(node: &str, begun: i64, status: Value) -> NodeMaintena
     object
 }
 
-/// A condition that has been so for so many seconds.
+/// A condition with this status for so many seconds.
 fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": "", "observedGeneration": 1,
         "lastTransitionTime": ago(since)})
@@ -61,11 +62,13 @@ fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
 
 fn blocked(namespace: &str, name: &str, reason: &str, message: &str) -> Value {
     json!({"namespace": namespace, "name": name, "reason": reason, "message": message,
-        "since": ago(190), "attempts": 12})
+        "since": ago(190), "attempts": 12, "budget": budget(message)})
 }
 
-/// The node that the scenes open.
+/// The maintenance of the node that the scenes open.
 pub(super) fn worker_07() -> NodeMaintenance {
+    let mut held = blocked("web", "import-9x", "Finalizers", "ended, but finalizers keep it");
+    held["finalizers"] = json!(["example.com/backup"]);
     maintenance(
         "worker-07",
         252,
@@ -75,7 +78,7 @@ pub(super) fn worker_07() -> NodeMaintenance {
             "blockedPods": [
                 blocked("shop", "cart-0", "DisruptionBudget", CART),
                 blocked("shop", "cart-2", "DisruptionBudget", CART),
-                blocked("web", "import-9x", "Finalizers", "ended, but held by finalizers: example.com/backup"),
+                held,
             ],
             "migratingPods": [{"namespace": "vms", "name": "virt-launcher-db-x", "machine": "db",
                 "source": "worker-07", "target": "worker-11", "since": ago(12)}],
@@ -84,7 +87,7 @@ pub(super) fn worker_07() -> NodeMaintenance {
     )
 }
 
-/// A fleet with a node in every state.
+/// A fleet with a maintenance in every state.
 pub(super) fn maintenances() -> Vec<NodeMaintenance> {
     let running = |gone: i32, pods: i32, counts: Value| {
         let mut counts = counts;
@@ -105,7 +108,7 @@ pub(super) fn maintenances() -> Vec<NodeMaintenance> {
             "worker-33",
             1800,
             json!({"phase": "Failed", "drainProgress": 20, "evictionPods": 25, "podCounts": {"gone": 5, "waiting": 20},
-                "lastError": "the drain is not done after 1800 s, 20 pods are left", "lastUpdate": ago(0)}),
+                "lastError": "the drain timed out after 1800 s, 20 pods are left", "lastUpdate": ago(0)}),
         ),
         maintenance("worker-40", 20, json!({})),
         maintenance("worker-08", 100, running(13, 26, json!({"terminating": 13}))),
@@ -114,12 +117,12 @@ pub(super) fn maintenances() -> Vec<NodeMaintenance> {
         maintenance(
             "worker-21",
             100,
-            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+            json!({"phase": "Pending", "lastError": "position 1 of 2 in the queue: 2 of 11 nodes are unavailable and the limit is 2"}),
         ),
         maintenance(
             "worker-22",
             90,
-            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+            json!({"phase": "Pending", "lastError": "position 2 of 2 in the queue: 2 of 11 nodes are unavailable and the limit is 2"}),
         ),
         maintenance("worker-02", 700, done(31, 465)),
         maintenance("worker-03", 700, done(28, 400)),
@@ -127,18 +130,18 @@ pub(super) fn maintenances() -> Vec<NodeMaintenance> {
 }
 
 /// The nodes of the cluster.
-pub(super) fn nodes() -> Vec<Arc<NodeMarks>> {
-    let worker = |number: u32| NodeMarks {
+pub(super) fn nodes() -> Vec<Arc<NodeMetadata>> {
+    let worker = |number: u32| NodeMetadata {
         name: format!("worker-{number:02}"),
         was_schedulable: matches!(number, 1..=3 | 7..=9 | 12).then_some(number != 3),
         control_plane: false,
     };
-    let control_plane = NodeMarks { name: "cp-1".into(), was_schedulable: None, control_plane: true };
+    let control_plane = NodeMetadata { name: "cp-1".into(), was_schedulable: None, control_plane: true };
     (1..=50).map(worker).chain([control_plane]).map(Arc::new).collect()
 }
 
 /// A pod of the open node.
-pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<Facts> {
+pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc<CompactPod> {
     let mut metadata = json!({"namespace": namespace, "name": name, "uid": name});
     if let Some((kind, owner)) = owner.split_once('/') {
         metadata["ownerReferences"] =
@@ -148,11 +151,11 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
         metadata[key] = value.clone();
     }
     let pod: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-    Arc::new(Facts::of(&pod))
+    Arc::new(CompactPod::from(&pod))
 }
 
 /// The pods of the open node.
-pub(super) fn pods() -> Vec<Arc<Facts>> {
+pub(super) fn pods() -> Vec<Arc<CompactPod>> {
     let ending = |seconds: i64| {
         let deadline = now() + SignedDuration::from_secs(seconds);
         json!({"deletionTimestamp": deadline.to_string(), "deletionGracePeriodSeconds": 60})
@@ -173,7 +176,7 @@ pub(super) fn pods() -> Vec<Arc<Facts>> {
     pods
 }
 
-/// What happened to the open node.
+/// The events about the open node.
 pub(super) fn events() -> Vec<Arc<Event>> {
     let event = |name: &str, seconds: i64, type_: &str, reason: &str, note: &str| {
         let value = json!({"metadata": {"name": name}, "type": type_, "reason": reason, "note": note,
@@ -187,33 +190,33 @@ pub(super) fn events() -> Vec<Arc<Event>> {
     ]
 }
 
-/// A model that has heard nothing.
-pub(super) fn deaf(options: Options) -> Model {
+/// A model that knows nothing of the cluster yet.
+pub(super) fn empty(options: Options) -> Model {
     Model::new(options)
 }
 
-/// A model that sees the fleet.
+/// A model with the fleet view.
 pub(super) fn fleet(options: Options) -> Model {
-    let mut model = deaf(options);
-    tell_link(&mut model, Feed::Maintenances, Link::Live);
-    tell_link(&mut model, Feed::Nodes, Link::Live);
-    tell(&mut model, Message::Nodes(Change::All(nodes())));
-    tell(&mut model, Message::Maintenances(Change::All(maintenances().into_iter().map(Arc::new).collect())));
+    let mut model = empty(options);
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
+    send(&mut model, Message::Nodes(WatchChange::Listed(nodes())));
+    send(&mut model, Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())));
     model
 }
 
-/// A model that sees its first node's pods.
+/// A model with the view of worker-07.
 pub(super) fn node(options: Options) -> Model {
     let mut model = fleet(options);
     let effects = press(&mut model, KeyCode::Enter);
     assert_eq!(effects, [Effect::Open(String::from("worker-07"))]);
-    tell_link(&mut model, Feed::Pods, Link::Live);
-    tell_link(&mut model, Feed::Events, Link::Live);
+    set_watch(&mut model, WatchKind::Pods, WatchState::Live);
+    set_watch(&mut model, WatchKind::Events, WatchState::Live);
     let node = || String::from("worker-07");
-    tell(&mut model, Message::Pods { node: node(), change: Change::All(pods()) });
+    send(&mut model, Message::Pods { node: node(), change: WatchChange::Listed(pods()) });
     let last = pods().into_iter().find(|pod| pod.id.name == "front-6c4f9-aa1").unwrap();
-    tell(&mut model, Message::Pods { node: node(), change: Change::Gone(last) });
-    tell(&mut model, Message::Events { node: node(), change: Change::All(events()) });
+    send(&mut model, Message::Pods { node: node(), change: WatchChange::Deleted(last) });
+    send(&mut model, Message::Events { node: node(), change: WatchChange::Listed(events()) });
     model
 }
 
@@ -223,30 +226,30 @@ pub(super) fn moving(options: Options) -> Model {
     for gone in [0, 1, 1, 1, 4, 4, 5, 8, 8, 9, 9, 9, 12, 12, 13, 13, 13, 14, 14, 14] {
         let mut object = worker_07();
         object.status.as_mut().unwrap().pod_counts.gone = gone;
-        tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
-        tell(&mut model, Message::Tick(now()));
+        send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
+        send(&mut model, Message::Tick(now()));
     }
     model
 }
 
-/// The model hears something.
-pub(super) fn tell(model: &mut Model, message: Message) -> Vec<Effect> {
+/// Sends a message to the model.
+pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
     update(model, message)
 }
 
-/// The model hears how a watch is doing, which is on the open node if it is on one.
-pub(super) fn tell_link(model: &mut Model, feed: Feed, link: Link) {
-    let opened = matches!(feed, Feed::Pods | Feed::Events).then(|| model.opened().map(String::from));
-    tell(model, Message::Link { feed, node: opened.flatten(), link });
+/// Reports the state of a watch; one on a node is on the open node.
+pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
+    let opened = matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
+    send(model, Message::Watch { kind, node: opened.flatten(), state });
 }
 
-/// A key is pressed.
+/// Presses a key.
 pub(super) fn press(model: &mut Model, code: KeyCode) -> Vec<Effect> {
     let modifiers = KeyModifiers::NONE;
-    tell(model, Message::Input(Input::Key(KeyEvent::new(code, modifiers))))
+    send(model, Message::Input(Input::Key(KeyEvent::new(code, modifiers))))
 }
 
-/// Keys are pressed one after the other: the characters of a text.
+/// Types a text.
 pub(super) fn type_in(model: &mut Model, text: &str) -> Vec<Effect> {
     text.chars().flat_map(|c| press(model, KeyCode::Char(c))).collect()
 }

@@ -1,4 +1,4 @@
-//! Whole screens: what a person sees in every view, size, theme and plight.
+//! Whole screens, in every view, size, theme and situation.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use crossterm::event::KeyCode;
 use insta::assert_snapshot;
 use jiff::SignedDuration;
 
-use crate::dashboard::message::{Change, Feed, Link, Message};
-use crate::dashboard::options::{Options, ThemeName};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::{WatchKind, WatchState, Message};
+use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
-    deaf, fleet, maintenance, maintenances, moving, node, now, options, press, tell, tell_link, type_in,
+    empty, fleet, maintenance, maintenances, moving, node, now, options, press, send, set_watch, type_in,
     worker_07,
 };
 
@@ -33,7 +34,7 @@ fn a_node() {
 }
 
 #[test]
-fn themes_and_ascii_say_the_same() {
+fn themes_and_ascii_show_the_same_information() {
     for (name, theme) in
         [("light", ThemeName::Light), ("colour_blind", ThemeName::ColourBlind), ("mono", ThemeName::Mono)]
     {
@@ -48,10 +49,10 @@ fn themes_and_ascii_say_the_same() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn the_mono_theme_uses_no_colours() {
     let options = Options { theme: ThemeName::Mono, ..options() };
     let mut model = node(options);
-    tell(&mut model, Message::Done(Err("no".into())));
+    send(&mut model, Message::Done(Err("no".into())));
     type_in(&mut model, "e");
     let looks = painted(&model);
     let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();
@@ -61,7 +62,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn panes() {
+fn side_panes() {
     let mut model = node(sized(120, 30));
     type_in(&mut model, "e");
     assert_snapshot!("events", painted(&model));
@@ -114,7 +115,7 @@ fn dialogs() {
 }
 
 #[test]
-fn a_filter_is_seen_while_it_is_typed_and_after() {
+fn the_filter_is_visible_while_typed_and_afterwards() {
     let mut model = fleet(sized(80, 24));
     type_in(&mut model, "/state:blocked ns:sh");
     assert_snapshot!("filter_typed", text(&model));
@@ -125,55 +126,55 @@ fn a_filter_is_seen_while_it_is_typed_and_after() {
 }
 
 #[test]
-fn old_data_never_looks_live() {
+fn stale_data_never_looks_live() {
     for (name, mut model) in
         [("fleet", fleet(sized(80, 24))), ("node", node(sized(80, 24))), ("line", fleet(sized(30, 6)))]
     {
         let lost =
-            Link::Lost { since: now() - SignedDuration::from_secs(12), error: "connection refused".into() };
-        tell_link(&mut model, Feed::Maintenances, lost);
+            WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "connection refused".into() };
+        set_watch(&mut model, WatchKind::Maintenances, lost);
         assert_snapshot!(format!("stale_{name}"), painted(&model));
     }
     let mut model = fleet(sized(80, 24));
     type_in(&mut model, "p");
-    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(5)));
+    send(&mut model, Message::Tick(now() + SignedDuration::from_secs(5)));
     assert_snapshot!("paused", painted(&model));
 }
 
 #[test]
-fn what_is_not_there_yet_and_what_is_empty() {
-    assert_snapshot!("connecting", text(&deaf(sized(80, 12))));
-    let mut model = deaf(sized(80, 12));
-    tell_link(&mut model, Feed::Maintenances, Link::Live);
-    tell(&mut model, Message::Maintenances(Change::All(vec![])));
+fn screens_without_data() {
+    assert_snapshot!("connecting", text(&empty(sized(80, 12))));
+    let mut model = empty(sized(80, 12));
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
     assert_snapshot!("empty", painted(&model));
     let mut model = fleet(sized(80, 24));
     press(&mut model, KeyCode::Enter);
     assert_snapshot!("node_loading", text(&model));
-    let mut model = deaf(Options { nodes: vec!["worker-05".into()], ..sized(80, 12) });
-    tell_link(&mut model, Feed::Maintenances, Link::Live);
-    tell(&mut model, Message::Maintenances(Change::All(vec![])));
-    tell_link(&mut model, Feed::Pods, Link::Live);
-    tell(&mut model, Message::Pods { node: "worker-05".into(), change: Change::All(super::scenes::pods()) });
+    let mut model = empty(Options { nodes: vec!["worker-05".into()], ..sized(80, 12) });
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
+    set_watch(&mut model, WatchKind::Pods, WatchState::Live);
+    send(&mut model, Message::Pods { node: "worker-05".into(), change: WatchChange::Listed(super::scenes::pods()) });
     assert_snapshot!("node_idle", text(&model));
-    let mut model = deaf(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
-    tell_link(&mut model, Feed::Maintenances, Link::Live);
-    tell(&mut model, Message::Maintenances(Change::All(vec![])));
-    assert!(!text(&model).contains("There is no node"), "nobody knows yet");
-    tell_link(&mut model, Feed::Nodes, Link::Live);
-    tell(&mut model, Message::Nodes(Change::All(super::scenes::nodes())));
-    assert!(text(&model).contains("There is no node worker-5."), "{}", text(&model));
-    assert!(!text(&model).contains("starts one"));
+    let mut model = empty(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
+    send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
+    assert!(!text(&model).contains("does not exist"), "the nodes are not known yet");
+    set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
+    send(&mut model, Message::Nodes(WatchChange::Listed(super::scenes::nodes())));
+    assert!(text(&model).contains("Node worker-5 does not exist."), "{}", text(&model));
+    assert!(!text(&model).contains("[n] starts"));
 }
 
 #[test]
-fn a_node_that_had_no_pods_has_a_full_bar_beside_its_100_percent() {
+fn a_drained_node_without_pods_has_a_full_bar() {
     let drained = serde_json::json!({"phase": "Succeeded", "drainProgress": 100, "evictionPods": 0});
     let failed = serde_json::json!({"phase": "Failed", "drainProgress": 0, "evictionPods": 0});
     for (status, percent, bar) in [(drained, "100%", "##########"), (failed, "0%", "----------")] {
         let mut model = fleet(Options { ascii: true, ..sized(120, 30) });
         let object = maintenance("worker-07", 60, status);
-        tell(&mut model, Message::Maintenances(Change::All(vec![Arc::new(object)])));
+        send(&mut model, Message::Maintenances(WatchChange::Listed(vec![Arc::new(object)])));
         let row = |model: &_| text(model).lines().find(|line| line.contains(percent)).map(str::to_owned);
         let of_fleet = row(&model).unwrap();
         assert!(of_fleet.contains(&format!("[{bar}]")), "{of_fleet}");
@@ -184,14 +185,14 @@ fn a_node_that_had_no_pods_has_a_full_bar_beside_its_100_percent() {
 }
 
 #[test]
-fn what_one_may_not_see() {
-    let mut model = deaf(sized(80, 12));
+fn screens_without_permission() {
+    let mut model = empty(sized(80, 12));
     let words = "nodemaintenances.nodemaintenance.medik8s.io is forbidden: User \"ann\" cannot list it";
-    tell_link(&mut model, Feed::Maintenances, Link::Forbidden(words.into()));
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden(words.into()));
     assert_snapshot!("forbidden", painted(&model));
 
     let mut model = fleet(sized(80, 24));
-    tell_link(&mut model, Feed::Maintenances, Link::Forbidden(words.into()));
+    set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden(words.into()));
     assert_snapshot!("forbidden_midway", painted(&model));
 
     let mut model = fleet(sized(80, 24));
@@ -206,23 +207,23 @@ fn what_one_may_not_see() {
     let pending = listed.chain(migrating).chain(others);
     status.pending_pods_refs =
         pending.map(|(namespace, name)| nm_shared::PodReference { namespace, name }).collect();
-    tell(&mut model, Message::Maintenances(Change::Applied(object.into())));
-    tell_link(&mut model, Feed::Pods, Link::Forbidden(words.into()));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(object.into())));
+    set_watch(&mut model, WatchKind::Pods, WatchState::Forbidden(words.into()));
     assert_snapshot!("pods_forbidden", painted(&model));
 }
 
 #[test]
-fn named_nodes_that_are_idle_are_rows_and_read_only_offers_nothing() {
+fn named_idle_nodes_are_rows_and_read_only_disables_stopping() {
     let nodes = ["worker-02", "worker-05", "worker-07"].map(String::from).to_vec();
     let mut model = fleet(Options { nodes, readonly: true, ..sized(80, 12) });
     assert_snapshot!("named", text(&model));
     type_in(&mut model, "x");
-    assert!(text(&model).contains("read-only: nothing is started or stopped here"));
+    assert!(text(&model).contains("read-only"));
     assert_eq!(maintenances().len(), 11);
 }
 
 #[test]
-fn nothing_from_the_api_steers_the_terminal() {
+fn text_from_the_api_never_controls_the_terminal() {
     let (name, message) = ("x\u{1b}[31m", "held by \u{202e}y\u{9b}0m\r\nz");
     let mut object = worker_07();
     object.spec.reason = Some(message.into());
@@ -232,9 +233,9 @@ fn nothing_from_the_api_steers_the_terminal() {
     status.blocked_pods[0].message = message.into();
     let object = Arc::new(object);
     for mut model in [fleet(sized(200, 50)), node(sized(200, 50))] {
-        tell(&mut model, Message::Maintenances(Change::Applied(object.clone())));
+        send(&mut model, Message::Maintenances(WatchChange::Applied(object.clone())));
         let hostile = super::scenes::pod("shop", name, "", &serde_json::json!({}));
-        tell(&mut model, Message::Pods { node: "worker-07".into(), change: Change::Applied(hostile) });
+        send(&mut model, Message::Pods { node: "worker-07".into(), change: WatchChange::Applied(hostile) });
         type_in(&mut model, "y");
         let text = text(&model);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
@@ -246,7 +247,7 @@ fn nothing_from_the_api_steers_the_terminal() {
 }
 
 #[test]
-fn a_node_that_failed_waits_or_does_not_go_is_explained_below() {
+fn a_failed_or_queued_node_is_explained_below_the_rows() {
     for (node, advice, command) in [
         ("worker-33", "See what its events say", "kubectl describe nm worker-33"),
         ("worker-21", "See what its events say", "kubectl describe nm worker-21"),
@@ -264,11 +265,11 @@ fn a_node_that_failed_waits_or_does_not_go_is_explained_below() {
 }
 
 #[test]
-fn a_finalizer_of_somebody_else_is_named() {
+fn a_foreign_finalizer_is_named() {
     let mut model = fleet(options());
     let mut object = model.fleet.maintenance_of("worker-01").unwrap().as_ref().clone();
     object.metadata.finalizers = Some(vec!["backup.example.com/hold".into()]);
-    tell(&mut model, Message::Maintenances(Change::Applied(Arc::new(object))));
+    send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(object))));
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
     let shown = text(&model);

@@ -1,6 +1,6 @@
-//! The pictures in the README: both views as they are drawn, written as SVG.
+//! The screenshots in the README: both views as drawn, as SVG.
 //!
-//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` writes them anew.
+//! `NM_UPDATE=1 cargo test -p kubectl-nm screenshots` rewrites them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 
-use crate::dashboard::options::Options;
+use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::buffer;
 use crate::dashboard::tests::scenes::{fleet, moving, options};
 
@@ -32,7 +32,7 @@ fn screenshots_are_current() {
         ),
         (
             "node",
-            "The view of a node: its pods, what blocks them, and the command that helps",
+            "The node view: its pods, what blocks them, and a command that helps",
             buffer(&moving(size(24))),
         ),
     ] {
@@ -47,7 +47,7 @@ fn screenshots_are_current() {
     }
 }
 
-/// The screen as a picture with a description.
+/// The screen as an SVG with a description.
 fn svg(buffer: &Buffer, what: &str) -> String {
     let (width, height) = (buffer.area.width * CELL.0 + 2 * MARGIN, buffer.area.height * CELL.1 + 2 * MARGIN);
     let mut svg = format!(
@@ -67,7 +67,7 @@ fn svg(buffer: &Buffer, what: &str) -> String {
     svg
 }
 
-/// Writes the characters from there on that look the same, and says where they end.
+/// Writes the characters from `begin` on that have the same style. Returns where they end.
 fn run(buffer: &Buffer, begin: u16, y: u16, svg: &mut String) -> u16 {
     let look = |x: u16| {
         let cell = &buffer[(x, y)];
@@ -92,7 +92,7 @@ fn run(buffer: &Buffer, begin: u16, y: u16, svg: &mut String) -> u16 {
     if !text.trim().is_empty() {
         let weight = if modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
         let opacity = if modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
-        // The length keeps columns where they are whatever the font.
+        // The length keeps columns aligned, whatever the font.
         writeln!(
             svg,
             "<text x=\"{left}\" y=\"{}\" textLength=\"{width}\" lengthAdjust=\"spacingAndGlyphs\" \
@@ -105,7 +105,7 @@ fn run(buffer: &Buffer, begin: u16, y: u16, svg: &mut String) -> u16 {
     end
 }
 
-/// The colours of the dark theme, as terminals like to show them.
+/// The colours of the dark theme, as most terminals show them.
 fn colour(colour: Color, otherwise: &'static str) -> &'static str {
     match colour {
         Color::Reset => otherwise,
@@ -113,7 +113,7 @@ fn colour(colour: Color, otherwise: &'static str) -> &'static str {
         Color::Yellow => "#e2c16b",
         Color::LightRed => "#ff7b72",
         Color::Indexed(237) => "#2a2e37",
-        other => panic!("{other} has no place in the pictures yet"),
+        other => panic!("{other} has no colour in the screenshots yet"),
     }
 }
 

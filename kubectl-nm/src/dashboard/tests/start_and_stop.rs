@@ -3,25 +3,26 @@
 use crossterm::event::{Event, KeyCode};
 use jiff::SignedDuration;
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::message::{Change, Feed, Link, Message};
+use crate::client::watch_stream::WatchChange;
+use crate::dashboard::message::Effect;
+use crate::dashboard::message::{WatchKind, WatchState, Message};
 use crate::dashboard::model::Model;
-use crate::dashboard::options::Options;
+use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
-use crate::dashboard::tests::scenes::{fleet, node, now, options, press, tell, tell_link, type_in};
+use crate::dashboard::tests::scenes::{fleet, node, now, options, press, send, set_watch, type_in};
 
 fn stop(nodes: &[&str]) -> Vec<Effect> {
     vec![Effect::Stop(nodes.iter().map(|node| ((*node).to_owned(), format!("uid-{node}"))).collect())]
 }
 
-/// The names of the objects that are to be created, with their reasons.
+/// The nodes of the objects to create, with their reasons.
 fn started(effects: &[Effect]) -> Vec<(String, Option<String>)> {
     let [Effect::Start(objects)] = effects else { panic!("{effects:?}") };
     objects.iter().map(|object| (object.spec.node_name.clone(), object.spec.reason.clone())).collect()
 }
 
 #[test]
-fn one_maintenance_is_stopped_by_enter() {
+fn enter_stops_one_maintenance() {
     let mut model = fleet(options());
     assert_eq!(type_in(&mut model, "jx"), []);
     assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-12"]));
@@ -32,7 +33,7 @@ fn one_maintenance_is_stopped_by_enter() {
 }
 
 #[test]
-fn several_are_stopped_only_when_their_number_is_typed() {
+fn several_maintenances_are_stopped_only_after_typing_their_number() {
     let mut model = fleet(options());
     type_in(&mut model, "  x");
     assert_eq!(press(&mut model, KeyCode::Enter), []);
@@ -45,18 +46,18 @@ fn several_are_stopped_only_when_their_number_is_typed() {
 }
 
 #[test]
-fn a_mark_is_taken_back_by_the_same_key_and_goes_with_its_row() {
+fn space_toggles_a_mark_and_a_mark_disappears_with_its_row() {
     let mut model = fleet(options());
     type_in(&mut model, " k j ");
     assert_eq!(model.fleet.marked.len(), 1);
     let gone = model.fleet.maintenance_of("worker-33").cloned().unwrap();
     assert!(model.fleet.marked.contains("uid-worker-33"));
-    tell(&mut model, Message::Maintenances(Change::Gone(gone)));
+    send(&mut model, Message::Maintenances(WatchChange::Deleted(gone)));
     assert!(model.fleet.marked.is_empty());
 }
 
 #[test]
-fn escape_stops_nothing_and_quitting_in_a_dialog_is_a_letter() {
+fn escape_cancels_and_q_is_a_letter_in_a_dialog() {
     let mut model = fleet(options());
     type_in(&mut model, "xq");
     assert_eq!(press(&mut model, KeyCode::Esc), []);
@@ -64,26 +65,26 @@ fn escape_stops_nothing_and_quitting_in_a_dialog_is_a_letter() {
 }
 
 #[test]
-fn what_is_stopping_already_is_not_stopped_again() {
+fn a_stopping_maintenance_is_not_stopped_again() {
     let mut model = fleet(options());
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
     type_in(&mut model, "x");
-    assert_eq!((model.dialog, model.notice.unwrap().text.as_str()), (None, "it is stopping already"));
+    assert_eq!((model.dialog, model.notice.unwrap().text.as_str()), (None, "the maintenance is already stopping"));
 }
 
 #[test]
-fn a_later_maintenance_of_the_same_name_is_not_what_was_meant() {
+fn a_later_maintenance_of_the_same_name_is_not_stopped() {
     let mut model = fleet(options());
     type_in(&mut model, "x");
     let old = model.fleet.maintenance_of("worker-07").cloned().unwrap();
-    tell(&mut model, Message::Maintenances(Change::Gone(old)));
-    assert!(text(&model).contains("gone already"));
-    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]), "the uid tells them apart");
+    send(&mut model, Message::Maintenances(WatchChange::Deleted(old)));
+    assert!(text(&model).contains("already gone"));
+    assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]), "the uid distinguishes them");
 }
 
 #[test]
-fn one_node_is_started_by_enter_with_a_reason() {
+fn enter_starts_one_maintenance_with_a_reason() {
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
     press(&mut model, KeyCode::Tab);
@@ -94,10 +95,10 @@ fn one_node_is_started_by_enter_with_a_reason() {
 }
 
 #[test]
-fn several_are_started_only_when_their_number_is_typed() {
+fn several_maintenances_are_started_only_after_typing_their_number() {
     let mut model = fleet(options());
     type_in(&mut model, "n");
-    tell(&mut model, Message::Input(Event::Paste("worker-05 worker-06\nworker-07".into())));
+    send(&mut model, Message::Input(Event::Paste("worker-05 worker-06\nworker-07".into())));
     assert_eq!(press(&mut model, KeyCode::Enter), []);
     assert_eq!(type_in(&mut model, "2"), []);
     let effects = press(&mut model, KeyCode::Enter);
@@ -105,7 +106,7 @@ fn several_are_started_only_when_their_number_is_typed() {
 }
 
 #[test]
-fn nothing_is_started_while_no_node_can_be() {
+fn nothing_is_started_while_there_are_errors() {
     for nodes in ["", "nobody", "worker-07", "worker-01", "worker-05 nobody"] {
         let mut model = fleet(options());
         type_in(&mut model, &format!("n{nodes}"));
@@ -115,7 +116,7 @@ fn nothing_is_started_while_no_node_can_be() {
 }
 
 #[test]
-fn idle_rows_and_idle_nodes_fill_the_dialog_in() {
+fn the_start_dialog_is_filled_with_idle_nodes() {
     let nodes = ["worker-04", "worker-05", "worker-07"].map(String::from).to_vec();
     let mut model = fleet(Options { nodes, ..options() });
     type_in(&mut model, "j  n");
@@ -126,7 +127,7 @@ fn idle_rows_and_idle_nodes_fill_the_dialog_in() {
 }
 
 #[test]
-fn fields_follow_each_other_and_the_count_only_where_it_is_asked_for() {
+fn tab_cycles_through_the_fields_and_skips_the_count_for_one_node() {
     let typed = |model: &Model| text(model).lines().filter(|line| line.contains('▏')).collect::<String>();
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
@@ -150,85 +151,85 @@ fn fields_follow_each_other_and_the_count_only_where_it_is_asked_for() {
 }
 
 #[test]
-fn nothing_is_confirmed_where_there_is_no_room_to_list_it() {
+fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
     for key in ["n", "x"] {
         let mut model = fleet(Options { size: (30, 6), ..options() });
         type_in(&mut model, key);
         assert!(model.dialog.is_none());
-        assert!(text(&model).contains("window too small to do that"), "{}", text(&model));
+        assert!(text(&model).contains("window too small to start or stop maintenances"), "{}", text(&model));
 
         let mut model = node(options());
         type_in(&mut model, "x");
-        tell(&mut model, Message::Input(Event::Resize(30, 6)));
+        send(&mut model, Message::Input(Event::Resize(30, 6)));
         assert_eq!(press(&mut model, KeyCode::Enter), []);
-        assert!(text(&model).contains("Esc leaves"), "{}", text(&model));
-        tell(&mut model, Message::Input(Event::Resize(80, 24)));
+        assert!(text(&model).contains("Esc cancels"), "{}", text(&model));
+        send(&mut model, Message::Input(Event::Resize(80, 24)));
         assert_eq!(press(&mut model, KeyCode::Enter), stop(&["worker-07"]));
         type_in(&mut model, "x");
-        tell(&mut model, Message::Input(Event::Resize(30, 6)));
+        send(&mut model, Message::Input(Event::Resize(30, 6)));
         press(&mut model, KeyCode::Esc);
         assert!(model.dialog.is_none());
     }
 }
 
 #[test]
-fn what_is_not_known_to_be_so_of_nodes_is_said_before_they_are_started_or_stopped() {
+fn dialogs_warn_about_stale_information_about_nodes() {
     for key in ["nworker-05", "x"] {
         let mut model = fleet(options());
         type_in(&mut model, key);
-        assert!(!text(&model).contains("What is known of the nodes is old"));
-        let lost = Link::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
-        tell_link(&mut model, Feed::Nodes, lost);
-        assert!(text(&model).contains("What is known of the nodes is old: STALE 12s"), "{}", text(&model));
+        assert!(!text(&model).contains("The information about nodes is out of date"));
+        let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
+        set_watch(&mut model, WatchKind::Nodes, lost);
+        assert!(text(&model).contains("The information about nodes is out of date: STALE 12s"), "{}", text(&model));
     }
 }
 
 #[test]
-fn read_only_offers_neither() {
+fn read_only_disables_starting_and_stopping() {
     for mut model in
         [fleet as fn(Options) -> Model, node].map(|scene| scene(Options { readonly: true, ..options() }))
     {
         for key in ["n", "x"] {
             assert_eq!(type_in(&mut model, key), []);
             assert!(model.dialog.is_none());
-            assert_eq!(model.notice.as_ref().unwrap().text, "read-only: nothing is started or stopped here");
+            assert_eq!(model.notice.as_ref().unwrap().text, "read-only: starting and stopping is disabled");
         }
         assert!(!text(&model).contains("[x]"));
         type_in(&mut model, "?");
         for offer in ["put nodes into maintenance", "mark a node", "stop the marked"] {
             assert!(!text(&model).contains(offer), "{offer}");
         }
-        assert!(text(&model).contains("quit; maintenances go on"), "{}", text(&model));
+        assert!(text(&model).contains("quit; maintenances continue"), "{}", text(&model));
     }
 }
 
 #[test]
-fn pasted_line_breaks_keep_names_apart() {
+fn pasted_line_breaks_separate_names() {
     // A terminal sends a pasted line break as it sends Enter.
     for pasted in ["worker-05\rworker-06\r", "worker-05\r\nworker-06", "worker-05\u{a0}worker-06"] {
         let mut model = fleet(options());
         type_in(&mut model, "n");
-        tell(&mut model, Message::Input(Event::Paste(pasted.into())));
+        send(&mut model, Message::Input(Event::Paste(pasted.into())));
         assert!(text(&model).contains("start 2 nodes"), "{pasted:?}: {}", text(&model));
     }
 }
 
 #[test]
-fn what_is_under_way_is_shown_until_it_is_answered() {
+fn a_pending_request_is_shown_until_it_is_answered() {
     let mut model = fleet(options());
     type_in(&mut model, "nworker-05");
     press(&mut model, KeyCode::Enter);
     assert!(text(&model).contains("starting worker-05 ..."), "{}", text(&model));
-    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
-    assert!(text(&model).contains("starting worker-05 ..."), "for as long as it takes");
+    send(&mut model, Message::Tick(now() + SignedDuration::from_secs(60)));
+    assert!(text(&model).contains("starting worker-05 ..."), "until it is answered");
     type_in(&mut model, "jx");
     press(&mut model, KeyCode::Enter);
     assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
-    tell(&mut model, Message::Done(Ok("started: worker-05".into())));
+    send(&mut model, Message::Done(Ok("started: worker-05".into())));
     assert!(text(&model).contains("started: worker-05"), "{}", text(&model));
-    tell(&mut model, Message::Tick(now() + SignedDuration::from_secs(120)));
+    send(&mut model, Message::Tick(now() + SignedDuration::from_secs(120)));
     assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
-    tell(&mut model, Message::Done(Err("worker-12: refused".into())));
+    send(&mut model, Message::Done(Err("worker-12: refused".into())));
     press(&mut model, KeyCode::Down);
     assert!(text(&model).contains("[q]quit"), "{}", text(&model));
 }

@@ -1,20 +1,18 @@
-//! The dialogs: what opens them, what is typed in them, and what they let through.
+//! The dialogs: opening them, typing in them, and confirming.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::message::Effect;
+use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, Target, is_confirmed};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, StopTarget, is_confirmed};
 use crate::dashboard::model::field::Field;
-use crate::dashboard::model::fleet_row::NodeState;
 use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::update::motion::{Motion, motion};
-use crate::dashboard::update::typing::edit;
 
-/// Opens the dialog that starts maintenances.
+/// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) {
     if is_refused(model) {
         return;
@@ -29,14 +27,14 @@ pub(super) fn open_start(model: &mut Model) {
             } else {
                 marked.collect()
             };
-            rows.into_iter().filter(|row| row.state == NodeState::Idle).map(|row| row.node.as_str()).collect()
+            rows.into_iter().filter(|row| row.state.is_none()).map(|row| row.node.as_str()).collect()
         }
     };
     let nodes = Field::new(idle.join(" "));
     model.dialog = Some(Dialog::Start(StartDialog { nodes, ..StartDialog::default() }));
 }
 
-/// Opens the dialog that stops the open node's maintenance, the marked ones, or the selected one.
+/// Opens the stop dialog for the open node's maintenance, the marked ones, or the selected one.
 pub(super) fn open_stop(model: &mut Model) {
     if is_refused(model) {
         return;
@@ -50,24 +48,24 @@ pub(super) fn open_stop(model: &mut Model) {
         marked
     };
     let going = objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-    let targets: Vec<Target> = going.map(|object| target(object)).collect();
+    let targets: Vec<StopTarget> = going.map(|object| target(object)).collect();
     if targets.is_empty() {
         let words =
-            if objects.is_empty() { "nothing is in maintenance here" } else { "it is stopping already" };
-        model.complain(words.to_owned());
+            if objects.is_empty() { "no maintenance to stop here" } else { "the maintenance is already stopping" };
+        model.show_error(words.to_owned());
     } else {
         model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
     }
 }
 
-/// A key in a dialog.
+/// Handles a key in a dialog.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
             help(model, top, key.code);
             Vec::new()
         }
-        // What cannot be seen is not confirmed.
+        // What is not visible is not confirmed.
         Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
             Vec::new()
@@ -78,7 +76,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     }
 }
 
-/// Text that is pasted into a dialog.
+/// Inserts pasted text.
 pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),
@@ -102,7 +100,7 @@ fn help(model: &mut Model, top: usize, code: KeyCode) {
 
 fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effect> {
     let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
-        .because(dialog.reason.text());
+        .with_reason(dialog.reason.text());
     match key.code {
         KeyCode::Esc => return Vec::new(),
         KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
@@ -110,18 +108,18 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
             let objects = plan.objects(dialog.reason.text());
             model.fleet.marked.clear();
-            model.begin(match plan.nodes.as_slice() {
+            model.note_request(match plan.nodes.as_slice() {
                 [node] => format!("starting {node} ..."),
                 nodes => format!("starting {} nodes ...", nodes.len()),
             });
             return vec![Effect::Start(objects)];
         }
-        // What is missing is where to go on.
+        // Move to the field that is still missing.
         KeyCode::Enter if plan.problems.is_empty() && plan.nodes.len() > 1 => {
             dialog.focus = StartField::Count;
         }
         KeyCode::Enter => dialog.focus = StartField::Nodes,
-        _ => edit(dialog.field(), key),
+        _ => dialog.field().press(key),
     }
     model.dialog = Some(Dialog::Start(dialog));
     Vec::new()
@@ -132,36 +130,36 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect>
         KeyCode::Esc => return Vec::new(),
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.fleet.marked.clear();
-            model.begin(match dialog.targets.as_slice() {
+            model.note_request(match dialog.targets.as_slice() {
                 [target] => format!("stopping {} ...", target.node),
                 targets => format!("stopping {} maintenances ...", targets.len()),
             });
             let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
             return vec![Effect::Stop(targets.collect())];
         }
-        _ => edit(&mut dialog.count, key),
+        _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Stop(dialog));
     Vec::new()
 }
 
-/// Whether nothing is started or stopped here, which is said.
+/// Whether starting and stopping is not possible, which is reported.
 fn is_refused(model: &mut Model) -> bool {
     if model.options.readonly {
-        model.complain(String::from("read-only: nothing is started or stopped here"));
+        model.show_error(String::from("read-only: starting and stopping is disabled"));
     } else if is_small(model) {
-        model.complain(String::from("window too small to do that"));
+        model.show_error(String::from("window too small to start or stop maintenances"));
     }
     model.options.readonly || is_small(model)
 }
 
-/// Whether there is no room to list what would happen.
+/// Whether the screen is too small to list what would happen.
 fn is_small(model: &Model) -> bool {
-    Screen::whole(model).shape == Shape::Line
+    ScreenLayout::whole(model).shape == Shape::Line
 }
 
-fn target(object: &NodeMaintenance) -> Target {
-    Target {
+fn target(object: &NodeMaintenance) -> StopTarget {
+    StopTarget {
         node: object.spec.node_name.clone(),
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),

@@ -1,16 +1,15 @@
-//! What the user's terminal says, by what stands in front: a dialog, a filter that is being typed, or the view.
+//! Input from the terminal. It goes to the dialog if one is open, else to the filter being typed, else to the view.
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::dashboard::effect::Effect;
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::filter::Filter;
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::keys;
 use crate::dashboard::update::mouse;
-use crate::dashboard::update::typing::edit;
 
-/// Takes in a key, the mouse, a paste or a new size.
+/// Handles a key, the mouse, pasted text or a new size.
 pub(super) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => press(model, key),
@@ -44,7 +43,7 @@ fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
             KeyCode::Enter => {}
             KeyCode::Esc => model.filter_by(before),
             _ => {
-                edit(&mut field, key);
+                field.press(key);
                 model.filter_by(Filter::new(field.text()));
                 model.typing = Some((field, before));
             }

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::dashboard::effect::Effect;
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
@@ -11,7 +11,7 @@ use crate::dashboard::model::{Model, OpenNode, Side};
 use crate::dashboard::update::dialogs;
 use crate::dashboard::update::motion::{motion, travel};
 
-/// A key while no dialog is in front and nothing is being typed.
+/// Handles a key while no dialog is open and no filter is being typed.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
         return Vec::new();
@@ -26,8 +26,8 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
         KeyCode::Esc => return leave(model),
         KeyCode::Char('p') => return pause(model),
         KeyCode::Char('r') => {
-            model.say(String::from("connecting anew"));
-            model.links.renew(model.paused.unwrap_or(model.now));
+            model.notify(String::from("reconnecting"));
+            model.health.renew(model.paused.unwrap_or(model.now));
             return vec![Effect::Reconnect];
         }
         KeyCode::Char('c') => return copy(model),
@@ -45,7 +45,7 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
         },
         KeyCode::Char(' ') => mark(model),
         KeyCode::Char('e') if model.open.is_none() => {
-            model.say(String::from("events are in a node's own view: Enter opens it"));
+            model.notify(String::from("press Enter to open a node and see its events"));
         }
         KeyCode::Char('e') => toggle_side(model, Side::Events),
         KeyCode::Char('y') => toggle_side(model, Side::Document),
@@ -65,7 +65,7 @@ pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
     let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return Vec::new() };
     let node = row.node.clone();
     model.open = Some(OpenNode::new(&node));
-    // What was typed is of the fleet's filter, which stays as it is.
+    // The filter being typed is the fleet's; it stays as it is.
     model.typing = None;
     close_side(model);
     vec![Effect::Open(node)]
@@ -84,7 +84,7 @@ fn leave(model: &mut Model) -> Vec<Effect> {
         }
         model.filter_by(Filter::default());
     } else if model.open.take().is_some() {
-        model.links.close();
+        model.health.close();
         return vec![Effect::Close];
     } else {
         model.fleet.marked.clear();
@@ -94,8 +94,8 @@ fn leave(model: &mut Model) -> Vec<Effect> {
 
 fn pause(model: &mut Model) -> Vec<Effect> {
     if let Some(since) = model.paused.take() {
-        // What happened meanwhile was not kept: everything is told anew, and until then the picture is that old.
-        model.links.renew(since);
+        // Changes were dropped while paused: the view is that old until the watches have listed everything again.
+        model.health.renew(since);
         return vec![Effect::Reconnect];
     }
     model.paused = Some(model.now);
@@ -103,8 +103,8 @@ fn pause(model: &mut Model) -> Vec<Effect> {
 }
 
 fn copy(model: &mut Model) -> Vec<Effect> {
-    let Some(text) = model.worth_copying() else { return Vec::new() };
-    model.say(format!("copied: {text}"));
+    let Some(text) = model.copy_text() else { return Vec::new() };
+    model.notify(format!("copied: {text}"));
     vec![Effect::Copy(text)]
 }
 

@@ -1,6 +1,6 @@
-//! What becomes of the model when something happens, and what is to be done about it.
+//! `update`: what a message does to the model, and the effects it has.
 //!
-//! Everything here is pure: what touches the world is an [`Effect`].
+//! Everything here is pure: what acts on the world is an [`Effect`].
 
 mod cluster;
 mod dialogs;
@@ -8,50 +8,49 @@ mod input;
 mod keys;
 mod motion;
 mod mouse;
-mod typing;
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::geometry::Screen;
+use crate::dashboard::message::Effect;
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::{Model, Side};
 
-/// For how many seconds a good word in passing stays; a bad one stays until the next key.
+/// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
 
-/// Takes in what happened.
+/// Applies a message to the model.
 pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     let effects = match message {
         Message::Input(event) => input::update(model, event),
         Message::Tick(now) => {
             model.now = now;
-            let is_old = |notice: &crate::dashboard::model::Notice| {
+            let is_stale = |notice: &crate::dashboard::model::Notice| {
                 !notice.is_bad && now.duration_since(notice.at).as_secs() >= NOTICE_SECONDS
             };
-            model.notice.take_if(|notice| is_old(notice));
+            model.notice.take_if(|notice| is_stale(notice));
             if model.paused.is_none() {
                 cluster::tick(model);
             }
             Vec::new()
         }
         Message::Done(outcome) => {
-            model.answered();
+            model.note_answer();
             match outcome {
-                Ok(words) => model.say(words),
-                Err(words) => model.complain(words),
+                Ok(words) => model.notify(words),
+                Err(words) => model.show_error(words),
             }
             Vec::new()
         }
-        Message::Overheard(words) => {
-            model.complain(words);
+        Message::ProgramOutput(words) => {
+            model.show_error(words);
             Vec::new()
         }
-        Message::Link { feed, node, link } => {
-            cluster::link(model, feed, node.as_deref(), link);
+        Message::Watch { kind, node, state } => {
+            cluster::watch_state(model, kind, node.as_deref(), state);
             Vec::new()
         }
-        // The picture stands still; what is missed is told anew when it goes on. But of a node that was opened meanwhile
-        // there is no picture yet.
+        // While paused, changes are dropped; resuming lists everything again. The exception is a node that was opened
+        // meanwhile, of which nothing is shown yet.
         Message::Pods { node, change } if !model.has_pods(&node) => {
             cluster::pods(model, &node, &change);
             Vec::new()
@@ -66,7 +65,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             Vec::new()
         }
         Message::Nodes(change) => {
-            model.fleet.see_nodes(&change);
+            model.fleet.apply_nodes(&change);
             Vec::new()
         }
         Message::Pods { node, change } => {
@@ -82,13 +81,13 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     effects
 }
 
-/// Brings what depends on the size of the screen and on the selection up to date.
+/// Updates what depends on the size of the screen and on the selection.
 fn settle(model: &mut Model) {
     if model.side == Some(Side::Document) {
         let maintenance = model.maintenance().cloned();
         model.document.refresh(maintenance.as_deref());
     }
-    let screen = Screen::whole(model);
+    let screen = ScreenLayout::whole(model);
     if let Some(open) = &mut model.open {
         open.pods.rows.pin();
         open.pods.rows.fit(screen.rows());
@@ -98,7 +97,7 @@ fn settle(model: &mut Model) {
     }
     let lines = match (model.side, &model.open) {
         (Some(Side::Document), _) => model.document.lines.len(),
-        (Some(Side::Events), Some(open)) => open.happenings.latest().len(),
+        (Some(Side::Events), Some(open)) => open.events.latest().len(),
         _ => 0,
     };
     model.side_top = model.side_top.min(lines.saturating_sub(screen.side_rows()));

@@ -1,24 +1,24 @@
-//! Ways to go through rows and lines.
+//! Moving through rows and lines.
 
 use crossterm::event::KeyCode;
 
-use crate::dashboard::geometry::Screen;
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
-/// A way to go through rows or lines.
+/// A movement through rows or lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Motion {
-    /// So many up or down.
+    /// So many rows up or down.
     By(isize),
-    /// So many screens up or down.
+    /// So many pages up or down.
     Pages(isize),
-    /// To the first.
+    /// To the first row.
     Top,
-    /// To the last.
+    /// To the last row.
     Bottom,
 }
 
-/// The way that a key goes, if it goes any.
+/// The movement of a key, if it has one.
 pub(super) fn motion(code: KeyCode) -> Option<Motion> {
     Some(match code {
         KeyCode::Down | KeyCode::Char('j') => Motion::By(1),
@@ -31,9 +31,9 @@ pub(super) fn motion(code: KeyCode) -> Option<Motion> {
     })
 }
 
-/// Goes through the rows, or the lines of the side pane if that has the focus.
+/// Moves through the rows, or through the side pane if it has the focus.
 pub(super) fn travel(model: &mut Model, motion: Motion) {
-    let screen = Screen::whole(model);
+    let screen = ScreenLayout::whole(model);
     if model.side_has_focus {
         let page = screen.side_rows();
         scroll_side(model, motion, page);

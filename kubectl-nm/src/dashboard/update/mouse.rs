@@ -1,19 +1,19 @@
-//! The mouse: the wheel goes through rows, a click selects one, and another click opens it.
+//! The mouse: the wheel scrolls, a click selects a row, a second click opens it.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use crate::dashboard::effect::Effect;
-use crate::dashboard::geometry::Screen;
+use crate::dashboard::message::Effect;
+use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::update::keys::enter;
 use crate::dashboard::update::motion::{Motion, scroll_side};
 
-/// How many rows a notch of the wheel goes.
+/// How many rows a notch of the wheel scrolls.
 const NOTCH: isize = 3;
 
-/// Takes in what the mouse did.
+/// Handles a mouse event.
 pub(super) fn update(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
     match mouse.kind {
         MouseEventKind::ScrollDown => wheel(model, NOTCH, mouse),
@@ -25,7 +25,7 @@ pub(super) fn update(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
 }
 
 fn wheel(model: &mut Model, by: isize, mouse: MouseEvent) {
-    let over_side = Screen::whole(model).side.contains(Position::new(mouse.column, mouse.row));
+    let over_side = ScreenLayout::whole(model).side.contains(Position::new(mouse.column, mouse.row));
     match &mut model.dialog {
         Some(Dialog::Help(top)) => *top = top.saturating_add_signed(by),
         Some(_) => {}
@@ -38,7 +38,7 @@ fn wheel(model: &mut Model, by: isize, mouse: MouseEvent) {
 }
 
 fn click(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
-    let (screen, at) = (Screen::whole(model), Position::new(mouse.column, mouse.row));
+    let (screen, at) = (ScreenLayout::whole(model), Position::new(mouse.column, mouse.row));
     if screen.side.contains(at) {
         model.side_has_focus = true;
         return Vec::new();

@@ -1,29 +1,28 @@
-//! Dialogs: what will happen is listed before it does.
+//! The dialogs: each lists what will happen before it does.
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::message::Feed;
+use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::start_plan::StartPlan;
-use crate::dashboard::view::excerpt::{Entry, Worth, excerpt};
+use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
 use crate::dashboard::view::header::age_word;
-use crate::dashboard::view::help;
-use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::{Glyphs, Tone};
 
 /// The widest that a dialog gets.
 const WIDEST: u16 = 76;
 
-/// How many lines of a list of nodes are shown at most.
+/// How many nodes are listed at most.
 const LISTED: usize = 10;
 
-/// A dialog before everything else.
-pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
+/// Draws a dialog in front of the view.
+pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     match dialog {
-        Dialog::Help(top) => draw_help(model, *top, pen, area),
+        Dialog::Help(top) => draw_help(model, *top, canvas, area),
         Dialog::Start(dialog) => {
             let plan = plan(model, dialog);
             let count = plan.nodes.len();
@@ -32,8 +31,8 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
                 1 => String::from("start 1 node"),
                 count => format!("start {count} nodes"),
             };
-            let lines = start_lines(model, dialog, &plan, &Typed::of(pen, area));
-            boxed(pen, area, &title, &lines);
+            let lines = start_lines(model, dialog, &plan, &Typed::of(canvas, area));
+            boxed(canvas, area, &title, &lines);
         }
         Dialog::Stop(dialog) => {
             let count = dialog.targets.len();
@@ -42,165 +41,210 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, pen: &mut Pen<'_>, area: Rect
             } else {
                 format!("stop {count} maintenances")
             };
-            let lines = stop_lines(model, dialog, &Typed::of(pen, area));
-            boxed(pen, area, &title, &lines);
+            let lines = stop_lines(model, dialog, &Typed::of(canvas, area));
+            boxed(canvas, area, &title, &lines);
         }
     }
 }
 
-/// A dialog where there is room for one line, which is none for what has to be read first.
-pub(super) fn draw_line(dialog: &Dialog, pen: &mut Pen<'_>, area: Rect) {
+/// Draws a dialog on a screen of one line, which is too small to confirm anything.
+pub(super) fn draw_line(dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     let text = match dialog {
-        Dialog::Help(_) => "q quit, Esc back; a larger window shows more",
-        Dialog::Start(_) | Dialog::Stop(_) => "window too small; Esc leaves",
+        Dialog::Help(_) => "q quits, Esc goes back; enlarge the window for help",
+        Dialog::Start(_) | Dialog::Stop(_) => "window too small; Esc cancels",
     };
-    pen.write(line(area, 0), area.x, text, Tone::Strong);
+    canvas.write(line(area, 0), area.x, text, Tone::Strong);
 }
 
-/// How a line that is being typed is shown.
+/// How the field being typed is shown.
 struct Typed {
     glyphs: &'static Glyphs,
-    /// How many columns a line has.
+    /// The width of a line.
     width: usize,
 }
 
 impl Typed {
-    fn of(pen: &Pen<'_>, area: Rect) -> Self {
-        Self { glyphs: pen.glyphs, width: usize::from(width_in(area).saturating_sub(4)) }
+    fn of(canvas: &Canvas<'_>, area: Rect) -> Self {
+        Self { glyphs: canvas.glyphs, width: usize::from(width_in(area).saturating_sub(4)) }
     }
 
-    /// The line with a name before it.
+    /// A line with a label and the field.
     fn line(&self, name: &str, field: &Field) -> String {
         let width = self.width.saturating_sub(name.len() + 1);
         format!("{name} {}", field.shown(self.glyphs.caret, self.glyphs.more, width))
     }
 }
 
-/// How wide a dialog is.
+/// The width of a dialog.
 fn width_in(area: Rect) -> u16 {
     area.width.saturating_sub(2).min(WIDEST)
 }
 
-fn boxed(pen: &mut Pen<'_>, area: Rect, title: &str, lines: &[Entry]) {
+fn boxed(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
     let width = width_in(area);
-    let lines = excerpt(lines, width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+    let lines = fit_lines(lines, width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 3, width, height };
-    let inner = pen.frame(outer, title, Tone::Plain);
-    for (row, Entry { text, tone, .. }) in (0u16..).zip(&lines) {
-        pen.write(line(inner, row), inner.x, text, *tone);
+    let inner = canvas.frame(outer, title, Tone::Plain);
+    for (row, DialogLine { text, tone, .. }) in (0u16..).zip(&lines) {
+        canvas.write(line(inner, row), inner.x, text, *tone);
     }
 }
 
 fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
-    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).because(dialog.reason.text())
+    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).with_reason(dialog.reason.text())
 }
 
-fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Typed) -> Vec<Entry> {
+fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Typed) -> Vec<DialogLine> {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
         let text = if is_typed { typed.line(name, field) } else { format!("{name} {}", field.text()) };
-        Entry::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, Worth::Kept)
+        DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
     };
-    let told = |text: &str, tone| Entry::new(text, tone, Worth::Told);
+    let told = |text: &str, tone| DialogLine::new(text, tone, LinePriority::Consequence);
     let count = plan.nodes.len();
     let mut lines = vec![
         field("Nodes: ", &dialog.nodes, StartField::Nodes),
         field("Reason:", &dialog.reason, StartField::Reason),
-        Entry::blank(),
+        DialogLine::blank(),
     ];
     if plan.is_empty() {
-        lines.push(told("Names or patterns such as worker-1*, with spaces between.", Tone::Quiet));
+        lines.push(told("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
     }
-    lines.extend(plan.problems.iter().map(|problem| Entry::new(problem, Tone::Bad, Worth::Problem)));
-    lines.extend(plan.left_out.iter().map(|notice| Entry::new(notice, Tone::Busy, Worth::Problem)));
+    lines.extend(plan.problems.iter().map(|problem| DialogLine::new(problem, Tone::Bad, LinePriority::Problem)));
+    lines.extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
     lines.extend(listed(plan.nodes.iter().map(|node| {
         let role = if plan.control_plane.contains(node) { "  control plane" } else { "" };
         format!("  {node}{role}")
     })));
     if count > 0 {
-        let them = if count == 1 { "It is" } else { "They are" };
-        let what = format!("{them} cordoned, and the pods there are moved away by eviction.");
+        let them = if count == 1 { "The node is" } else { "The nodes are" };
+        let what = format!("{them} cordoned, and the pods are evicted.");
         lines.push(told(&what, Tone::Plain));
         if plan.unchecked {
-            lines.push(told("The nodes are not known here: nobody checked that they exist.", Tone::Busy));
+            lines.push(told("Nothing verified that the nodes exist: you have no access to nodes.", Tone::Busy));
         }
     }
     lines.extend(age_of_nodes(model));
-    lines.push(Entry::blank());
+    lines.push(DialogLine::blank());
     if count > 1 {
         lines.push(field(&format!("Type {count} to start {count} nodes:"), &dialog.count, StartField::Count));
     }
     let ready = plan.is_confirmed(&dialog.count);
-    let keys = format!("{}[Tab] next field  [Esc] leave it", if ready { "[Enter] start  " } else { "" });
-    lines.push(Entry::new(keys, Tone::Quiet, Worth::Kept));
+    let keys = format!("{}[Tab] next field  [Esc] cancel", if ready { "[Enter] start  " } else { "" });
+    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
 }
 
-fn stop_lines(model: &Model, dialog: &StopDialog, typed: &Typed) -> Vec<Entry> {
+fn stop_lines(model: &Model, dialog: &StopDialog, typed: &Typed) -> Vec<DialogLine> {
     let count = dialog.targets.len();
-    let they = if count == 1 { "the node is" } else { "the nodes are" };
-    let told = |text: &str| Entry::new(text, Tone::Plain, Worth::Told);
-    let mut lines = vec![told(&format!("The drain ends, and {they} given back:")), Entry::blank()];
+    let they = if count == 1 { "the node returns" } else { "the nodes return" };
+    let told = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let mut lines = vec![told(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let row = model.fleet.maintenance(&target.uid).map(|object| FleetRow::of(object));
         let state = row.map_or_else(
-            || String::from("gone already"),
-            |row| format!("{} {}%", row.state.word(), row.percent),
+            || String::from("already gone"),
+            |row| format!("{} {}%", row.state_word(), row.percent),
         );
-        let back = match model.fleet.marks(&target.node).and_then(|marks| marks.was_schedulable) {
+        let back = match model.fleet.node(&target.node).and_then(|metadata| metadata.was_schedulable) {
             Some(true) => ", becomes schedulable",
-            Some(false) => ", stays cordoned as before",
+            Some(false) => ", stays cordoned, as before the maintenance",
             None => "",
         };
         format!("  {}  {state}{back}", target.node)
     })));
-    lines.push(told("Pods that went stay where they are."));
+    lines.push(told("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
-    lines.push(Entry::blank());
+    lines.push(DialogLine::blank());
     if count > 1 {
         let count = typed.line(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
-        lines.push(Entry::new(count, Tone::Strong, Worth::Kept));
+        lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = is_confirmed(&dialog.count, count);
-    let keys = format!("{}[Esc] leave it", if ready { "[Enter] stop  " } else { "" });
-    lines.push(Entry::new(keys, Tone::Quiet, Worth::Kept));
+    let keys = format!("{}[Esc] cancel", if ready { "[Enter] stop  " } else { "" });
+    lines.push(DialogLine::new(keys, Tone::Quiet, LinePriority::Required));
     lines
 }
 
 /// The first of the lines, and how many more there are.
-fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<Entry> {
+fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
     let more = lines.len().saturating_sub(LISTED);
     let and_more = (more > 0).then(|| format!("  and {more} more"));
-    lines.take(LISTED).chain(and_more).map(|text| Entry::new(text, Tone::Plain, Worth::Listed)).collect()
+    lines.take(LISTED).chain(and_more).map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed)).collect()
 }
 
-/// That what is known of the nodes may be so no more.
-fn age_of_nodes(model: &Model) -> Option<Entry> {
+/// A notice that the metadata of nodes may be out of date.
+fn age_of_nodes(model: &Model) -> Option<DialogLine> {
     model.fleet.node_names().next()?;
-    let (age, _) = age_word(&model.links.of(Feed::Nodes), model.now)?;
-    Some(Entry::new(format!("What is known of the nodes is old: {age}"), Tone::Busy, Worth::Problem))
+    let (age, _) = age_word(&model.health.of(WatchKind::Nodes), model.now)?;
+    Some(DialogLine::new(format!("The information about nodes is out of date: {age}"), Tone::Busy, LinePriority::Problem))
 }
 
-fn draw_help(model: &Model, top: usize, pen: &mut Pen<'_>, area: Rect) {
-    let lines: Vec<(&str, &str)> = help::lines(model.options.readonly).collect();
+fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
+    let lines: Vec<(&str, &str)> = help_lines(model.options.readonly).collect();
     let width = area.width.saturating_sub(2).min(WIDEST);
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
-    let inner = pen.frame(outer, "help: j k scroll, Esc closes", Tone::Plain);
+    let inner = canvas.frame(outer, "help: j k scroll, Esc closes", Tone::Plain);
     let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
     for (row, (key, what)) in (0u16..).zip(&lines[top..]) {
         let line = line(inner, row);
         match (*key, *what) {
             ("", what) => {
-                pen.write(line, line.x, what, if what.len() < 12 { Tone::Strong } else { Tone::Plain })
+                canvas.write(line, line.x, what, if what.len() < 12 { Tone::Strong } else { Tone::Plain })
             }
             (key, what) => {
-                pen.write(line, line.x + 2, key, Tone::Strong);
-                pen.write(line, line.x + 15, what, Tone::Plain)
+                canvas.write(line, line.x + 2, key, Tone::Strong);
+                canvas.write(line, line.x + 15, what, Tone::Plain)
             }
         };
     }
+}
+
+/// A key and what it does. Without a key, a heading or a sentence.
+const HELP: &[(&str, &str)] = &[
+    ("", "Navigation"),
+    ("arrows, j k", "up and down"),
+    ("PgUp PgDn", "a page up and down"),
+    ("g G", "first and last"),
+    ("Enter", "open the selected node"),
+    ("Esc", "close the pane or the node, clear the filter"),
+    ("mouse", "the wheel scrolls, a click selects, a second click opens"),
+    ("", ""),
+    ("", "View"),
+    ("/", "filter: ns:x state:blocked node:worker-1* text"),
+    ("s S", "sort by risk, name, progress or age; reverse the order"),
+    ("f", "show only blocked rows"),
+    ("e", "events about the open node"),
+    ("y", "the maintenance as YAML"),
+    ("Tab", "move the focus to the side pane or back"),
+    ("c", "copy the suggested command, or the row"),
+    ("p", "pause or resume"),
+    ("r", "reconnect and redraw"),
+    ("", ""),
+    ("", "Actions"),
+    ("n", "put nodes into maintenance"),
+    ("Space", "mark a node"),
+    ("x", "stop the marked maintenances, or the selected one"),
+    ("q, Ctrl-C", "quit; maintenances continue"),
+    ("Ctrl-Z", "suspend"),
+    ("", ""),
+    ("", "All words of a filter have to match. ns: and node: take a prefix of a"),
+    ("", "name or a pattern with * and ?. state: takes a prefix of a state:"),
+    ("", "  requested queued draining blocked drained failed stopping (nodes)"),
+    ("", "  waiting evicting blocked terminating migrating staying gone (pods)"),
+    ("", ""),
+    ("", "! blocked or failed   ~ in progress   > migrating   . waiting"),
+    ("", "? not picked up by nm-reconciler   < stopping   = staying"),
+];
+
+/// The keys that start and stop maintenances.
+const DOING: [&str; 3] = ["n", "Space", "x"];
+
+/// The help, without the keys that read-only disables.
+fn help_lines(readonly: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    HELP.iter().copied().filter(move |(key, _)| !(readonly && DOING.contains(key)))
 }

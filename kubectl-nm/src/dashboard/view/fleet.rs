@@ -1,20 +1,20 @@
-//! The rows of the fleet, in columns or as cards.
+//! The rows of the fleet, as a table or as cards.
 
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::geometry::{Screen, Shape};
+use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::model::Model;
-use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
+use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::Row;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::view::columns::{Column, GAP, fit};
-use crate::dashboard::view::pen::{Pen, cell, line, wrapped};
+use crate::dashboard::view::canvas::{Canvas, cell, line, wrapped};
 use crate::dashboard::view::theme::Tone;
 
-/// What a column shows.
+/// FleetColumn a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum FleetColumn {
     Node,
     State,
     Bar,
@@ -25,25 +25,25 @@ enum What {
     Why,
 }
 
-const COLUMNS: [Column<What>; 8] = [
-    Column::new(What::Node, "NODE", 12, 0, 9),
-    Column::new(What::State, "STATE", 10, 0, 8),
-    Column::new(What::Bar, "PROGRESS", 12, 0, 1),
-    Column::new(What::Percent, "%", 4, 0, 6),
-    Column::new(What::Pods, "PODS", 9, 0, 3),
-    Column::new(What::Blocked, "BLK", 3, 0, 7),
-    Column::new(What::Time, "T+", 6, 0, 2),
-    Column::new(What::Why, "WHY", 16, 1, 5),
+const COLUMNS: [Column<FleetColumn>; 8] = [
+    Column::new(FleetColumn::Node, "NODE", 12, 0, 9),
+    Column::new(FleetColumn::State, "STATE", 10, 0, 8),
+    Column::new(FleetColumn::Bar, "PROGRESS", 12, 0, 1),
+    Column::new(FleetColumn::Percent, "%", 4, 0, 6),
+    Column::new(FleetColumn::Pods, "PODS", 9, 0, 3),
+    Column::new(FleetColumn::Blocked, "BLK", 3, 0, 7),
+    Column::new(FleetColumn::Time, "T+", 6, 0, 2),
+    Column::new(FleetColumn::Why, "WHY", 16, 1, 5),
 ];
 
-/// From so many columns on words matter more than bars.
+/// From so many columns on, the reason gets more space.
 const WORDS_FROM: u16 = 70;
 
-/// The rows.
-pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
+/// Draws the rows.
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &model.fleet.rows;
     if rows.len() == 0 {
-        nothing(model, pen, screen.body);
+        nothing(model, canvas, screen.body);
         return;
     }
     // The cursor and the mark come before the first column.
@@ -55,7 +55,7 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
     let columns = fit(&columns, width);
     let mut x = screen.heads.x + 2;
     for column in &columns {
-        pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
+        canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
         x += column.width + GAP;
     }
     for (row, index) in (0u16..).zip(rows.window(screen.rows())) {
@@ -63,89 +63,89 @@ pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, screen: &Screen) {
         let area = Rect { height: screen.row_height(), ..line(screen.body, row * screen.row_height()) };
         let selected = index == rows.at();
         if selected {
-            pen.write(area, area.x, pen.glyphs.cursor, Tone::Strong);
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
         }
         if model.fleet.marked.contains(entry.key()) {
-            pen.write(area, area.x + 1, pen.glyphs.mark, Tone::Strong);
+            canvas.write(area, area.x + 1, canvas.glyphs.mark, Tone::Strong);
         }
         match screen.shape {
-            Shape::Cards => card(model, pen, area, entry),
-            _ => table_row(model, pen, area, &columns, entry),
+            Shape::Cards => card(model, canvas, area, entry),
+            _ => table_row(model, canvas, area, &columns, entry),
         }
         if selected {
-            pen.select(area);
+            canvas.select(area);
         }
     }
 }
 
-fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<What>], row: &FleetRow) {
+fn table_row(model: &Model, canvas: &mut Canvas<'_>, area: Rect, columns: &[Column<FleetColumn>], row: &FleetRow) {
     let mut x = area.x + 2;
     for column in columns {
-        let (text, tone) = value(model, pen, column, row);
-        pen.write(cell(area, x, column.width), x, &text, tone);
+        let (text, tone) = value(model, canvas, column, row);
+        canvas.write(cell(area, x, column.width), x, &text, tone);
         x += column.width + GAP;
     }
 }
 
-fn value(model: &Model, pen: &Pen<'_>, column: &Column<What>, row: &FleetRow) -> (String, Tone) {
-    let (glyph, tone) = pen.glyphs.node(row.state);
-    let in_maintenance = row.state != NodeState::Idle;
+fn value(model: &Model, canvas: &Canvas<'_>, column: &Column<FleetColumn>, row: &FleetRow) -> (String, Tone) {
+    let (glyph, tone) = canvas.glyphs.node(row.state);
+    let in_maintenance = row.state.is_some();
     let text = match column.what {
-        What::Node => return (row.node.clone(), Tone::Strong),
-        What::State => return (format!("{glyph}{}", row.state.word()), tone),
-        What::Blocked if row.blocked > 0 => return (format!("{:>3}", row.blocked), Tone::Bad),
-        What::Why => {
+        FleetColumn::Node => return (row.node.clone(), Tone::Strong),
+        FleetColumn::State => return (format!("{glyph}{}", row.state_word()), tone),
+        FleetColumn::Blocked if row.blocked > 0 => return (format!("{:>3}", row.blocked), Tone::Bad),
+        FleetColumn::Why => {
             let tone = if row.is_blocked() { Tone::Plain } else { Tone::Quiet };
             return (row.why(model.now).to_owned(), tone);
         }
         _ if !in_maintenance => String::from("-"),
-        What::Percent if row.pods == 0 && !row.has_begun() => String::from("   -"),
-        What::Pods if row.pods == 0 && !row.has_begun() => String::from("-"),
-        What::Bar => format!("[{}]", pen.bar(row.progress(), column.width - 2)),
-        What::Percent => format!("{:>3}%", row.percent),
-        What::Pods => format!("{}/{}", row.gone, row.pods),
-        What::Blocked => String::from("  -"),
-        What::Time => row.seconds(model.now).map_or_else(|| String::from("-"), age),
+        FleetColumn::Percent if row.pods == 0 && !row.has_started() => String::from("   -"),
+        FleetColumn::Pods if row.pods == 0 && !row.has_started() => String::from("-"),
+        FleetColumn::Bar => format!("[{}]", canvas.bar(row.progress(), column.width - 2)),
+        FleetColumn::Percent => format!("{:>3}%", row.percent),
+        FleetColumn::Pods => format!("{}/{}", row.gone, row.pods),
+        FleetColumn::Blocked => String::from("  -"),
+        FleetColumn::Time => row.seconds(model.now).map_or_else(|| String::from("-"), age),
     };
     (text, Tone::Plain)
 }
 
-fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &FleetRow) {
-    let (glyph, tone) = pen.glyphs.node(row.state);
+fn card(model: &Model, canvas: &mut Canvas<'_>, area: Rect, row: &FleetRow) {
+    let (glyph, tone) = canvas.glyphs.node(row.state);
     let first = line(area, 0);
     let mut right = first.x + first.width;
-    if row.state != NodeState::Idle && (row.pods > 0 || row.has_begun()) {
+    if row.state.is_some() && (row.pods > 0 || row.has_started()) {
         let far = format!("{}% {}/{}", row.percent, row.gone, row.pods);
-        right = pen.write_right(first, &far, Tone::Plain);
+        right = canvas.write_right(first, &far, Tone::Plain);
     }
     let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
-    let x = pen.write(first, first.x + 2, &format!("{glyph}{}", row.state.word()), tone);
-    pen.write(first, x + 1, &row.node, Tone::Strong);
+    let x = canvas.write(first, first.x + 2, &format!("{glyph}{}", row.state_word()), tone);
+    canvas.write(first, x + 1, &row.node, Tone::Strong);
     let second = line(area, 1);
     let x = match row.seconds(model.now) {
-        Some(seconds) => pen.write(second, second.x + 4, &age(seconds), Tone::Quiet),
+        Some(seconds) => canvas.write(second, second.x + 4, &age(seconds), Tone::Quiet),
         None => second.x + 3,
     };
-    pen.write(second, x + 1, row.why(model.now), Tone::Plain);
+    canvas.write(second, x + 1, row.why(model.now), Tone::Plain);
 }
 
-/// Why there is no row.
-fn nothing(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+/// Draws why there is no row.
+fn nothing(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let lines: Vec<(String, Tone)> = match model.freshness() {
         Freshness::Forbidden(why) => {
-            let mut lines = vec![(String::from("You may not see maintenances:"), Tone::Bad)];
+            let mut lines = vec![(String::from("You have no permission to list maintenances:"), Tone::Bad)];
             lines.extend(
                 wrapped(why, area.width.saturating_sub(4)).into_iter().map(|line| (line, Tone::Plain)),
             );
             lines.push((String::new(), Tone::Plain));
             lines.push((format!("{} auth can-i --list", model.options.kubectl), Tone::Strong));
-            lines.push((String::from("shows what you may. [r] tries again"), Tone::Plain));
+            lines.push((String::from("lists your permissions. [r] tries again"), Tone::Plain));
             lines
         }
         Freshness::Connecting => vec![(format!("Connecting to {}", model.options.context), Tone::Plain)],
         _ if model.fleet.rows.total() > 0 => vec![
-            (format!("None of {} rows passes the filter.", model.fleet.rows.total()), Tone::Plain),
-            (String::from("[Esc] takes it away"), Tone::Quiet),
+            (format!("None of {} rows matches the filter.", model.fleet.rows.total()), Tone::Plain),
+            (String::from("[Esc] clears the filter"), Tone::Quiet),
         ],
         _ => {
             let mut lines = vec![(String::from("No node is in maintenance."), Tone::Plain)];
@@ -157,6 +157,6 @@ fn nothing(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     };
     for (row, (text, tone)) in (1u16..).zip(&lines) {
         let line = line(area, row);
-        pen.write(line, line.x + 3, text, *tone);
+        canvas.write(line, line.x + 3, text, *tone);
     }
 }

@@ -1,22 +1,23 @@
-//! The pods of the open node, in columns or as cards.
+//! The pods of the open node, as a table or as cards.
 
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::geometry::{Screen, Shape};
-use crate::dashboard::message::Feed;
-use crate::dashboard::model::pod_row::{Place, PodRow, Stand};
+use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::message::WatchKind;
+use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::columns::{Column, GAP, fit};
-use crate::dashboard::view::pen::{Pen, cell, line};
+use crate::dashboard::view::canvas::{Canvas, cell, line};
 use crate::dashboard::view::theme::Tone;
 use crate::explain::remedy::in_short;
+use crate::maintenance::PodState;
 
-/// What a column shows.
+/// PodColumn a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum PodColumn {
     State,
     Pod,
     Owner,
@@ -24,32 +25,33 @@ enum What {
     Detail,
 }
 
-const COLUMNS: [Column<What>; 5] = [
-    Column::new(What::State, "STATE", 10, 0, 8),
-    Column::new(What::Pod, "NAMESPACE/POD", 18, 3, 9),
-    Column::new(What::Owner, "OWNER", 14, 1, 1),
-    Column::new(What::Time, "FOR", 6, 0, 2),
-    Column::new(What::Detail, "DETAIL", 14, 4, 5),
+const COLUMNS: [Column<PodColumn>; 5] = [
+    Column::new(PodColumn::State, "STATE", 10, 0, 8),
+    Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9),
+    Column::new(PodColumn::Owner, "OWNER", 14, 1, 1),
+    Column::new(PodColumn::Time, "FOR", 6, 0, 2),
+    Column::new(PodColumn::Detail, "DETAIL", 14, 4, 5),
 ];
 
-/// With fewer columns owners are not shown: the end of a pod's name, which tells it from its brothers, needs the room.
+/// Below so many columns owners are left out: the end of a pod's name, which tells it from its siblings, needs the
+/// space.
 const WITH_OWNERS_FROM: u16 = 120;
 
-/// The pods.
-pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {
+/// Draws the pods.
+pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &open.pods.rows;
     if rows.len() == 0 {
-        nothing(model, open, pen, screen.body);
+        nothing(model, open, canvas, screen.body);
         return;
     }
-    // Why a pod is blocked is worth more than whose it is.
+    // Why a pod is blocked matters more than who owns it.
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
-    let columns: Vec<Column<What>> =
-        COLUMNS.into_iter().filter(|column| is_wide || column.what != What::Owner).collect();
+    let columns: Vec<Column<PodColumn>> =
+        COLUMNS.into_iter().filter(|column| is_wide || column.what != PodColumn::Owner).collect();
     let columns = fit(&columns, screen.heads.width.saturating_sub(1));
     let mut x = screen.heads.x + 1;
     for column in &columns {
-        pen.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
+        canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
         x += column.width + GAP;
     }
     for (row, index) in (0u16..).zip(rows.window(screen.rows())) {
@@ -57,84 +59,83 @@ pub(super) fn draw(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &S
         let area = Rect { height: screen.row_height(), ..line(screen.body, row * screen.row_height()) };
         let selected = index == rows.at();
         if selected {
-            pen.write(area, area.x, pen.glyphs.cursor, Tone::Strong);
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
         }
         match screen.shape {
-            Shape::Cards => card(model, pen, area, entry),
-            _ => table_row(model, pen, area, &columns, entry),
+            Shape::Cards => card(model, canvas, area, entry),
+            _ => table_row(model, canvas, area, &columns, entry),
         }
         if selected {
-            pen.select(area);
+            canvas.select(area);
         }
     }
 }
 
-fn table_row(model: &Model, pen: &mut Pen<'_>, area: Rect, columns: &[Column<What>], row: &PodRow) {
-    let (glyph, tone) = pen.glyphs.pod(row.stand.place);
-    let rest = if matches!(row.stand.place, Place::Stays | Place::Gone) { Tone::Quiet } else { Tone::Plain };
+fn table_row(model: &Model, canvas: &mut Canvas<'_>, area: Rect, columns: &[Column<PodColumn>], row: &PodRow) {
+    let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
+    let rest = if matches!(row.progress.state, Some(PodState::Staying | PodState::Gone)) { Tone::Quiet } else { Tone::Plain };
     let mut x = area.x + 1;
     for column in columns {
         let (text, tone) = match column.what {
-            What::State => (format!("{glyph}{}", row.stand.place.word()), tone),
-            What::Pod => (format!("{}/{}", row.id.namespace, row.id.name), rest),
-            What::Owner => (row.id.owner.clone(), rest),
-            What::Time => (time(&row.stand, model.now), rest),
-            What::Detail => (detail(row, model.now), rest),
+            PodColumn::State => (format!("{glyph}{}", row.progress.word()), tone),
+            PodColumn::Pod => (format!("{}/{}", row.id.namespace, row.id.name), rest),
+            PodColumn::Owner => (row.id.owner.clone(), rest),
+            PodColumn::Time => (time(&row.progress, model.now), rest),
+            PodColumn::Detail => (detail(row, model.now), rest),
         };
-        pen.write(cell(area, x, column.width), x, &text, tone);
+        canvas.write(cell(area, x, column.width), x, &text, tone);
         x += column.width + GAP;
     }
 }
 
-fn card(model: &Model, pen: &mut Pen<'_>, area: Rect, row: &PodRow) {
-    let (glyph, tone) = pen.glyphs.pod(row.stand.place);
+fn card(model: &Model, canvas: &mut Canvas<'_>, area: Rect, row: &PodRow) {
+    let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
     let first = line(area, 0);
-    let right = pen.write_right(first, &time(&row.stand, model.now), Tone::Plain);
+    let right = canvas.write_right(first, &time(&row.progress, model.now), Tone::Plain);
     let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
-    let x = pen.write(first, first.x + 1, &format!("{glyph}{}", row.stand.place.word()), tone);
-    pen.write(first, x + 1, &format!("{}/{}", row.id.namespace, row.id.name), Tone::Plain);
+    let x = canvas.write(first, first.x + 1, &format!("{glyph}{}", row.progress.word()), tone);
+    canvas.write(first, x + 1, &format!("{}/{}", row.id.namespace, row.id.name), Tone::Plain);
     let second = line(area, 1);
     let detail = detail(row, model.now);
-    pen.write(second, second.x + 4, if detail.is_empty() { &row.id.owner } else { &detail }, Tone::Plain);
+    canvas.write(second, second.x + 4, if detail.is_empty() { &row.id.owner } else { &detail }, Tone::Plain);
 }
 
-/// For how long it has been where it is.
-fn time(stand: &Stand, now: Timestamp) -> String {
-    stand.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
+/// For how long it has been in its state.
+fn time(progress: &PodProgress, now: Timestamp) -> String {
+    progress.since.map_or_else(|| String::from("-"), |since| age(now.duration_since(since).as_secs()))
 }
 
-/// What there is to say about a pod beside its state.
+/// Details beside the state.
 fn detail(row: &PodRow, now: Timestamp) -> String {
-    let Stand { place, reason, message, attempts, deadline, .. } = &row.stand;
-    match (place, reason, deadline) {
-        (Place::Blocked, Some(reason), _) => {
-            let short = in_short(&row.id.namespace, *reason, message);
+    let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
+    match (state, reason, deadline) {
+        (Some(PodState::Blocked), Some(reason), _) => {
+            let short = in_short(&row.id.namespace, *reason, facts, message);
             if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
         }
-        (Place::Ending, _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
-            left if left >= 0 => format!("grace {} left", age(left)),
-            over => format!("grace over for {}", age(-over)),
+        (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
+            left if left >= 0 => format!("{} of the grace period left", age(left)),
+            over => format!("{} after the grace period", age(-over)),
         },
-        (Place::Waiting, ..) if message.is_empty() => String::from("not asked to go yet"),
-        (Place::Evicting, ..) => String::from("asked to go"),
-        (Place::ToGo, ..) => String::from("still there"),
+        (Some(PodState::Waiting), ..) if message.is_empty() => String::from("not evicted yet"),
+        (Some(PodState::Evicting), ..) => String::from("eviction requested"),
         _ => message.clone(),
     }
 }
 
-/// Why there is no pod.
-fn nothing(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, area: Rect) {
-    let (first, second) = match model.links.of(Feed::Pods) {
+/// Draws why there is no pod.
+fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
+    let (first, second) = match model.health.of(WatchKind::Pods) {
         _ if open.pods.rows.total() > 0 => {
-            (format!("None of {} pods passes the filter.", open.pods.rows.total()), "[Esc] takes it away")
+            (format!("None of {} pods matches the filter.", open.pods.rows.total()), "[Esc] clears the filter")
         }
-        Freshness::Connecting => (format!("Asking for the pods of {}", open.name), ""),
-        Freshness::Forbidden(why) => (String::from("The status names no pod that is still to go."), why),
+        Freshness::Connecting => (format!("Loading the pods of {}", open.name), ""),
+        Freshness::Forbidden(why) => (String::from("The status lists no pod that still has to go."), why),
         Freshness::Stale { error, .. } if !open.pods.complete => {
-            (String::from("The pods are not known:"), error)
+            (String::from("The pods could not be loaded:"), error)
         }
-        _ => (String::from("There is no pod on this node."), ""),
+        _ => (String::from("No pod runs on this node."), ""),
     };
-    pen.write(line(area, 1), area.x + 3, &first, Tone::Plain);
-    pen.write(line(area, 2), area.x + 3, second, Tone::Quiet);
+    canvas.write(line(area, 1), area.x + 3, &first, Tone::Plain);
+    canvas.write(line(area, 2), area.x + 3, second, Tone::Quiet);
 }

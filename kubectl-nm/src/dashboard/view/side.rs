@@ -3,58 +3,58 @@
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::message::Feed;
+use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode, Side};
 use crate::dashboard::view::header::age_word;
-use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
 
-/// The pane.
-pub(super) fn draw(model: &Model, pen: &mut Pen<'_>, area: Rect) {
-    let (title, feed, lines) = match (model.side, &model.open) {
-        (Some(Side::Events), Some(open)) => ("EVENTS", Feed::Events, events(model, open, area)),
-        (Some(Side::Document), _) => ("YAML", Feed::Maintenances, document(model, area)),
+/// Draws the pane.
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let (title, kind, lines) = match (model.side, &model.open) {
+        (Some(Side::Events), Some(open)) => ("EVENTS", WatchKind::Events, events(model, open, area)),
+        (Some(Side::Document), _) => ("YAML", WatchKind::Maintenances, document(model, area)),
         _ => return,
     };
     let head = line(area, 0);
-    let across = pen.glyphs.frame[0].repeat(usize::from(head.width));
-    pen.write(head, head.x, &across, Tone::Quiet);
-    let hint = if model.side_has_focus { "j/k scroll, Tab back" } else { "Tab to scroll" };
+    let across = canvas.glyphs.frame[0].repeat(usize::from(head.width));
+    canvas.write(head, head.x, &across, Tone::Quiet);
+    let hint = if model.side_has_focus { "j/k scroll, Tab returns" } else { "Tab to scroll" };
     let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
-    let x = pen.write(head, head.x + 1, &format!(" {title} "), tone);
-    let x = pen.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
-    if let Some((age, tone)) = age_word(&model.links.of(feed), model.now) {
-        pen.write(head, x + 1, &format!(" {age} "), tone);
+    let x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
+    let x = canvas.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
+    if let Some((age, tone)) = age_word(&model.health.of(kind), model.now) {
+        canvas.write(head, x + 1, &format!(" {age} "), tone);
     }
     for (row, (text, tone)) in (1u16..).zip(&lines) {
         let line = line(area, row);
-        pen.write(line, line.x + 1, text, *tone);
+        canvas.write(line, line.x + 1, text, *tone);
     }
 }
 
 fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
-    let shown = open.happenings.latest().iter().skip(model.side_top).take(usize::from(area.height));
+    let shown = open.events.latest().iter().skip(model.side_top).take(usize::from(area.height));
     let lines: Vec<(String, Tone)> = shown
         .map(|event| {
             let ago =
                 event.at.map_or_else(|| String::from("-"), |at| age(model.now.duration_since(at).as_secs()));
-            let times = if event.times > 1 { format!(" (x{})", event.times) } else { String::new() };
-            let sign = if event.warns { "!" } else { " " };
-            let tone = if event.warns { Tone::Bad } else { Tone::Plain };
+            let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+            let sign = if event.is_warning { "!" } else { " " };
+            let tone = if event.is_warning { Tone::Bad } else { Tone::Plain };
             (format!("{ago:>5} {sign}{}{times}: {}", event.reason, event.note), tone)
         })
         .collect();
     if !lines.is_empty() {
         return lines;
     }
-    let words = match model.links.of(Feed::Events) {
+    let words = match model.health.of(WatchKind::Events) {
         Freshness::Forbidden(why) => {
-            return vec![(String::from("You may not see events:"), Tone::Bad), (why.to_owned(), Tone::Plain)];
+            return vec![(String::from("You have no permission to list events:"), Tone::Bad), (why.to_owned(), Tone::Plain)];
         }
-        Freshness::Connecting => "asking for events",
+        Freshness::Connecting => "loading events",
         Freshness::Stale { error, .. } => error,
-        Freshness::Live => "nothing has been published lately",
+        Freshness::Live => "no recent events",
     };
     vec![(words.to_owned(), Tone::Quiet)]
 }

@@ -1,42 +1,42 @@
-//! How far it all is: the fleet in sum, or one node in full.
+//! The summary: the fleet in sum, or one node in full, and the notice about the view.
 
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{NodeMaintenance, PodCounts};
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::geometry::{Screen, Shape};
-use crate::dashboard::message::Feed;
-use crate::dashboard::model::fleet_row::{FleetRow, NodeState};
-use crate::dashboard::model::pace;
+use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::message::WatchKind;
+use crate::dashboard::model::fleet_row::{FleetRow, states};
+use crate::dashboard::model::drain_rate;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::header::age_word;
-use crate::dashboard::view::pen::{Pen, line};
+use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
-use crate::maintenance::{condition, status, uid};
+use crate::maintenance::{State, condition, status, uid};
 
 /// Columns of the fleet's bar.
 const FLEET_BAR: u16 = 24;
 
-/// From so many columns on states have their glyphs in the sum too.
+/// From so many columns on, the states have their signs in the summary.
 const ROOMY: u16 = 100;
 
-/// Seconds that the sparkline shows at most.
+/// How many seconds the sparkline shows at most.
 const SPARKS: u16 = 120;
 
-/// How many nodes are where, and how many pods are gone.
-pub(super) fn draw_fleet(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+/// Draws how many nodes are in each state, and how many pods are gone.
+pub(super) fn draw_fleet(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let count = |state| model.fleet.rows.all().filter(|row| row.state == state).count();
     let (gone, pods) =
         model.fleet.rows.all().fold((0, 0), |(gone, pods), row| (gone + row.gone, pods + row.pods));
     let mut segments: Vec<(String, Tone)> = Vec::new();
-    for state in NodeState::ALL {
+    for (state, word) in states() {
         let count = count(state);
         if count > 0 {
-            let (glyph, tone) = pen.glyphs.node(state);
+            let (glyph, tone) = canvas.glyphs.node(state);
             let glyph = if area.width >= ROOMY { glyph } else { "" };
-            segments.push((format!("{glyph}{} {count}", state.word()), tone));
+            segments.push((format!("{glyph}{word} {count}"), tone));
         }
     }
     if pods > 0 {
@@ -44,24 +44,24 @@ pub(super) fn draw_fleet(model: &Model, pen: &mut Pen<'_>, area: Rect) {
     }
     let mut x = area.x + 1;
     for (text, tone) in &segments {
-        x = pen.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
+        x = canvas.write_whole(area, x, text, *tone).map_or(x, |end| end + 2);
     }
     if pods > 0 && x + FLEET_BAR + 2 <= area.x + area.width {
-        pen.write(area, x - 1, &format!("[{}]", pen.bar((gone, pods), FLEET_BAR)), Tone::Plain);
+        canvas.write(area, x - 1, &format!("[{}]", canvas.bar((gone, pods), FLEET_BAR)), Tone::Plain);
     }
 }
 
-/// What is to be known of a node beside its pods.
-pub(super) fn draw_node(model: &Model, open: &OpenNode, pen: &mut Pen<'_>, screen: &Screen) {
+/// Draws what there is to know of a node beside its pods.
+pub(super) fn draw_node(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let maintenance = model.fleet.maintenance_of(&open.name);
     let mut at = 0;
     if screen.shape == Shape::Table {
-        facts(model, open, maintenance.map(AsRef::as_ref), pen, line(screen.summary, 0));
+        facts(model, open, maintenance.map(AsRef::as_ref), canvas, line(screen.summary, 0));
         at = 1;
     }
     if let Some(maintenance) = maintenance {
-        progress(model, maintenance, pen, line(screen.summary, at));
-        sparkline(model, maintenance, pen, screen.sparkline);
+        progress(model, maintenance, canvas, line(screen.summary, at));
+        sparkline(model, maintenance, canvas, screen.sparkline);
     }
 }
 
@@ -69,14 +69,14 @@ fn facts(
     model: &Model,
     open: &OpenNode,
     maintenance: Option<&NodeMaintenance>,
-    pen: &mut Pen<'_>,
+    canvas: &mut Canvas<'_>,
     area: Rect,
 ) {
-    let marks = model.fleet.marks(&open.name);
+    let metadata = model.fleet.node(&open.name);
     let holds = |type_| maintenance.and_then(|object| condition(object, type_));
     let reason = maintenance.and_then(|object| object.spec.reason.as_deref()).unwrap_or("-");
     let is_cordoned = holds("Cordoned").is_some_and(|cordoned| cordoned.status == "True");
-    let before = match marks.and_then(|marks| marks.was_schedulable) {
+    let before = match metadata.and_then(|metadata| metadata.was_schedulable) {
         Some(true) => " (was schedulable)",
         Some(false) => " (was cordoned before)",
         None => "",
@@ -86,7 +86,7 @@ fn facts(
         degraded.status == "True" && degraded.reason == ConditionReason::LeaseLost.as_str()
     });
     let (lease, lease_tone) = match (waits, lost, is_cordoned) {
-        (true, ..) => ("held by another", Tone::Bad),
+        (true, ..) => ("another holder", Tone::Bad),
         (_, true, _) => ("LOST", Tone::Bad),
         (.., true) => ("held", Tone::Plain),
         _ => ("-", Tone::Plain),
@@ -94,59 +94,59 @@ fn facts(
     let cordoned = format!("{}{before}", if is_cordoned { "yes" } else { "no" });
     let mut x = area.x + 1;
     let mut facts = vec![("Cordoned", cordoned.as_str(), Tone::Plain), ("Lease", lease, lease_tone)];
-    if marks.is_some_and(|marks| marks.control_plane) {
+    if metadata.is_some_and(|metadata| metadata.control_plane) {
         facts.push(("Role", "control plane", Tone::Strong));
     }
-    let age = age_word(&model.links.of(Feed::Nodes), model.now);
-    if let Some((age, tone)) = age.as_ref().filter(|_| marks.is_some()) {
+    let age = age_word(&model.health.of(WatchKind::Nodes), model.now);
+    if let Some((age, tone)) = age.as_ref().filter(|_| metadata.is_some()) {
         facts.push(("Node", age, *tone));
     }
     facts.push(("Reason", reason, Tone::Plain));
     for (name, value, tone) in facts {
-        x = pen.write(area, x, &format!("{name}: "), Tone::Quiet);
-        x = pen.write(area, x, value, tone) + 2;
+        x = canvas.write(area, x, &format!("{name}: "), Tone::Quiet);
+        x = canvas.write(area, x, value, tone) + 2;
     }
 }
 
-fn progress(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, area: Rect) {
+fn progress(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
     let row = FleetRow::of(maintenance);
     let mut x = area.x + 1;
     if area.width >= 60 {
         let width = (area.width / 5).min(40);
-        x = pen.write(area, x, &format!("[{}]", pen.bar(row.progress(), width)), Tone::Plain) + 1;
+        x = canvas.write(area, x, &format!("[{}]", canvas.bar(row.progress(), width)), Tone::Plain) + 1;
     }
     let far = match row.pods {
-        0 if !row.has_begun() => String::from("not begun"),
+        0 if !row.has_started() => String::from("not started"),
         _ => format!("{}% {}/{}", row.percent, row.gone, row.pods),
     };
-    x = pen.write(area, x, &far, Tone::Strong) + 2;
+    x = canvas.write(area, x, &far, Tone::Strong) + 2;
     let PodCounts { evicting, terminating, blocked, migrating, waiting, skipped, .. } =
         status(maintenance).pod_counts;
     if blocked > 0 {
-        x = pen.write(area, x, &format!("BLOCKED {blocked}"), Tone::Bad) + 2;
+        x = canvas.write(area, x, &format!("blocked {blocked}"), Tone::Bad) + 2;
     }
-    if matches!(row.state, NodeState::Draining | NodeState::Blocked) {
-        x = pen.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
+    if matches!(row.state, Some(State::Draining | State::Blocked)) {
+        x = canvas.write(area, x, &eta(model, maintenance, &row), Tone::Plain) + 2;
     }
     for (count, word, tone) in [
-        (terminating, "ending", Tone::Busy),
+        (terminating, "terminating", Tone::Busy),
         (migrating, "migrating", Tone::Busy),
         (evicting, "evicting", Tone::Busy),
         (waiting, "waiting", Tone::Plain),
         (skipped, "staying", Tone::Quiet),
     ] {
         if count > 0 {
-            x = pen.write_whole(area, x, &format!("{word} {count}"), tone).map_or(x, |end| end + 2);
+            x = canvas.write_whole(area, x, &format!("{word} {count}"), tone).map_or(x, |end| end + 2);
         }
     }
 }
 
-/// An estimate of when the pods that nothing refuses are gone.
+/// An estimate of when the pods that are not blocked are gone.
 fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     let cordoned = condition(maintenance, "Cordoned").filter(|cordoned| cordoned.status == "True");
-    let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.begun);
+    let since = cordoned.map(|cordoned| cordoned.last_transition_time.0).or(row.started);
     let unblocked = row.pods - row.gone - row.blocked;
-    let left = since.and_then(|since| pace::estimate(row.gone, unblocked, since, model.now));
+    let left = since.and_then(|since| drain_rate::estimate(row.gone, unblocked, since, model.now));
     match (left, row.blocked) {
         (None, 1..) if unblocked <= 0 => String::from("no ETA while blocked"),
         (None, _) => String::from("ETA -"),
@@ -155,55 +155,55 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
     }
 }
 
-fn sparkline(model: &Model, maintenance: &NodeMaintenance, pen: &mut Pen<'_>, area: Rect) {
-    let Some(pace) = model.fleet.pace(&uid(maintenance)) else { return };
+fn sparkline(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
+    let Some(rate) = model.fleet.rate(&uid(maintenance)) else { return };
     let room = area.width.saturating_sub(30).min(SPARKS);
-    let steps = pace.steps(usize::from(room));
+    let steps = rate.steps(usize::from(room));
     let most = steps.iter().copied().max().unwrap_or(0);
-    let top = pen.glyphs.sparks.len() - 1;
+    let top = canvas.glyphs.sparks.len() - 1;
     let spark = |step: &i32| {
         let height = usize::try_from(*step).unwrap_or(0) * top / usize::try_from(most.max(1)).unwrap_or(1);
-        pen.glyphs.sparks[if *step > 0 { height.max(1) } else { 0 }]
+        canvas.glyphs.sparks[if *step > 0 { height.max(1) } else { 0 }]
     };
     let sparks: String = steps.iter().map(spark).collect();
-    let x = pen.write(area, area.x + 1, "pods/s ", Tone::Quiet);
-    let x = pen.write(area, x, &sparks, Tone::Busy);
+    let x = canvas.write(area, area.x + 1, "pods/s ", Tone::Quiet);
+    let x = canvas.write(area, x, &sparks, Tone::Busy);
     if !steps.is_empty() {
-        pen.write(area, x + 1, &format!("last {} s, at most {most}", steps.len()), Tone::Quiet);
+        canvas.write(area, x + 1, &format!("last {} s, at most {most}", steps.len()), Tone::Quiet);
     }
 }
 
-/// What one should know about what is shown.
-pub(super) fn draw_banner(model: &Model, pen: &mut Pen<'_>, area: Rect) {
+/// Draws the notice about the view.
+pub(super) fn draw_banner(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match model.freshness() {
         Freshness::Stale { error, .. } => {
             let cause = error.trim_start_matches("error: ");
-            pen.write(area, area.x + 1, &format!("Not connected, trying again: {cause}"), Tone::Bad);
+            canvas.write(area, area.x + 1, &format!("Disconnected, retrying: {cause}"), Tone::Bad);
             return;
         }
-        Freshness::Forbidden(why) if model.is_old() => {
-            let words = format!("You may see maintenances no more, [r] tries again: {why}");
-            pen.write(area, area.x + 1, &words, Tone::Bad);
+        Freshness::Forbidden(why) if model.is_stale() => {
+            let words = format!("You no longer have permission to list maintenances, [r] tries again: {why}");
+            canvas.write(area, area.x + 1, &words, Tone::Bad);
             return;
         }
         Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
     }
     let Some(open) = &model.open else { return };
     if open.pods.hidden {
-        let words = "You may not list pods: this is what the status says. [r] tries again";
-        pen.write(area, area.x + 1, words, Tone::Bad);
+        let words = "No permission to list pods: showing the pods of the status. [r] tries again";
+        canvas.write(area, area.x + 1, words, Tone::Bad);
         return;
     }
     let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
-        let is_unknown = model.nodes_are_known() && model.fleet.marks(&open.name).is_none();
+        let is_unknown = model.nodes_are_known() && model.fleet.node(&open.name).is_none();
         let (words, tone) = match (is_unknown, model.options.readonly) {
-            (true, _) => (format!("There is no node {}.", open.name), Tone::Bad),
+            (true, _) => (format!("Node {} does not exist.", open.name), Tone::Bad),
             (false, true) => (String::from("Not in maintenance."), Tone::Plain),
-            (false, false) => (String::from("Not in maintenance. [n] starts one"), Tone::Plain),
+            (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), Tone::Plain),
         };
-        pen.write(area, area.x + 1, &words, tone);
+        canvas.write(area, area.x + 1, &words, tone);
         return;
     };
-    let tone = if row.state == NodeState::Failed { Tone::Bad } else { Tone::Plain };
-    pen.write(area, area.x + 1, row.why(model.now), tone);
+    let tone = if row.state == Some(State::Failed) { Tone::Bad } else { Tone::Plain };
+    canvas.write(area, area.x + 1, row.why(model.now), tone);
 }

@@ -1,44 +1,43 @@
-//! What things look like: tones of text, and glyphs.
+//! Colours and signs.
 //!
-//! Every state has a word and a glyph of its own, so that no theme, and no terminal, has to show colours.
+//! Every state has a word and a sign, so that nothing depends on colours.
 
 use ratatui::style::{Color, Modifier, Style};
 
-use crate::dashboard::model::fleet_row::NodeState;
-use crate::dashboard::model::pod_row::Place;
-use crate::dashboard::options::ThemeName;
+use crate::dashboard::model::ThemeName;
+use crate::maintenance::{PodState, State};
 
-/// What a piece of text means.
+/// The meaning of a text, for its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing special.
+    /// Plain text.
     Plain,
-    /// A name that one looks for.
+    /// A name.
     Strong,
-    /// Beside the point.
+    /// Secondary.
     Quiet,
-    /// As wished.
+    /// Good.
     Good,
-    /// Under way.
+    /// In progress.
     Busy,
-    /// Needs somebody's attention.
+    /// Needs attention.
     Bad,
     /// Must not be overlooked.
     Alarm,
 }
 
-/// A way to show tones.
+/// Maps tones to styles.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Theme(pub(crate) ThemeName);
 
 impl Theme {
-    /// How a tone looks.
+    /// The style of a tone.
     pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
         let (good, busy, bad) = match self.0 {
             ThemeName::Dark => (Color::Green, Color::Yellow, Color::LightRed),
             ThemeName::Light => (Color::Indexed(22), Color::Indexed(94), Color::Indexed(124)),
-            // Told apart by people who do not tell red from green (Okabe and Ito's blue, sky blue and orange).
+            // Safe for red-green colour blindness (blue, sky blue and orange of Okabe and Ito).
             ThemeName::ColourBlind => (Color::Indexed(32), Color::Indexed(117), Color::Indexed(214)),
             ThemeName::Mono => (Color::Reset, Color::Reset, Color::Reset),
         };
@@ -53,7 +52,7 @@ impl Theme {
         }
     }
 
-    /// What is laid over the selected row.
+    /// The style of the selected row.
     pub(crate) fn selection(self) -> Style {
         match self.0 {
             ThemeName::Dark | ThemeName::ColourBlind => Style::new().bg(Color::Indexed(237)),
@@ -63,26 +62,26 @@ impl Theme {
     }
 }
 
-/// The characters that pictures are made of.
+/// The characters for signs, bars and frames.
 #[derive(Debug)]
 pub(crate) struct Glyphs {
-    /// The selected row.
+    /// Before the selected row.
     pub(crate) cursor: &'static str,
-    /// A marked row.
+    /// Before a marked row.
     pub(crate) mark: &'static str,
-    /// Done, in a bar.
+    /// The full part of a bar.
     pub(crate) full: &'static str,
-    /// To do, in a bar.
+    /// The empty part of a bar.
     pub(crate) empty: &'static str,
-    /// Where text was cut.
+    /// Where text is cut.
     pub(crate) more: &'static str,
-    /// A live connection.
+    /// A live view.
     pub(crate) live: &'static str,
-    /// Where text is typed.
+    /// The cursor in a field.
     pub(crate) caret: &'static str,
-    /// Sides of a frame: horizontal, vertical, and the corners from the upper left, clockwise.
+    /// A frame: horizontal, vertical, and the corners clockwise from the upper left.
     pub(crate) frame: [&'static str; 6],
-    /// Steps of a sparkline.
+    /// The heights of a sparkline.
     pub(crate) sparks: [&'static str; 8],
     done: &'static str,
 }
@@ -114,33 +113,34 @@ const ASCII: Glyphs = Glyphs {
 };
 
 impl Glyphs {
-    /// Those for a terminal.
+    /// The glyphs for a terminal.
     pub(crate) fn of(ascii: bool) -> &'static Self {
         if ascii { &ASCII } else { &UNICODE }
     }
 
-    /// How the state of a node looks.
-    pub(crate) fn node(&self, state: NodeState) -> (&'static str, Tone) {
+    /// The sign and the tone of a node's state; none is a node without a maintenance.
+    pub(crate) fn node(&self, state: Option<State>) -> (&'static str, Tone) {
         match state {
-            NodeState::Blocked | NodeState::Failed => ("!", Tone::Bad),
-            NodeState::Requested => ("?", Tone::Busy),
-            NodeState::Draining => ("~", Tone::Busy),
-            NodeState::Stopping => ("<", Tone::Busy),
-            NodeState::Queued => (".", Tone::Plain),
-            NodeState::Done => (self.done, Tone::Good),
-            NodeState::Idle => ("-", Tone::Quiet),
+            Some(State::Blocked | State::Failed) => ("!", Tone::Bad),
+            Some(State::Requested) => ("?", Tone::Busy),
+            Some(State::Draining) => ("~", Tone::Busy),
+            Some(State::Stopping) => ("<", Tone::Busy),
+            Some(State::Queued) => (".", Tone::Plain),
+            Some(State::Drained) => (self.done, Tone::Good),
+            None => ("-", Tone::Quiet),
         }
     }
 
-    /// How the place of a pod looks.
-    pub(crate) fn pod(&self, place: Place) -> (&'static str, Tone) {
-        match place {
-            Place::Blocked => ("!", Tone::Bad),
-            Place::Ending | Place::Evicting => ("~", Tone::Busy),
-            Place::Migrating => (">", Tone::Busy),
-            Place::Waiting | Place::ToGo | Place::Running => (".", Tone::Plain),
-            Place::Gone => (self.done, Tone::Good),
-            Place::Stays => ("=", Tone::Quiet),
+    /// The sign and the tone of a pod's state; none is a pod on a node without a maintenance.
+    pub(crate) fn pod(&self, state: Option<PodState>) -> (&'static str, Tone) {
+        match state {
+            Some(PodState::Blocked) => ("!", Tone::Bad),
+            Some(PodState::Terminating | PodState::Evicting) => ("~", Tone::Busy),
+            Some(PodState::Migrating) => (">", Tone::Busy),
+            Some(PodState::Waiting) => (".", Tone::Plain),
+            Some(PodState::Gone) => (self.done, Tone::Good),
+            Some(PodState::Staying) => ("=", Tone::Quiet),
+            None => (" ", Tone::Plain),
         }
     }
 }

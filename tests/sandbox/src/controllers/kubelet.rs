@@ -11,10 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::condition;
+use crate::duration;
 use crate::pod;
 use crate::registry::{self, Propagation};
 use crate::resource::{NODES, PODS};
-use crate::span;
 use crate::store::{Change, Collection, Key, Object};
 
 use super::controller::{Controller, Next, Watches};
@@ -26,17 +26,17 @@ use super::timeline::Timeline;
 /// Annotations by which a pod tells its kubelet to be difficult.
 pub mod annotations {
     /// The pod runs, but its Ready condition stays false while the annotation is there.
-    pub const NEVER_READY: &str = "sandbox.kubectl-nm.dev/never-ready";
+    pub const NEVER_READY: &str = "kube-sandbox.dev/never-ready";
     /// The pod uses all of its grace to end.
-    pub const IGNORE_TERMINATION: &str = "sandbox.kubectl-nm.dev/ignore-termination";
+    pub const IGNORE_TERMINATION: &str = "kube-sandbox.dev/ignore-termination";
     /// How long this pod takes to start, as in `5s`.
-    pub const START_DELAY: &str = "sandbox.kubectl-nm.dev/start-delay";
+    pub const START_DELAY: &str = "kube-sandbox.dev/start-delay";
     /// How long this pod takes to end, if its grace allows it.
-    pub const STOP_DELAY: &str = "sandbox.kubectl-nm.dev/stop-delay";
+    pub const STOP_DELAY: &str = "kube-sandbox.dev/stop-delay";
     /// How long after its start the pod succeeds by itself.
-    pub const RUN_FOR: &str = "sandbox.kubectl-nm.dev/run-for";
+    pub const RUN_FOR: &str = "kube-sandbox.dev/run-for";
     /// What this pod's containers have logged.
-    pub const LOG: &str = "sandbox.kubectl-nm.dev/log";
+    pub const LOG: &str = "kube-sandbox.dev/log";
 }
 
 /// How long pods take.
@@ -180,7 +180,7 @@ fn should_be_ready(pod: &Value) -> bool {
 }
 
 fn delay(pod: &Value, annotation: &str, default: Duration) -> SignedDuration {
-    let own = pod::annotation(pod, annotation).and_then(|text| span::parse(text).ok());
+    let own = pod::annotation(pod, annotation).and_then(|text| duration::parse(text).ok());
     SignedDuration::try_from(own.unwrap_or(default)).unwrap_or(SignedDuration::MAX)
 }
 

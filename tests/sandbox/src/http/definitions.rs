@@ -111,7 +111,7 @@ fn finish(cluster: &Cluster, state: &mut State, collection: &Collection) -> Resu
 ///
 /// # Errors
 /// 422 for a CRD that cannot be served.
-pub fn install(cluster: &Cluster, mut object: Value) -> Result<Object, Refusal> {
+pub(crate) fn install(cluster: &Cluster, mut object: Value) -> Result<Object, Refusal> {
     let crds =
         cluster.catalog.of(&CRDS).ok_or_else(|| Refusal::not_found("", "customresourcedefinitions", ""))?;
     custom_resource::complete(&mut object);

@@ -47,7 +47,7 @@ use answer::{Answer, not_allowed};
 pub use answer::{Body, ConnectionLost};
 pub use api::Api;
 use call::Call;
-pub use definitions::install;
+pub(crate) use definitions::install;
 use path::{Path, Query, ResourcePath};
 use rights::Right;
 pub(crate) use serving::Over;

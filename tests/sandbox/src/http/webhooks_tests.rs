@@ -1,7 +1,7 @@
 //! Webhooks over real connections: what they are asked, and what is made of what they answer.
 
-#[path = "maintenance_webhooks_tests.rs"]
-mod maintenances;
+#[path = "custom_resource_webhooks_tests.rs"]
+mod custom_resources;
 
 use std::sync::{Arc, Mutex};
 

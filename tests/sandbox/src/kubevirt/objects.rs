@@ -25,7 +25,7 @@ pub const SERVICE: &str = "virt-api";
 /// The value of the label `kubevirt.io` on a pod that holds a hot-plugged disk.
 pub const HOTPLUG: &str = "hotplug-disk";
 /// An annotation on an instance that cannot be migrated.
-pub const NOT_MIGRATABLE: &str = "sandbox.kubectl-nm.dev/not-live-migratable";
+pub const NOT_MIGRATABLE: &str = "kube-sandbox.dev/not-live-migratable";
 
 pub(super) const WEBHOOKS: Collection =
     Collection::fixed("admissionregistration.k8s.io", "validatingwebhookconfigurations");

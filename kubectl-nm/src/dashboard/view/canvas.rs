@@ -1,0 +1,144 @@
+//! Writes text on the screen. All text passes through here, where control characters are made visible.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+use ratatui::text::Span;
+
+use crate::dashboard::model::Options;
+use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
+use crate::terminal::text::harmless;
+
+/// Writes on a buffer.
+pub(crate) struct Canvas<'a> {
+    buffer: &'a mut Buffer,
+    theme: Theme,
+    /// The glyphs.
+    pub(crate) glyphs: &'static Glyphs,
+    ascii: bool,
+    faded: bool,
+}
+
+impl<'a> Canvas<'a> {
+    /// A canvas with the theme and the glyphs of the options.
+    pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
+        let glyphs = Glyphs::of(options.ascii);
+        Self { buffer, theme: Theme(options.theme), glyphs, ascii: options.ascii, faded: false }
+    }
+
+    /// Dims what is written from now on, because it may be out of date.
+    pub(crate) fn fade(&mut self, faded: bool) {
+        self.faded = faded;
+    }
+
+    /// Writes text on the area's first line from column `x` on, cut at the area's right end. Returns the column after
+    /// it.
+    pub(crate) fn write(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> u16 {
+        let end = area.x + area.width;
+        if area.height == 0 || x >= end {
+            return x;
+        }
+        let text = self.shown(text);
+        let room = end - x;
+        let mut style = self.theme.style(tone);
+        if self.faded {
+            style = style.add_modifier(Modifier::DIM);
+        }
+        // A string has no more columns than bytes, and counting bytes is cheap.
+        if text.len() <= usize::from(room) || Span::raw(&*text).width() <= usize::from(room) {
+            return self.buffer.set_stringn(x, area.y, text, usize::from(room), style).0;
+        }
+        let (x, _) = self.buffer.set_stringn(x, area.y, text, usize::from(room - 1), style);
+        self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
+    }
+
+    /// Writes text if all of it fits.
+    pub(crate) fn write_whole(&mut self, area: Rect, x: u16, text: &str, tone: Tone) -> Option<u16> {
+        let width = Span::raw(self.shown(text)).width();
+        let fits = usize::from(x) + width <= usize::from(area.x + area.width);
+        fits.then(|| self.write(area, x, text, tone))
+    }
+
+    /// Writes text aligned with the area's right end. Returns its first column.
+    pub(crate) fn write_right(&mut self, area: Rect, text: &str, tone: Tone) -> u16 {
+        let width = u16::try_from(Span::raw(self.shown(text)).width()).unwrap_or(u16::MAX).min(area.width);
+        let x = area.x + area.width - width;
+        self.write(area, x, text, tone);
+        x
+    }
+
+    /// Marks an area as selected.
+    pub(crate) fn select(&mut self, area: Rect) {
+        self.buffer.set_style(area, self.theme.selection());
+    }
+
+    /// A progress bar.
+    pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
+        let width = usize::from(width);
+        let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
+        let full = usize::try_from(of).ok().filter(|of| *of > 0).map_or(0, |of| part * width / of);
+        format!("{}{}", self.glyphs.full.repeat(full), self.glyphs.empty.repeat(width - full))
+    }
+
+    /// Draws an empty frame with a title. Returns the area within.
+    pub(crate) fn frame(&mut self, area: Rect, title: &str, tone: Tone) -> Rect {
+        let blank = " ".repeat(usize::from(area.width));
+        let [across, down, corners @ ..] = self.glyphs.frame;
+        let inner = across.repeat(usize::from(area.width.saturating_sub(2)));
+        for row in 0..area.height {
+            let line = Rect { y: area.y + row, height: 1, ..area };
+            self.buffer.set_style(line, ratatui::style::Style::reset());
+            self.write(line, line.x, &blank, Tone::Plain);
+            if row == 0 {
+                self.write(line, line.x, &format!("{}{inner}{}", corners[0], corners[1]), tone);
+            } else if row + 1 == area.height {
+                self.write(line, line.x, &format!("{}{inner}{}", corners[3], corners[2]), tone);
+            } else {
+                self.write(line, line.x, down, tone);
+                self.write_right(line, down, tone);
+            }
+        }
+        self.write(
+            area.inner(ratatui::layout::Margin::new(2, 0)),
+            area.x + 2,
+            &format!(" {title} "),
+            Tone::Strong,
+        );
+        area.inner(ratatui::layout::Margin::new(2, 1))
+    }
+
+    fn shown(&self, text: &str) -> String {
+        let text = harmless(text);
+        if self.ascii && !text.is_ascii() {
+            text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
+        } else {
+            text
+        }
+    }
+}
+
+/// One line of an area.
+pub(crate) fn line(area: Rect, row: u16) -> Rect {
+    if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
+}
+
+/// The text in lines of that width at most, broken between words.
+pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(last) if last.len() + word.len() < usize::from(width) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// A column of a line.
+pub(crate) fn cell(line: Rect, x: u16, width: u16) -> Rect {
+    let end = (line.x + line.width).min(x.saturating_add(width));
+    Rect { x, width: end.saturating_sub(x), ..line }
+}

@@ -1,0 +1,220 @@
+//! The watches of the dashboard, each a task that sends messages.
+//!
+//! The fleet needs the maintenances and the metadata of nodes and nothing else, so that its cost does not grow with the
+//! number of pods in the cluster. While a node is open, its pods are watched too, and the events about it and its
+//! maintenance. Objects are reduced to what the dashboard needs before they are sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, select_all};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, PartialObjectMeta};
+use kube::{Client, ResourceExt};
+use nm_shared::NodeMaintenance;
+use nm_shared::drain::node_patch;
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
+
+use crate::client::watch_stream::{WatchChange, WatchPolicy, WatchTarget, WatchUpdate, watch};
+use crate::dashboard::compact_pod::CompactPod;
+use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::error::{Error, RESOURCE};
+
+/// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
+const EVENTS_NAMESPACE: &str = "default";
+
+/// The labels of control-plane nodes, the second that of older clusters.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// The watches. They end when this is dropped.
+pub(crate) struct Watches {
+    client: Client,
+    server: String,
+    to: Sender<Message>,
+    fleet: JoinSet<()>,
+    node: Option<NodeWatches>,
+    /// The node of each maintenance, by the maintenance's name.
+    nodes: BTreeMap<String, String>,
+}
+
+/// The watches on the open node.
+struct NodeWatches {
+    name: String,
+    /// Kept so that the task goes on.
+    _pods: JoinSet<()>,
+    events: JoinSet<()>,
+    /// The names of the objects whose events are watched.
+    subjects: BTreeSet<String>,
+}
+
+impl Watches {
+    /// Starts the watches of the fleet.
+    pub(crate) fn start(client: Client, server: &str, to: Sender<Message>) -> Self {
+        let server = server.to_owned();
+        let mut watches =
+            Self { client, server, to, fleet: JoinSet::new(), node: None, nodes: BTreeMap::new() };
+        watches.watch_fleet();
+        watches
+    }
+
+    /// Watches the pods of this node and the events about it, and no longer those of another.
+    pub(crate) fn open(&mut self, node: &str) {
+        let (mut pods, mut events) = (JoinSet::new(), JoinSet::new());
+        let subjects = self.subjects(node);
+        pods.spawn(self.pods(node));
+        events.spawn(self.events(node, &subjects));
+        self.node = Some(NodeWatches { name: node.to_owned(), _pods: pods, events, subjects });
+    }
+
+    /// Stops the watches on the open node.
+    pub(crate) fn close(&mut self) {
+        self.node = None;
+    }
+
+    /// Restarts every watch now.
+    pub(crate) fn reconnect(&mut self) {
+        self.watch_fleet();
+        if let Some(open) = self.node.take() {
+            self.open(&open.name);
+        }
+    }
+
+    /// Notes the names of maintenances: that of the open node may have a name of its own, and events refer to it by name.
+    pub(crate) fn note_names(&mut self, change: &WatchChange<NodeMaintenance>) {
+        let mut note = |object: &NodeMaintenance| {
+            self.nodes.insert(object.name_any(), object.spec.node_name.clone());
+        };
+        match change {
+            WatchChange::Listed(objects) => objects.iter().for_each(|object| note(object)),
+            WatchChange::Applied(object) => note(object),
+            // Events about a deleted maintenance are still worth reading.
+            WatchChange::Deleted(_) => return,
+        }
+        let Some(mut open) = self.node.take() else { return };
+        let subjects = self.subjects(&open.name);
+        if !subjects.is_subset(&open.subjects) {
+            open.events = JoinSet::new();
+            open.events.spawn(self.events(&open.name, &subjects));
+            open.subjects = subjects;
+        }
+        self.node = Some(open);
+    }
+
+    /// The names of a node and of its maintenances, to which events refer.
+    fn subjects(&self, node: &str) -> BTreeSet<String> {
+        let own = self.nodes.iter().filter(|(_, of)| *of == node).map(|(name, _)| name.clone());
+        own.chain([node.to_owned()]).collect()
+    }
+
+    fn watch_fleet(&mut self) {
+        self.fleet = JoinSet::new();
+        let target = self.target(Api::all(self.client.clone()), RESOURCE, None);
+        let maintenances = watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
+        let forwarder = self.forwarder(WatchKind::Maintenances, None);
+        self.fleet.spawn(forwarder.run(vec![maintenances], Message::Maintenances));
+        let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
+        let nodes = watch(target, WatchPolicy::DASHBOARD, |node| Some(metadata(&node)));
+        let forwarder = self.forwarder(WatchKind::Nodes, None);
+        self.fleet.spawn(forwarder.run(vec![nodes], Message::Nodes));
+    }
+
+    fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
+        let on_node = format!("spec.nodeName={node}");
+        let target = self.target::<Pod>(Api::all(self.client.clone()), "pods", Some(on_node));
+        let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(CompactPod::from(&pod)));
+        let node = node.to_owned();
+        let forwarder = self.forwarder(WatchKind::Pods, Some(&node));
+        forwarder.run(vec![pods], move |change| Message::Pods { node: node.clone(), change })
+    }
+
+    fn events(&self, node: &str, subjects: &BTreeSet<String>) -> impl Future<Output = ()> + Send + use<> {
+        let about = |name: &String| {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), EVENTS_NAMESPACE);
+            let selector = Some(format!("regarding.name={name}"));
+            watch(self.target(api, "events.events.k8s.io", selector), WatchPolicy::DASHBOARD, relevant)
+        };
+        let events = subjects.iter().map(about).collect();
+        let node = node.to_owned();
+        let forwarder = self.forwarder(WatchKind::Events, Some(&node));
+        forwarder.run(events, move |change| Message::Events { node: node.clone(), change })
+    }
+
+    fn target<K>(&self, api: Api<K>, resource: &'static str, selector: Option<String>) -> WatchTarget<K> {
+        WatchTarget { api, field_selector: selector, resource, server: self.server.clone() }
+    }
+
+    fn forwarder(&self, kind: WatchKind, node: Option<&str>) -> Forwarder {
+        Forwarder { to: self.to.clone(), kind, node: node.map(str::to_owned) }
+    }
+}
+
+/// Sends the updates of watches as messages.
+struct Forwarder {
+    to: Sender<Message>,
+    kind: WatchKind,
+    node: Option<String>,
+}
+
+impl Forwarder {
+    /// Runs until the user turns out to have no permission. Several watches together are live when all of them are.
+    async fn run<T>(
+        self,
+        watches: Vec<BoxStream<'static, Result<WatchUpdate<T>, Error>>>,
+        message: impl Fn(WatchChange<T>) -> Message,
+    ) {
+        let mut live = vec![false; watches.len()];
+        let numbered = watches.into_iter().enumerate();
+        let mut updates = select_all(numbered.map(|(at, watch)| watch.map(move |update| (at, update)).boxed()));
+        while let Some((at, update)) = updates.next().await {
+            match update {
+                Ok(WatchUpdate::Change(change)) => self.send(message(change)).await,
+                Ok(WatchUpdate::Live) => {
+                    live[at] = true;
+                    if live.iter().all(|live| *live) {
+                        self.report(WatchState::Live).await;
+                    }
+                }
+                Ok(WatchUpdate::Lost { since, error }) => {
+                    live[at] = false;
+                    self.report(WatchState::Lost { since, error: error.to_string() }).await;
+                }
+                Err(error) => return self.report(WatchState::Forbidden(error.to_string())).await,
+            }
+        }
+    }
+
+    async fn report(&self, state: WatchState) {
+        self.send(Message::Watch { kind: self.kind, node: self.node.clone(), state }).await;
+    }
+
+    async fn send(&self, message: Message) {
+        // The receiver is gone when the dashboard has ended; then this task ends as well.
+        let _ = self.to.send(message).await;
+    }
+}
+
+fn without_managed_fields(mut maintenance: NodeMaintenance) -> NodeMaintenance {
+    maintenance.metadata.managed_fields = None;
+    maintenance
+}
+
+fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
+    NodeMetadata {
+        name: node.name_any(),
+        was_schedulable: node_patch::was_schedulable(&node.metadata),
+        control_plane: CONTROL_PLANE.iter().any(|label| node.labels().contains_key(*label)),
+    }
+}
+
+/// An event about a node or a maintenance. The field selector selects by name, and other objects may have that name.
+fn relevant(mut event: Event) -> Option<Event> {
+    event.metadata.managed_fields = None;
+    let kind = event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref());
+    matches!(kind, Some("Node" | "NodeMaintenance")).then_some(event)
+}
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;

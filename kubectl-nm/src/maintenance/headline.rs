@@ -1,0 +1,118 @@
+//! One line about a maintenance: its state, its progress, and the reason why it waits or failed.
+
+use kube::ResourceExt;
+use nm_shared::api::names::FINALIZER;
+use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, PodCounts};
+
+use crate::maintenance::state::{PodState, State};
+use crate::maintenance::{condition, pods_to_go, status};
+use crate::terminal::text::Line;
+
+/// `Blocked 40%: 4 pods remaining (3 evicting, 1 blocked), 4 gone`.
+pub(crate) fn headline(maintenance: &NodeMaintenance) -> Line {
+    let state = State::of(maintenance);
+    let line = Line::default().with(state.style(), state.word());
+    let status = status(maintenance);
+    match state {
+        State::Requested => line.and(": no reconciler has picked it up yet"),
+        State::Queued | State::Failed => match reason(maintenance) {
+            "" => line,
+            reason => line.and(": ").and(reason),
+        },
+        State::Draining | State::Blocked => {
+            let gone = pods_gone(status);
+            let gone = if gone > 0 { format!(", {gone} gone") } else { String::new() };
+            line.and(format!(" {}%: {}{gone}", status.drain_progress, remaining(status)))
+        }
+        State::Drained => line.and(match pods_gone(status) {
+            gone if gone > 0 => format!(": {} gone", pods(gone)),
+            _ => String::from(": no pods had to go"),
+        }),
+        State::Stopping => line.and(": ").and(stop_progress(maintenance)),
+    }
+}
+
+/// What a maintenance that is being deleted waits for: nm-reconciler until the node is back in service, then others'
+/// finalizers.
+pub(crate) fn stop_progress(maintenance: &NodeMaintenance) -> String {
+    let finalizers = maintenance.finalizers();
+    if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        return String::from("the node is returning to service");
+    }
+    format!("back in service; finalizers: {}", finalizers.join(", "))
+}
+
+/// How many pods that had to go are gone. Where the status counts none, they are derived from the pods at the beginning.
+pub(crate) fn pods_gone(status: &NodeMaintenanceStatus) -> i32 {
+    match status.pod_counts {
+        counts if counts == PodCounts::default() => (status.eviction_pods - pods_to_go(status)).max(0),
+        counts => counts.gone,
+    }
+}
+
+fn remaining(status: &NodeMaintenanceStatus) -> String {
+    let counts = &status.pod_counts;
+    let states: Vec<String> = [
+        (counts.evicting, PodState::Evicting),
+        (counts.terminating, PodState::Terminating),
+        (counts.migrating, PodState::Migrating),
+        (counts.waiting, PodState::Waiting),
+        (counts.blocked, PodState::Blocked),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, state)| format!("{count} {}", state.word().to_lowercase()))
+    .collect();
+    let remaining = format!("{} remaining", pods(pods_to_go(status)));
+    if states.is_empty() { remaining } else { format!("{remaining} ({})", states.join(", ")) }
+}
+
+/// Why a maintenance is queued or failed; empty if the status has no reason.
+pub(crate) fn reason(maintenance: &NodeMaintenance) -> &str {
+    match status(maintenance).last_error.as_str() {
+        "" => condition(maintenance, "Drained").map_or("", |condition| &condition.message),
+        error => error,
+    }
+}
+
+fn pods(count: i32) -> String {
+    if count == 1 { String::from("1 pod") } else { format!("{count} pods") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::maintenance::fixture;
+
+    #[test]
+    fn headlines_have_the_state_and_the_progress() {
+        for (status, expected) in [
+            (json!({}), "Requested: no reconciler has picked it up yet"),
+            (json!({"phase": "Pending"}), "Queued"),
+            (json!({"phase": "Pending", "lastError": "lease taken"}), "Queued: lease taken"),
+            (
+                fixture::running(40, &[("a", "m")]),
+                "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone",
+            ),
+            (
+                json!({"phase": "Running", "drainProgress": 50, "evictionPods": 2, "pendingPods": ["a"]}),
+                "Draining 50%: 1 pod remaining, 1 gone",
+            ),
+            (json!({"phase": "Succeeded", "evictionPods": 3}), "Drained: 3 pods gone"),
+            (json!({"phase": "Succeeded"}), "Drained: no pods had to go"),
+            (
+                json!({"phase": "Failed", "lastError": "nodes \"x\" not found"}),
+                "Failed: nodes \"x\" not found",
+            ),
+        ] {
+            assert_eq!(headline(&fixture::with_status("n1", status)).to_string(), expected);
+        }
+        let mut stopping = fixture::stopping(fixture::requested("n1"));
+        assert_eq!(headline(&stopping).to_string(), "Stopping: the node is returning to service");
+        stopping.metadata.finalizers = Some(vec!["a.example.com/x".into(), "b.example.com/y".into()]);
+        let expected = "Stopping: back in service; finalizers: a.example.com/x, b.example.com/y";
+        assert_eq!(headline(&stopping).to_string(), expected);
+    }
+}

@@ -1,0 +1,180 @@
+//! The states of a maintenance and of its pods, in the words that people see: in tables, lines, NDJSON and the dashboard.
+//!
+//! The API keeps the phases of the medik8s node-maintenance-operator; here they become one vocabulary.
+
+use nm_shared::drain::pod_state;
+use nm_shared::{NodeMaintenance, Phase};
+
+use crate::maintenance::{condition, status};
+use crate::terminal::text::Style;
+
+/// The state of a maintenance. The order is that of attention: what needs somebody most comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum State {
+    /// The drain is under way, and at least one pod is blocked.
+    Blocked,
+    /// The maintenance was given up; `status.lastError` has the reason.
+    Failed,
+    /// The object exists, and no reconciler has picked it up.
+    Requested,
+    /// The drain is under way.
+    Draining,
+    /// The object is being deleted, and the node returns to service.
+    Stopping,
+    /// It waits for a gate: another holder of the node's lease, `--max-unavailable`, or the quorum of the control plane.
+    Queued,
+    /// Every pod that had to go is gone. The node stays cordoned.
+    Drained,
+}
+
+impl State {
+    /// All states, in their order.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Blocked,
+        Self::Failed,
+        Self::Requested,
+        Self::Draining,
+        Self::Stopping,
+        Self::Queued,
+        Self::Drained,
+    ];
+
+    /// The state of a maintenance. The condition `Drained` takes precedence over the phase, unless it is about an older
+    /// spec.
+    pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
+        if maintenance.metadata.deletion_timestamp.is_some() {
+            return Self::Stopping;
+        }
+        let drained = condition(maintenance, "Drained").map(|condition| {
+            let observed = condition.observed_generation.or(maintenance.metadata.generation);
+            condition.status == "True" && observed >= maintenance.metadata.generation
+        });
+        let status = status(maintenance);
+        match (status.phase, drained) {
+            (Some(Phase::Failed), _) => Self::Failed,
+            (_, Some(true)) | (Some(Phase::Succeeded), None) => Self::Drained,
+            (Some(Phase::Pending), _) => Self::Queued,
+            (Some(_), _) if status.pod_counts.blocked > 0 => Self::Blocked,
+            (Some(_), _) => Self::Draining,
+            (None, _) => Self::Requested,
+        }
+    }
+
+    /// The word for people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Blocked => "Blocked",
+            Self::Failed => "Failed",
+            Self::Requested => "Requested",
+            Self::Draining => "Draining",
+            Self::Stopping => "Stopping",
+            Self::Queued => "Queued",
+            Self::Drained => "Drained",
+        }
+    }
+
+    /// The meaning of the word, for its colour.
+    pub(crate) fn style(self) -> Style {
+        match self {
+            Self::Requested | Self::Queued | Self::Draining | Self::Stopping => Style::Busy,
+            Self::Drained => Style::Good,
+            Self::Blocked | Self::Failed => Style::Bad,
+        }
+    }
+}
+
+/// The state of a pod on a node in maintenance. The order is that of attention: what needs somebody most comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum PodState {
+    /// Something refuses to let it go.
+    Blocked,
+    /// It is being deleted, within its grace period.
+    Terminating,
+    /// KubeVirt migrates its virtual machine.
+    Migrating,
+    /// Its eviction is under way.
+    Evicting,
+    /// It has to go, and its eviction has not been requested.
+    Waiting,
+    /// It is no longer on the node.
+    Gone,
+    /// It stays on the node.
+    Staying,
+}
+
+impl PodState {
+    /// All states, in their order.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Blocked,
+        Self::Terminating,
+        Self::Migrating,
+        Self::Evicting,
+        Self::Waiting,
+        Self::Gone,
+        Self::Staying,
+    ];
+
+    /// The word for people.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Blocked => "Blocked",
+            Self::Terminating => "Terminating",
+            Self::Migrating => "Migrating",
+            Self::Evicting => "Evicting",
+            Self::Waiting => "Waiting",
+            Self::Gone => "Gone",
+            Self::Staying => "Staying",
+        }
+    }
+}
+
+impl From<&pod_state::PodState> for PodState {
+    fn from(state: &pod_state::PodState) -> Self {
+        match state {
+            pod_state::PodState::Skipped => Self::Staying,
+            pod_state::PodState::Waiting => Self::Waiting,
+            pod_state::PodState::Evicting => Self::Evicting,
+            pod_state::PodState::Terminating => Self::Terminating,
+            pod_state::PodState::Migrating => Self::Migrating,
+            pod_state::PodState::Blocked(_) => Self::Blocked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::maintenance::fixture::{requested, running, stopping, with_status};
+
+    fn drained(status: &str, observed: i64) -> serde_json::Value {
+        json!([{"type": "Drained", "status": status, "observedGeneration": observed, "reason": "R",
+            "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+    }
+
+    #[test]
+    fn the_drained_condition_takes_precedence_unless_it_is_stale_or_missing() {
+        for (status, state) in [
+            (json!({}), State::Requested),
+            (json!({"phase": "Pending"}), State::Queued),
+            (json!({"phase": "Running"}), State::Draining),
+            (running(40, &[("cart-0", "m")]), State::Blocked),
+            (json!({"phase": "Succeeded"}), State::Drained),
+            (json!({"phase": "Succeeded", "conditions": drained("True", 1)}), State::Drained),
+            (json!({"phase": "Succeeded", "conditions": drained("True", 0)}), State::Draining),
+            (json!({"phase": "Succeeded", "conditions": drained("False", 1)}), State::Draining),
+            (json!({"phase": "Failed", "conditions": drained("False", 1)}), State::Failed),
+        ] {
+            let object = with_status("n1", status.clone());
+            assert_eq!(State::of(&object), state, "{status}");
+            assert_eq!(State::of(&stopping(object)), State::Stopping);
+        }
+        assert_eq!(State::of(&requested("n1")), State::Requested);
+    }
+
+    #[test]
+    fn states_are_listed_in_their_order() {
+        assert!(State::ALL.is_sorted() && PodState::ALL.is_sorted());
+    }
+}
