@@ -53,7 +53,7 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
     terminal.press(&node);
     terminal.until_shown(&node).await;
     terminal.press(ENTER);
-    terminal.until_shown("BLOCKED").await;
+    terminal.until_shown("Blocked").await;
     terminal.press(ENTER);
     terminal.until(&format!("the pods of {node}"), |screen| screen.contents().contains("cart-")).await;
     for (rows, columns) in [(6, 30), (20, 45), (50, 200), (24, 100)] {
@@ -62,11 +62,11 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
         terminal.until(&what, |screen| is_drawn_for(screen, &node, rows, columns)).await;
     }
     workload.free("cart").await;
-    terminal.until_shown("DONE").await;
+    terminal.until_shown("Drained").await;
 
     terminal.press("x");
     terminal.press(ENTER);
-    terminal.until(&format!("{node} to be given back"), |screen| !screen.contents().contains("DONE")).await;
+    terminal.until(&format!("{node} to return to service"), |screen| !screen.contents().contains("Drained")).await;
     until(&cluster.maintenances(), &node, "gone", |found| found.is_none()).await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");

@@ -108,7 +108,7 @@ async fn a_server_that_falls_silent_makes_the_picture_stale_and_one_that_speaks_
     server.signal("STOP");
     let stale = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        shown.contains("STALE") && shown.contains("Not connected") && !shown.contains("live")
+        shown.contains("STALE") && shown.contains("Disconnected") && !shown.contains("live")
     };
     terminal.until("a stale picture", stale).await;
     server.signal("CONT");
@@ -152,11 +152,11 @@ async fn a_row_is_copied_to_the_clipboard_of_the_terminal() {
     cluster.maintenances().patch_status(node, &PatchParams::default(), &done).await.unwrap();
     let mut terminal = plugin(cluster.kubeconfig(), &["watch"], &[]);
     live(&terminal).await;
-    terminal.until_shown("DONE").await;
+    terminal.until_shown("Drained").await;
     terminal.press("c");
     terminal.until_shown("copied: ").await;
     let copied = terminal.copied();
-    assert!(copied.starts_with(&format!("{node} DONE")), "{copied}");
+    assert!(copied.starts_with(&format!("{node} Drained")), "{copied}");
     terminal.press("q");
     assert_eq!(terminal.exit_code().await, 0);
 }

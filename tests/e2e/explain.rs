@@ -54,7 +54,7 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     assert_eq!(
         rest,
         format!(
-            "\nPDB {namespace}/cart needs 1, has 1.\n  Holds {namespace}/{pod} for LONG\n  \
+            "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
              Scale up the pod's owner, or relax the budget:\n    kubectl -n {namespace} edit pdb cart"
         )
     );
@@ -81,8 +81,8 @@ async fn what_holds_a_node_up_is_told_with_the_command_that_frees_it() {
     start(&cluster, "e2e-explain", node).await;
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
-        "node/{node}: Requested: no reconciler has picked it up yet, by the NodeMaintenance e2e-explain\n\n\
-         No reconciler has picked it up yet.\n  So for LONG\n  \
+        "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
+         No reconciler has picked it up yet.\n  Lasting for LONG\n  \
          This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
     );
@@ -104,7 +104,7 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
     start(&cluster, node, node).await;
     once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let goes_on = plugin(&cluster, &["explain", node]).await.ok();
-    assert!(goes_on.stdout.ends_with("\nNothing is stuck: it goes on by itself.\n"), "{goes_on:?}");
+    assert!(goes_on.stdout.ends_with("\nNothing is stuck: it continues by itself.\n"), "{goes_on:?}");
 
     reconciler.crash().await;
     // The lease as it is a while later.
@@ -116,7 +116,7 @@ async fn a_drain_whose_reconciler_is_gone_does_not_go_on_by_itself() {
     let is_sign_of_life = |line: &str| line.ends_with(" who leads ...");
     assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_sign_of_life), "{stuck:?}");
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  So for LONG\n  \
+    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
@@ -138,7 +138,7 @@ async fn a_reconciler_without_leader_election_is_at_work_beside_a_lease_that_nob
     start(&cluster, node, node).await;
     once(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
     let goes_on = plugin(&cluster, &["explain", node]).await.ok();
-    let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
+    let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
     assert!(goes_on.stdout.ends_with(expected), "{goes_on:?}");
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert!(!found.stdout.contains("nobody leads: no maintenance is begun"), "{found:?}");
@@ -156,7 +156,7 @@ async fn a_node_that_waits_in_line_is_not_stuck() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  So for LONG\n  \
+        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
          It begins when other nodes return to service or become Ready; these are in maintenance or queued:\n    \
          kubectl get nm -o wide",
         nodes[1],

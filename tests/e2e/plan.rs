@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::start_stop::{Rights, account};
 use crate::{configuration, only_sandbox};
 
-const UNKNOWN_LIMIT: &str = "not known: --max-unavailable: no deployment has the labels of nm-reconciler";
+const UNKNOWN_LIMIT: &str = "unknown: --max-unavailable: no deployment has the labels of nm-reconciler";
 
 /// Why a sandbox: elsewhere a node has pods that are not the test's.
 const WHY: &str = "all pods of a node are told";
@@ -47,7 +47,7 @@ async fn own(cluster: &Cluster, nodes: &[&str], workload: &Workload) -> usize {
 async fn agent(cluster: &Cluster, node: &str) -> String {
     let pods = pods_on(&cluster.client, node).await;
     let agent = pods.iter().find(|pod| pod.namespace().as_deref() == Some("kube-system")).unwrap();
-    format!("{node} kube-system/{} stay its DaemonSet would bring it back", agent.name_any())
+    format!("{node} kube-system/{} staying managed by a DaemonSet", agent.name_any())
 }
 
 /// What is on the node, to compare it before and after.
@@ -76,20 +76,20 @@ async fn each_pod_is_told_and_nothing_is_changed() {
         &blocked,
         3,
         &[
-            "NODE POD WOULD BECAUSE",
+            "NODE POD OUTCOME DETAILS",
             &agent,
-            &format!("{node} {space}/bare go its emptyDir data is lost; nothing replaces it"),
+            &format!("{node} {space}/bare evicted its emptyDir data is lost; no controller replaces it"),
             &format!(
-                "{node} {space}/{cart} block The disruption budget cart needs 1 healthy pods and has 1 currently"
+                "{node} {space}/{cart} blocked The disruption budget cart needs 1 healthy pods and has 1 currently"
             ),
             "",
-            &format!("budget {space}/cart: guards 1 pod, lets none go, now or later, while it is as it is"),
-            &format!("data lost: emptyDir volumes of 1 pod: {space}/bare"),
-            &format!("not replaced: the work of 1 pod: {space}/bare"),
-            "room for 1 of 1 pod on 1 other node: an estimate by requests, taints, selectors and volumes",
+            &format!("budget {space}/cart (1 pod) allows no evictions until it is changed"),
+            &format!("emptyDir data is lost of 1 pod: {space}/bare"),
+            &format!("no controller replaces 1 pod: {space}/bare"),
+            "capacity for 1 of 1 pod on 1 other node, estimated from requests, taints, selectors and volumes",
             UNKNOWN_LIMIT,
-            "1 node, 3 pods: 1 block, 1 go, 1 stay",
-            "Something blocks this plan. Nothing was changed.",
+            "1 node, 3 pods: 1 blocked, 1 evicted, 1 staying",
+            "The drain would be blocked. Nothing was changed.",
         ],
     );
 
@@ -98,16 +98,16 @@ async fn each_pod_is_told_and_nothing_is_changed() {
         &careful,
         3,
         &[
-            "NODE POD WOULD BECAUSE",
-            &format!("{node} {space}/{cart} stay the pod selector leaves it out"),
-            &agent.replace("its DaemonSet would bring it back", "the pod selector leaves it out"),
+            "NODE POD OUTCOME DETAILS",
+            &format!("{node} {space}/{cart} staying not matched by the pod selector"),
+            &agent.replace("managed by a DaemonSet", "not matched by the pod selector"),
             &format!(
-                "{node} {space}/bare block no controller would replace it and spec.drain.force is false"
+                "{node} {space}/bare blocked no controller would replace it and spec.drain.force is false"
             ),
             "",
             UNKNOWN_LIMIT,
-            "1 node, 3 pods: 1 block, 2 stay",
-            "Something blocks this plan. Nothing was changed.",
+            "1 node, 3 pods: 1 blocked, 2 staying",
+            "The drain would be blocked. Nothing was changed.",
         ],
     );
 
@@ -122,12 +122,13 @@ async fn each_pod_is_told_and_nothing_is_changed() {
     let bare = document["pods"].as_array().unwrap().iter().find(|pod| pod["name"] == "bare").unwrap();
     assert_eq!(
         *bare,
-        json!({"node": node, "namespace": space, "name": "bare", "would": "go",
-            "because": "its emptyDir data is lost; nothing replaces it", "reason": null, "behind": null, "deletedAfterSeconds": null,
+        json!({"node": node, "namespace": space, "name": "bare", "outcome": "evicted",
+            "details": "its emptyDir data is lost; no controller replaces it", "reason": null, "waitsForBudget": null, "deletedAfterSeconds": null,
             "losesEmptyDirData": true, "localVolumes": [], "isReplaced": false})
     );
-    let template = plugin(&cluster, &["plan", &node, "-o", "jsonpath={.pods[*].would}"]).await;
-    assert_eq!((template.code, template.stdout.as_str()), (Some(0), "go go stay"), "{template:?}");
+    let outcomes: Vec<&str> =
+        document["pods"].as_array().unwrap().iter().filter_map(|pod| pod["outcome"].as_str()).collect();
+    assert_eq!(outcomes, ["evicted", "evicted", "staying"]);
 
     assert_eq!(state(&cluster, &node).await, before);
 }
@@ -160,20 +161,20 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     // without a replacement, and its budget without a pod to spare.
     assert_eq!(count, 4);
     for line in [
-        "2 nodes, 6 pods: 1 block, 2 go later, 1 go, 2 stay".to_owned(),
-        format!("node/{b}: waits in line: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"),
+        "2 nodes, 6 pods: 1 blocked, 2 waiting, 1 evicted, 2 staying".to_owned(),
+        format!("node/{b}: queued: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"),
         format!(
             "budget {space}/cart: guards 4 pods, lets 1 go now and 1 at once when all its pods are healthy, but 1 never: \
              replacements of the others fit on no other node"
         ),
-        "room for 0 of 2 pods on 2 other nodes: an estimate by requests, taints, selectors and volumes"
+        "capacity for 0 of 2 pods on 2 other nodes, estimated from requests, taints, selectors and volumes"
             .to_owned(),
-        format!("--max-unavailable is 1, by deployment {space}/nm-reconciler"),
-        "Something blocks this plan. Nothing was changed.".to_owned(),
+        format!("--max-unavailable is 1, set by deployment {space}/nm-reconciler"),
+        "The drain would be blocked. Nothing was changed.".to_owned(),
     ] {
         assert!(planned.stdout.lines().any(|said| said == line), "{line}\n{}", planned.stdout);
     }
-    assert!(planned.stdout.contains("(of 2 other nodes: 2 short of cpu)"), "{planned:?}");
+    assert!(planned.stdout.contains("(2 other nodes: 2 short of cpu)"), "{planned:?}");
     deployments.delete("nm-reconciler", &DeleteParams::default()).await.unwrap();
 }
 
@@ -209,14 +210,14 @@ async fn a_webhook_that_would_refuse_is_heard() {
         &refused,
         3,
         &[
-            "NODE POD WOULD BECAUSE",
+            "NODE POD OUTCOME DETAILS",
             &agent(&cluster, node).await,
-            &format!("{node} {space}/cart block {said}; nothing replaces it"),
+            &format!("{node} {space}/cart block {said}; no controller replaces it"),
             "",
-            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            &format!("no controller replaces 1 pod: {space}/cart"),
             UNKNOWN_LIMIT,
-            "1 node, 2 pods: 1 block, 1 stay",
-            "Something blocks this plan. Nothing was changed.",
+            "1 node, 2 pods: 1 blocked, 1 staying",
+            "The drain would be blocked. Nothing was changed.",
         ],
     );
     webhooks.delete("guard", &DeleteParams::default()).await.unwrap();
@@ -235,13 +236,13 @@ async fn what_one_may_not_read_is_named_and_left_out() {
         &plugin_of(&kubeconfig, &["plan", node]).await,
         1,
         &[
-            "not known: --max-unavailable: you may not list deployments.apps",
-            "not known: room elsewhere, the control plane and who waits in line: you may not list nodes",
-            "not known: what becomes of the pods: you may not list pods",
-            "not known: whose DaemonSet is gone: you may not list daemonsets.apps",
-            "not known: what disruption budgets make of all evictions together: you may not list poddisruptionbudgets.policy",
+            "unknown: --max-unavailable: you may not list deployments.apps",
+            "unknown: the capacity of other nodes, the control plane and the queue: you may not list nodes",
+            "unknown: the pods: you may not list pods",
+            "unknown: which DaemonSets exist: you may not list daemonsets.apps",
+            "unknown: the disruption budgets: you may not list poddisruptionbudgets.policy",
             "1 node",
-            "Nobody knows whether something blocks this plan. Nothing was changed.",
+            "It is unknown whether the drain would be blocked. Nothing was changed.",
         ],
     );
     rights.revoke(&cluster).await;
@@ -253,18 +254,18 @@ async fn what_one_may_not_read_is_named_and_left_out() {
         &plugin_of(&kubeconfig, &["plan", node]).await,
         0,
         &[
-            "NODE POD WOULD BECAUSE",
+            "NODE POD OUTCOME DETAILS",
             &agent(&cluster, node).await,
-            &format!("{node} {space}/cart go nothing replaces it"),
+            &format!("{node} {space}/cart evicted no controller replaces it"),
             "",
-            &format!("not replaced: the work of 1 pod: {space}/cart"),
+            &format!("no controller replaces 1 pod: {space}/cart"),
             UNKNOWN_LIMIT,
             &format!(
-                "not known: what the API server and its webhooks would say of 1 pod: User \"{user}\" cannot create \
+                "unknown: the answer of the API server to the eviction of 1 pod: User \"{user}\" cannot create \
                  resource \"pods/eviction\" in API group \"\" in the namespace \"{space}\""
             ),
-            "1 node, 2 pods: 1 go, 1 stay",
-            "As far as it is known, nothing blocks this plan. Nothing was changed.",
+            "1 node, 2 pods: 1 evicted, 1 staying",
+            "As far as is known, nothing would block the drain. Nothing was changed.",
         ],
     );
     rights.revoke(&cluster).await;
@@ -299,8 +300,8 @@ async fn a_plan_for_all_nodes_finds_that_nothing_is_left_to_move_to() {
     let planned = plugin(&cluster, &["plan", &nodes[0], &nodes[1]]).await;
     assert_eq!(planned.code, Some(3), "{planned:?}");
     for said in [
-        "room for 0 of 4 pods on 0 other nodes",
-        "\nNothing blocks this plan, but not everything has room elsewhere. Nothing was changed.\n",
+        "capacity for 0 of 4 pods on 0 other nodes",
+        "\nNothing would block the drain, but other nodes do not have the capacity for all pods. Nothing was changed.\n",
     ] {
         assert!(planned.stdout.contains(said), "{planned:?}");
     }

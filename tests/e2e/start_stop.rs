@@ -40,7 +40,7 @@ async fn each_step_is_said_in_a_line() {
             "skipWaitForDeleteTimeoutSeconds": 0, "deleteAfterSeconds": 0, "order": "PriorityAscending"})
     );
     let again = say(&["start", a, "--timeout", "10m"]).await;
-    again.expect(0, &format!("node/{a} is in maintenance already\n"), "");
+    again.expect(0, &format!("node/{a} is already in maintenance\n"), "");
     let other = say(&["start", b, a, "-y", "--reason", "disk"]).await;
     other.expect(
         1,

@@ -1,7 +1,7 @@
 //! Limits to a drain's patience, set and lifted while it is under way.
 
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use nm_shared::Group;
 use nm_shared::api::condition::{ConditionType, find};

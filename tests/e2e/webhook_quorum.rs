@@ -218,7 +218,7 @@ async fn what_an_older_group_has_in_maintenance_counts_for_the_webhook_and_a_pla
         assert!(refusals[0].ends_with(&taken), "{group:?}: {}", refusals[0]);
         assert!(refusals[1].starts_with(&refusal(second)), "{group:?}: {}", refusals[1]);
         let plan = plugin(&cluster, &["plan", first, second]).await;
-        assert!(plan.stdout.contains(&format!("node/{first}: is in maintenance already\n")), "{plan:?}");
+        assert!(plan.stdout.contains(&format!("node/{first}: already in maintenance: ")), "{plan:?}");
         let violates = format!("disrupting node {second} will violate etcd quorum");
         assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
         stop_of(&cluster, group, second).await;

@@ -84,7 +84,7 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
     expect(
         &plugin(&cluster, &["start", a, "--wait"]).await,
         3,
-        &format!("node/{a} is in maintenance already\n"),
+        &format!("node/{a} is already in maintenance\n"),
         &format!(
             "node/{a}: Failed: {failed}\nnode/{a}: {blocked}\nnode/{a}: the maintenance failed: {failed}\n"
         ),
@@ -92,7 +92,7 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
     expect(
         &plugin(&cluster, &["start", b, "--wait"]).await,
         0,
-        &format!("node/{b} is in maintenance already\nnode/{b} drained\n"),
+        &format!("node/{b} is already in maintenance\nnode/{b} drained\n"),
         &format!("node/{b}: Drained: no pods had to go\nnode/{b}: reason: kernel\n"),
     );
 }
@@ -107,8 +107,9 @@ async fn a_wait_that_times_out_says_how_things_stand_and_what_to_do() {
         &format!("node/{node} maintenance started\n"),
         &format!(
             "node/{node}: Requested: no reconciler has picked it up yet\ntimed out after AGE\n\
-             node/{node}: Requested: no reconciler has picked it up yet\nmaintenance goes on: {node}\n\
-             hint: `kubectl nm watch {node} --until drained` waits again, `kubectl nm stop {node}` gives up\n"
+             node/{node}: Requested: no reconciler has picked it up yet\nmaintenance continues: {node}\n\
+             hint: `kubectl nm watch {node} --until drained` resumes waiting, \
+             `kubectl nm stop {node}` stops the maintenance\n"
         ),
     );
 }

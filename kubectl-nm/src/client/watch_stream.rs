@@ -305,7 +305,7 @@ where
         }
     }
 
-    /// Reports a loss, if that is news. Further failures do not change since when the data may be out of date.
+    /// Reports a loss, unless the same loss was reported last. Further failures do not change since when the data may be out of date.
     async fn report_lost(&mut self, error: Error) {
         let text = error.to_string();
         let since = match &self.reported {

@@ -1,4 +1,4 @@
-//! `kubectl nm explain`: why a node's maintenance does not get on, and what would free it.
+//! `kubectl nm explain`: why a node's maintenance makes no progress, and what to do about it.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -14,21 +14,21 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{State, headline, node};
+use crate::maintenance::{self, State, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// How many pods of a cause are named before it says "and N more".
-const NAMED: usize = 5;
+/// How many pods of a cause are named.
+const MAX_PODS: usize = 5;
 
 const EXAMPLES: &str = "\
 Examples:
-  # What holds the drain of a node up, and what would free it
+  # Show what blocks the drain of a node, and the commands that unblock it
   kubectl nm explain node-1
 
-Exit codes: 0 nothing is stuck, 1 nobody knows, 3 something is.";
+Exit codes: 0 nothing is stuck, 1 unknown, 3 stuck.";
 
-/// Say why a node's maintenance is stuck and what would free it
+/// Explain why a node's maintenance is stuck and how to unblock it
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainArgs {
@@ -41,10 +41,10 @@ pub(crate) struct ExplainArgs {
 ///
 /// # Errors
 ///
-/// When the node neither exists nor is in maintenance, or the server refuses.
+/// When the node neither exists nor is in maintenance, or the API server refuses.
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let asking = || format!("asking {} for maintenances", cluster.server());
-    let all = progress::during(out, asking, cluster.maintenances()).await?;
+    let message = || format!("asking {} for maintenances", cluster.server());
+    let all = progress::during(out, message, cluster.maintenances()).await?;
     let mut found: Vec<_> = all.iter().filter(|object| node(object) == args.node).collect();
     found.sort_by_key(|object| (object.metadata.creation_timestamp.clone(), object.name_any()));
     if found.is_empty() {
@@ -55,21 +55,21 @@ pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) 
         out.data(&Line::new(format!("node/{} is not in maintenance", args.node)))?;
         return Ok(Exit::Done);
     }
-    let looking = || format!("asking {} who leads", cluster.server());
+    let message = || format!("asking {} who leads", cluster.server());
     let leadership =
-        progress::during(out, looking, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
+        progress::during(out, message, Box::pin(leadership::find(cluster, &all, Timestamp::now()))).await;
     let mut stuck = false;
     for (at, object) in found.into_iter().enumerate() {
         if at > 0 {
             out.data(&Line::default())?;
         }
-        stuck |= tell(object, leadership, cluster.kubectl(), Timestamp::now(), out)?;
+        stuck |= explain(object, leadership, cluster.kubectl(), Timestamp::now(), out)?;
     }
     Ok(if stuck { Exit::Failed } else { Exit::Done })
 }
 
-/// Tells of one maintenance, and whether it is stuck.
-fn tell(
+/// Explains one maintenance, and returns whether it is stuck.
+fn explain(
     object: &NodeMaintenance,
     leadership: Leadership,
     kubectl: &str,
@@ -79,21 +79,21 @@ fn tell(
     let state = State::of(object);
     let mut causes = causes(object, kubectl, now);
     causes.splice(0..0, abandoned(object, leadership, kubectl, now));
-    // Why it waits or failed is what its cause says.
-    let first = match state {
+    // The reason why it is queued or failed is among the causes.
+    let headline = match state {
         State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
-        _ => headline(object),
+        _ => maintenance::headline(object),
     };
     let name = object.name_any();
-    let by = if name == node(object) { String::new() } else { format!(", by the NodeMaintenance {name}") };
-    out.data(&Line::new(format!("node/{}: ", node(object))).join(first).and(by))?;
+    let object_name = if name == node(object) { String::new() } else { format!(" (NodeMaintenance {name})") };
+    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(object_name))?;
     if causes.is_empty() {
-        let goes_on = match (state, leadership) {
+        let outlook = match (state, leadership) {
             (State::Drained, _) => "",
-            (_, Leadership::Held) => ": it goes on by itself",
-            _ => ": it goes on for as long as nm-reconciler runs",
+            (_, Leadership::Held) => ": it continues by itself",
+            _ => ": it continues as long as nm-reconciler runs",
         };
-        out.data(&Line::new(format!("Nothing is stuck{goes_on}.")))?;
+        out.data(&Line::new(format!("Nothing is stuck{outlook}.")))?;
     }
     for cause in &causes {
         out.data(&Line::default())?;
@@ -104,7 +104,7 @@ fn tell(
     let more = unlisted(object);
     if more > 0 {
         out.data(&Line::default())?;
-        out.data(&Line::new(format!("{more} more pods are held, which the status does not list.")))?;
+        out.data(&Line::new(format!("{more} more pods are blocked; the status does not list them.")))?;
     }
     Ok(causes.iter().any(|cause| !cause.passes))
 }
@@ -118,12 +118,13 @@ fn paragraph(cause: &Cause, now: Timestamp) -> Vec<Line> {
     lines
 }
 
-/// What it concerns, and since when: `Holds shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; refused 3 times.`
+/// The blocked pods, since when, and how often: `Blocks shop/cart-0 for 3m, since 2026-01-02T03:04:05Z; 3 evictions were
+/// refused.`
 fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     let since =
         cause.since.map(|since| format!("for {}, since {since}", age(now.duration_since(since).as_secs())));
-    let named = cause.pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = match cause.pods.len().saturating_sub(NAMED) {
+    let named = cause.pods.iter().take(MAX_PODS).cloned().collect::<Vec<_>>().join(", ");
+    let more = match cause.pods.len().saturating_sub(MAX_PODS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -134,9 +135,9 @@ fn extent(cause: &Cause, now: Timestamp) -> Option<String> {
     };
     match (since, named.as_str()) {
         (None, "") => None,
-        (Some(since), "") => Some(format!("So {since}.")),
-        (None, named) => Some(format!("Holds {named}{more}{refused}.")),
-        (Some(since), named) => Some(format!("Holds {named}{more} {since}{refused}.")),
+        (Some(since), "") => Some(format!("Lasting {since}.")),
+        (None, named) => Some(format!("Blocks {named}{more}{refused}.")),
+        (Some(since), named) => Some(format!("Blocks {named}{more} {since}{refused}.")),
     }
 }
 

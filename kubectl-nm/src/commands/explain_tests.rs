@@ -1,4 +1,4 @@
-//! What `explain` prints of an object.
+//! The output of `explain`.
 
 use serde_json::json;
 
@@ -7,19 +7,19 @@ use crate::client::cluster::tests::{cluster, failure, list};
 use crate::maintenance::fixture::{named, requested, running, with_status};
 use crate::terminal::output::captured::output;
 
-fn told(object: &NodeMaintenance) -> (String, bool) {
-    told_under(Leadership::Held, object)
+fn explained(object: &NodeMaintenance) -> (String, bool) {
+    explained_under(Leadership::Held, object)
 }
 
-fn told_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
+fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String, bool) {
     let (mut out, captured) = output();
     let stuck =
-        tell(object, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out).unwrap();
+        explain(object, leadership, "kubectl", "2026-01-02T03:07:25Z".parse().unwrap(), &mut out).unwrap();
     (captured.data(), stuck)
 }
 
 #[tokio::test]
-async fn of_a_node_that_nobody_may_look_for_nothing_is_known() {
+async fn a_node_that_the_user_may_not_read_is_unknown() {
     for (code, exit, data, talk) in [
         (403, Exit::Error, "", "node/n1: you may not read nodes, so nobody checked that it exists\n"),
         (200, Exit::Done, "node/n1 is not in maintenance\n", ""),
@@ -43,11 +43,11 @@ fn a_cause_is_a_paragraph() {
 node/n1: Blocked 40%: 5 pods remaining (2 evicting, 1 terminating, 2 blocked), 4 gone
 
 PDB shop/cart needs 3, has 3.
-  Holds shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
+  Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
   Scale up the pod's owner, or relax the budget:
     kubectl -n shop edit pdb cart
 ";
-    assert_eq!(told(&object), (expected.to_owned(), true));
+    assert_eq!(explained(&object), (expected.to_owned(), true));
 }
 
 #[test]
@@ -62,61 +62,59 @@ fn a_queued_maintenance_is_not_stuck() {
 node/n1: Queued
 
 position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
-  So for 3m20s, since 2026-01-02T03:04:05Z.
+  Lasting for 3m20s, since 2026-01-02T03:04:05Z.
   It begins when other nodes return to service or become Ready; these are in maintenance or queued:
     kubectl get nm -o wide
 ";
-    assert_eq!(told(&object), (expected.to_owned(), false));
+    assert_eq!(explained(&object), (expected.to_owned(), false));
 }
 
 #[test]
-fn what_is_not_stuck_says_so() {
-    let (drained, stuck) = told(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
+fn a_maintenance_that_is_not_stuck_is_reported_so() {
+    let (drained, stuck) = explained(&with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3})));
     assert_eq!((&*drained, stuck), ("node/n1: Drained: 3 pods gone\nNothing is stuck.\n", false));
-    let (running, stuck) = told(&with_status("n1", running(40, &[])));
-    assert!(running.ends_with("4 gone\nNothing is stuck: it goes on by itself.\n") && !stuck, "{running}");
+    let (running, stuck) = explained(&with_status("n1", running(40, &[])));
+    assert!(running.ends_with("4 gone\nNothing is stuck: it continues by itself.\n") && !stuck, "{running}");
 }
 
 #[test]
-fn a_drain_that_nobody_works_on_is_stuck_and_where_nobody_can_tell_nothing_is_promised() {
-    let under = |leadership| told_under(leadership, &with_status("n1", running(40, &[])));
+fn a_drain_without_leader_is_stuck_and_without_knowledge_nothing_is_promised() {
+    let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, stuck) = under(lapsed);
     let expected =
-        "\n\nNo reconciler leads, so the maintenance makes no progress.\n  So for 3m20s, since 2026-01-02T03:04:05Z.\n";
+        "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
     let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");
     for untold in [Leadership::Unknown, Leadership::Unelected("2026-01-02T03:05:05Z".parse().unwrap())] {
         let (said, stuck) = under(untold);
-        let expected = "\nNothing is stuck: it goes on for as long as nm-reconciler runs.\n";
+        let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
         assert!(said.ends_with(expected) && !stuck, "{said}");
     }
     let drained = with_status("n1", json!({"phase": "Succeeded", "evictionPods": 3}));
-    assert!(told_under(lapsed, &drained).0.ends_with("\nNothing is stuck.\n"));
+    assert!(explained_under(lapsed, &drained).0.ends_with("\nNothing is stuck.\n"));
 }
 
 #[test]
-fn many_pods_are_counted_and_nothing_steers_the_terminal() {
+fn many_pods_are_counted_and_control_characters_are_escaped() {
     let names: Vec<String> = (0..9).map(|at| format!("p{at}\x1b")).collect();
     let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "no\x1b[31m")).collect();
     let mut status = running(0, &pods);
     status["podCounts"]["blocked"] = json!(12);
-    let (said, _) = told(&with_status("n1", status));
+    let (said, _) = explained(&with_status("n1", status));
     assert!(said.contains("shop/p4^[ and 4 more for"), "{said}");
-    assert!(said.ends_with("\n3 more pods are held, which the status does not list.\n"), "{said}");
+    assert!(said.ends_with("\n3 more pods are blocked; the status does not list them.\n"), "{said}");
     assert!(!said.contains('\x1b'), "{said}");
 }
 
 #[test]
-fn an_object_of_another_name_is_named() {
-    let (said, stuck) = told(&named("kernel", "n1", "u"));
+fn an_object_with_another_name_is_named() {
+    let (said, stuck) = explained(&named("kernel", "n1", "u"));
     assert!(
-        said.starts_with(
-            "node/n1: Requested: no reconciler has picked it up yet, by the NodeMaintenance kernel\n"
-        ),
+        said.starts_with("node/n1: Requested: no reconciler has picked it up yet (NodeMaintenance kernel)\n"),
         "{said}"
     );
     assert!(stuck);
-    assert!(!told(&requested("n1")).0.contains("NodeMaintenance"));
+    assert!(!explained(&requested("n1")).0.contains("NodeMaintenance"));
 }

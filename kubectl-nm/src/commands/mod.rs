@@ -1,4 +1,4 @@
-//! The commands, one file each: what it takes on the command line, what it decides, and the few requests it makes.
+//! The commands, one file each: the arguments, the decisions and the few requests of a command.
 
 pub(crate) mod completion;
 pub(crate) mod doctor;

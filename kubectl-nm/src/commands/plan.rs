@@ -1,4 +1,4 @@
-//! `kubectl nm plan`: what putting nodes into maintenance would come to. Nothing is changed.
+//! `kubectl nm plan`: a preview of a maintenance. Nothing is changed.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,38 +13,38 @@ use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::format::{self, Form, Format};
 use crate::interaction::progress;
-use crate::plan::cluster_snapshot::Readings;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::document::document;
-use crate::plan::eviction_dry_run::answers;
-use crate::plan::outlook::{Outlook, draft};
+use crate::plan::eviction_dry_run::dry_run_evictions;
+use crate::plan::report::{PlanReport, preview};
 use crate::plan::text;
 use crate::terminal::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:
-  # What would become of each pod, and what would block
+  # Show what would happen to each pod, and what would be blocked
   kubectl nm plan node-1
 
-  # All nodes of a pool together: they share budgets, and room elsewhere
+  # Plan all nodes of a pool together: they share budgets and the capacity of other nodes
   kubectl nm plan -l pool=blue
 
-  # As it would be with other drain settings
+  # Plan with other drain settings
   kubectl nm plan node-1 --force=false --delete-emptydir-data=false
 
-  # As it would be if pods that are refused were deleted after ten minutes
+  # Plan with deletion of pods whose eviction is refused for ten minutes
   kubectl nm plan node-1 --delete-after 10m
 
-  # The pods that would block, by jq
-  kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.would == \"block\") | .name'
+  # Print the pods that would be blocked
+  kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'
 
-It asks the API server to evict each pod without doing so, so that webhooks are heard as well. What you
-may not read is named and left out. --timeout and --order change when pods go, not which: they are taken,
-so that a line for `start` can be planned as it is, and change nothing here.
+Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. What
+you may not read is listed as unknown. --timeout and --order affect when pods are evicted, not whether:
+they are accepted without effect, so that the arguments of `start` work here.
 
-Exit codes: 0 nothing blocks and everything fits elsewhere, 1 nobody knows, 2 usage, 3 something blocks,
-or pods have no room elsewhere.";
+Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error,
+3 blocked, or not enough capacity on other nodes.";
 
-/// Say what putting nodes into maintenance would come to, pod by pod
+/// Preview what a maintenance would do, pod by pod
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
@@ -52,12 +52,12 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     nodes: Selection,
 
-    /// How to show it: table, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Output format: table, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format,
         add = format::offered(parse_format))]
     output: Format,
 
-    // Last, because what follows them would stand under their heading.
+    // Last, because arguments after them would be under their help heading.
     #[command(flatten)]
     drain: DrainFlags,
 
@@ -65,32 +65,32 @@ pub(crate) struct PlanArgs {
     _started: StartFlags,
 }
 
-/// What a line for `start` says beside what a plan depends on.
+/// The arguments of `start` that a plan does not depend on.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Accepted without effect, so that a line for start can be planned as it is")]
+#[command(next_help_heading = "Accepted without effect, so that the arguments of start work here")]
 struct StartFlags {
-    /// Why
+    /// The reason of the maintenance
     #[arg(long, short = 'r', hide_short_help = true)]
     reason: Option<String>,
 
-    /// Nobody is asked
+    /// Skip the confirmation
     #[arg(long, short = 'y', hide_short_help = true)]
     yes: bool,
 
-    /// There is nothing to wait for
+    /// Wait until all nodes are drained
     #[arg(long, hide_short_help = true)]
     wait: bool,
 
-    /// There is nothing to follow
+    /// Watch the maintenances
     #[arg(long, hide_short_help = true)]
     watch: bool,
 
-    /// Nothing is changed in any case
+    /// A plan never changes anything
     #[arg(long, value_name = "HOW", hide_short_help = true, value_parser = ["none", "client", "server"])]
     dry_run: Option<String>,
 }
 
-/// A plan is no object: it has no name, and its table is as wide as it is.
+/// A plan is not an object: it has no name, and its table has no wide form.
 fn parse_format(text: &str) -> Result<Format, String> {
     match format::parse(text)? {
         Format::Wide | Format::Form(Form::Name) => Err(String::from(
@@ -104,41 +104,41 @@ fn parse_format(text: &str) -> Result<Format, String> {
 ///
 /// # Errors
 ///
-/// When a node does not exist, or the server cannot be asked.
+/// When a node does not exist, or the API server cannot be asked.
 pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let looking = || format!("asking {} about nodes and pods", cluster.server());
-    let look = async {
+    let message = || format!("asking {} about nodes and pods", cluster.server());
+    let read = async {
         let nodes = args.nodes.resolve(cluster).await?;
         if !args.nodes.are_known() {
             check_exist(cluster, &nodes).await?;
         }
-        let readings = Box::pin(Readings::of(&nodes, cluster)).await?;
-        Ok::<_, Error>((nodes, readings))
+        let snapshot = Box::pin(ClusterSnapshot::read(&nodes, cluster)).await?;
+        Ok::<_, Error>((nodes, snapshot))
     };
-    let (nodes, readings) = progress::during(out, looking, look).await?;
+    let (nodes, snapshot) = progress::during(out, message, read).await?;
     let (spec, now) = (args.drain.spec(), Timestamp::now());
-    let draft = draft(&nodes, spec.as_ref(), &readings, now)
+    let preview = preview(&nodes, spec.as_ref(), &snapshot, now)
         .map_err(|error| Error::Unplannable(error.to_string()))?;
 
-    let asked = match &draft {
+    let answers = match &preview {
         None => HashMap::new(),
-        Some(draft) => {
-            let (all, done) = (draft.to_evict().count(), Cell::new(0));
-            let asking = || format!("{} of {all} evictions judged by the server", done.get());
+        Some(preview) => {
+            let (all, done) = (preview.to_evict().count(), Cell::new(0));
+            let message = || format!("{} of {all} evictions dry-run", done.get());
             let grace = spec.as_ref().map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
-            progress::during(out, asking, answers(cluster, draft.to_evict(), grace, &done)).await?
+            progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done)).await?
         }
     };
-    let outlook = Outlook::of(&nodes, spec.as_ref(), draft.as_ref(), readings, &asked, now);
+    let report = PlanReport::new(&nodes, spec.as_ref(), preview.as_ref(), snapshot, &answers, now);
     match &args.output {
-        Format::Form(form) => form.print(&document(&outlook), out)?,
+        Format::Form(form) => form.print(&document(&report), out)?,
         Format::Table | Format::Wide => {
-            for line in text::lines(&outlook) {
+            for line in text::lines(&report) {
                 out.data(&line)?;
             }
         }
     }
-    Ok(match (outlook.is_blocked() || outlook.lacks_room(), &outlook.forecast) {
+    Ok(match (report.is_blocked() || report.lacks_capacity(), &report.forecast) {
         (true, _) => Exit::Failed,
         (false, None) => Exit::Error,
         (false, Some(_)) => Exit::Done,

@@ -1,14 +1,13 @@
 //! `kubectl nm start`: puts nodes into maintenance.
 //!
-//! First everything is looked at, so that a typo in the last of ten names stops nothing halfway; then all objects are
-//! created at once, and what the server refuses for one node keeps none of the others.
+//! All nodes are checked first, so that a typo in the last of ten names starts nothing. Then all objects are created
+//! concurrently, and a refusal for one node does not affect the others.
 
 use std::cell::Cell;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
-use kube::core::Status;
 use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::{AT_ONCE, Cluster};
@@ -21,39 +20,38 @@ use crate::error::exit::Exit;
 use crate::format::{self, Format};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::request::{Request, Step};
+use crate::maintenance::start::{self, Existing, StartRequest, Started};
 use crate::maintenance::{node, uid};
 use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
-use crate::watch::follow::follow;
-use crate::watch::goal_tracker::{End, Outlook};
-use crate::watch::wait::{Goal, Target};
-use crate::watch::wait_reporter::{Vigil, Voice};
+use crate::watch::event_loop;
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
+use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
   # Put a node into maintenance and return at once
   kubectl nm start node-1 --reason 'new kernel'
 
-  # Drain two nodes at the same time, and give up after ten minutes
+  # Drain two nodes at the same time, and fail after ten minutes
   kubectl nm start node-1 node-2 --yes --wait --timeout 10m
 
-  # Every node of a zone, after a look at what would be created
+  # Start every node of a zone, after a dry run
   kubectl nm start -l topology.kubernetes.io/zone=a --dry-run server
   kubectl nm start -l topology.kubernetes.io/zone=a --watch
 
-  # As careful as kubectl drain is without its flags
+  # Evict only what kubectl drain evicts without its flags
   kubectl nm start node-1 --force=false --delete-emptydir-data=false
 
-  # The objects, to keep them in git
+  # Write the objects as YAML, to keep them in git
   kubectl nm start -f nodes.txt --dry-run client -o yaml
 
-Exit codes: 0 in maintenance, 1 some are not, 2 usage, or nobody confirmed more than one node.
-With --wait: 0 drained, 3 failed, 4 stopped or replaced meanwhile, 124 timed out, 130 interrupted.
-Blocked pods are told as they come and do not end the wait.";
+Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or more than one node and not
+confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained,
+124 timed out, 130 interrupted. Blocked pods are reported and do not end the wait.";
 
-/// Put nodes into maintenance: cordon them and move their pods away
+/// Put nodes into maintenance: cordon them and evict their pods
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
@@ -61,11 +59,11 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: Selection,
 
-    /// Change nothing: only say what would be created, or have the server check it as well
+    /// Change nothing: print what would be created, or also let the API server validate it
     #[arg(long, value_name = "HOW", default_value = "none")]
     dry_run: DryRun,
 
-    /// Do not ask before more than one node is put into maintenance
+    /// Do not ask for confirmation before more than one node is put into maintenance
     #[arg(long, short = 'y')]
     yes: bool,
 
@@ -73,28 +71,28 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Follow them then, on a terminal in the dashboard; with --wait until all are drained
+    /// Then watch the maintenances, on a terminal in the dashboard; with --wait until all nodes are drained
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 
-    /// Print the maintenances: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print the objects: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse,
         add = format::offered(format::parse))]
     output: Option<Format>,
 
-    // Last, because what follows it would stand under its heading.
+    // Last, because arguments after it would be under its help heading.
     #[command(flatten)]
-    request: Request,
+    request: StartRequest,
 }
 
-/// How much of a change is made.
+/// Who processes a request without any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DryRun {
-    /// All of it
+    /// No dry run: the objects are created
     None,
-    /// Nothing is sent
+    /// Nothing is sent to the API server
     Client,
-    /// The server checks it and keeps nothing
+    /// The API server validates the objects and does not store them
     Server,
 }
 
@@ -102,22 +100,10 @@ enum DryRun {
 ///
 /// # Errors
 ///
-/// When a node does not exist or cannot be put into maintenance, or the server refuses to be asked.
+/// When a node does not exist or cannot be put into maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let looking = || format!("asking {} about nodes and maintenances", cluster.server());
-    let look = async {
-        let nodes = args.nodes.resolve(cluster).await?;
-        let existing = cluster.maintenances().await?;
-        let steps: Vec<(String, Step)> =
-            nodes.into_iter().map(|node| (node.clone(), Step::towards(&node, &existing))).collect();
-        let new = steps.iter().filter(|(_, step)| *step == Step::Create).map(|(node, _)| node);
-        let hidden = if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new).await? };
-        match steps.iter().find_map(|(node, step)| step.refusal(node)) {
-            Some(refusal) => Err(refusal),
-            None => Ok((steps, hidden)),
-        }
-    };
-    let (steps, hidden) = progress::during(out, looking, look).await?;
+    let message = || format!("asking {} about nodes and maintenances", cluster.server());
+    let (nodes, hidden) = progress::during(out, message, check(&args, cluster)).await?;
     for node in hidden {
         out.talk(&unchecked(&node));
     }
@@ -125,134 +111,146 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
         out.talk(&Line::new(format!("warning: {warning}")));
     }
     if args.dry_run == DryRun::None {
-        let new = steps.iter().filter(|(_, step)| *step == Step::Create).map(|(node, _)| node.clone());
-        confirm("Put {} into maintenance and move their pods away", &new.collect::<Vec<_>>(), args.yes, out)?;
+        let new: Vec<String> = nodes.iter().filter(is_new).map(|(node, _)| node.clone()).collect();
+        confirm("Put {} into maintenance and evict their pods", &new, args.yes, out)?;
     }
 
-    let (all, done) = (steps.len(), Cell::new(0));
-    let beginning = || format!("{} of {all} nodes", done.get());
-    let begin_all = stream::iter(steps)
-        .map(async |(node, step)| {
-            let begun = begin(cluster, &node, step, &args).await;
+    let (count, done) = (nodes.len(), Cell::new(0));
+    let message = || format!("{} of {count} nodes", done.get());
+    let start_all = stream::iter(nodes)
+        .map(async |(node, existing)| {
+            let started = start_node(cluster, &node, existing, &args).await;
             done.set(done.get() + 1);
-            (node, begun)
+            (node, started)
         })
         .buffered(AT_ONCE)
-        .collect::<Vec<(String, Result<Begun, Error>)>>();
-    let (mut begun, mut failures) = (Vec::new(), Vec::new());
-    for (node, result) in progress::during(out, beginning, begin_all).await {
+        .collect::<Vec<(String, Result<Started, Error>)>>();
+    let (mut started, mut failures) = (Vec::new(), Vec::new());
+    for (node, result) in progress::during(out, message, start_all).await {
         match result {
-            Ok(this) => {
+            Ok(one) => {
                 if args.output.is_none() {
-                    out.data(&this.line(&node, args.dry_run))?;
+                    out.data(&line(&one, &node, args.dry_run))?;
                 }
-                begun.push(this);
+                started.push(one);
             }
             Err(error) => failures.push((node, error)),
         }
     }
     Error::tell_all(&failures, out);
     if let Some(format) = &args.output {
-        let objects: Vec<NodeMaintenance> = begun.iter().map(|this| this.object.clone()).collect();
-        status::print(&objects, all == 1, format, out)?;
-        // What was asked for is printed; the rest is talk.
+        let objects: Vec<NodeMaintenance> = started.iter().map(|started| started.object.clone()).collect();
+        status::print(&objects, count == 1, format, out)?;
+        // Stdout is for the objects alone.
         out.only_talk();
     }
-    let reached =
-        if args.dry_run == DryRun::None { attend(&args, &begun, cluster, out).await? } else { Exit::Done };
-    Ok(if !failures.is_empty() && reached == Exit::Done { Exit::Error } else { reached })
+    let exit =
+        if args.dry_run == DryRun::None { watch(&args, &started, cluster, out).await? } else { Exit::Done };
+    Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// Waits for what has begun, or shows it, as far as that is asked for.
-async fn attend(
+/// Checks that every node exists and can be put into maintenance. Returns what exists for each, and the nodes that the
+/// user may not read.
+async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Existing)>, Vec<String>), Error> {
+    let nodes = args.nodes.resolve(cluster).await?;
+    let all = cluster.maintenances().await?;
+    let nodes: Vec<(String, Existing)> =
+        nodes.into_iter().map(|node| (node.clone(), Existing::find(&node, &all))).collect();
+    let new = nodes.iter().filter(is_new).map(|(node, _)| node);
+    let hidden = if args.nodes.are_known() { Vec::new() } else { check_exist(cluster, new).await? };
+    match nodes.iter().find_map(|(node, existing)| existing.refusal(node)) {
+        Some(refusal) => Err(refusal),
+        None => Ok((nodes, hidden)),
+    }
+}
+
+fn is_new((_, existing): &&(String, Existing)) -> bool {
+    *existing == Existing::Nothing
+}
+
+/// Waits for the started maintenances, or shows them, if the flags say so.
+async fn watch(
     args: &StartArgs,
-    begun: &[Begun],
+    started: &[Started],
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    if begun.is_empty() {
+    if started.is_empty() {
         return Ok(Exit::Done);
     }
     let timeout = args.request.drain.timeout().filter(|_| args.wait);
-    let outlook = outlook(args, begun, timeout.is_some());
+    let tracker = tracker(args, started, timeout.is_some());
     if args.watch {
-        return watch::show_these(outlook, timeout, cluster, out).await;
+        return watch::watch_with_defaults(tracker, timeout, cluster, out).await;
     }
     if !args.wait {
         return Ok(Exit::Done);
     }
-    let mut vigil = Vigil::of(out, Voice::Progress, outlook, cluster.flags()).with_live_lines();
-    follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+    let mut reporter =
+        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
+    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
-/// What is waited for, or only watched. What is new has the time limit of the wait; what was there has its own, if any.
-fn outlook(args: &StartArgs, begun: &[Begun], is_limited: bool) -> Outlook {
+/// Only new maintenances have the timeout of the wait; existing ones have their own, if any.
+fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTracker {
     if !args.wait {
-        let nodes = begun.iter().map(|this| node(&this.object).to_owned()).collect();
-        return Outlook::over(nodes, End::Never);
+        let nodes = started.iter().map(|started| node(&started.object).to_owned()).collect();
+        return GoalTracker::new(nodes, ExitCondition::Never);
     }
-    let limited = begun.iter().filter(|this| is_limited && this.created);
-    let targets = begun.iter().map(|this| Target::from(&this.object)).collect();
-    Outlook::for_targets(Goal::Drained, targets).limiting(limited.map(|this| uid(&this.object)).collect())
+    let same_timeout = started.iter().filter(|started| has_timeout && started.created);
+    let targets = started.iter().map(|started| WaitTarget::from(&started.object)).collect();
+    GoalTracker::for_targets(Goal::Drained, targets)
+        .with_same_timeout(same_timeout.map(|started| uid(&started.object)).collect())
 }
 
-/// A node that is in maintenance, or would be.
-#[derive(Debug, PartialEq)]
-struct Begun {
-    object: NodeMaintenance,
-    created: bool,
+/// `node/n1 maintenance started`.
+fn line(started: &Started, node: &str, dry_run: DryRun) -> Line {
+    let line = Line::new(format!("node/{node} "));
+    let name = started.object.name_any();
+    if !started.created {
+        let line = line.and("is already in maintenance");
+        return if name == node { line } else { line.and(format!(" (NodeMaintenance {name})")) };
+    }
+    let line = line.with(Style::Good, "maintenance started");
+    match dry_run {
+        DryRun::None => line,
+        DryRun::Client => line.and(" (dry run)"),
+        DryRun::Server => line.and(" (server dry run)"),
+    }
 }
 
-impl Begun {
-    fn line(&self, node: &str, dry_run: DryRun) -> Line {
-        let line = Line::new(format!("node/{node} "));
-        let name = self.object.name_any();
-        let line = match self.created {
-            true => line.with(Style::Good, "maintenance started"),
-            false if name == node => line.and("is in maintenance already"),
-            false => line.and(format!("is in maintenance already, by the NodeMaintenance {name}")),
-        };
-        match dry_run {
-            DryRun::Client if self.created => line.and(" (dry run)"),
-            DryRun::Server if self.created => line.and(" (server dry run)"),
-            _ => line,
+async fn start_node(
+    cluster: &Cluster,
+    node: &str,
+    existing: Existing,
+    args: &StartArgs,
+) -> Result<Started, Error> {
+    let object = match existing {
+        Existing::Maintenance(object) => *object,
+        _ => {
+            let wanted = NodeMaintenance::new(node, args.request.spec(node));
+            if args.dry_run == DryRun::Client {
+                return Ok(Started { object: wanted, created: true });
+            }
+            match start::start(cluster, &wanted, args.dry_run == DryRun::Server).await? {
+                Started { object, created: false } => object,
+                created => return Ok(created),
+            }
         }
-    }
-}
-
-async fn begin(cluster: &Cluster, node: &str, step: Step, args: &StartArgs) -> Result<Begun, Error> {
-    if let Step::Present(object) = step {
-        return present(*object, args, cluster);
-    }
-    let wanted = NodeMaintenance::new(node, args.request.spec(node));
-    if args.dry_run == DryRun::Client {
-        return Ok(Begun { object: wanted, created: true });
-    }
-    let refused = match cluster.create(&wanted, args.dry_run == DryRun::Server).await {
-        Ok(object) => return Ok(Begun { object, created: true }),
-        Err(error) => error,
     };
-    if !refused.status().is_some_and(Status::is_already_exists) {
-        return Err(refused);
-    }
-    // Somebody was faster; what they made may do.
-    let theirs: Vec<NodeMaintenance> = cluster.maintenance(node).await?.into_iter().collect();
-    match Step::towards(node, &theirs) {
-        Step::Present(object) => present(*object, args, cluster),
-        step => Err(step.refusal(node).unwrap_or(refused)),
-    }
+    check_existing(object, args, cluster)
 }
 
-/// A maintenance that there is already, if it is as asked for. How long is waited for it is not how long its drain may take.
-fn present(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Begun, Error> {
+/// An existing maintenance, if it has the requested spec. With `--wait`, the timeout is that of the wait and not compared.
+fn check_existing(object: NodeMaintenance, args: &StartArgs, cluster: &Cluster) -> Result<Started, Error> {
     let request = if args.wait { args.request.without_timeout() } else { args.request.clone() };
     request.check(&object, cluster.kubectl())?;
     let object = match args.dry_run {
-        // What is kept elsewhere is what somebody asked for, and not what came of it.
+        // Without the metadata and the status that the cluster added.
         DryRun::Client => NodeMaintenance::new(&object.name_any(), object.spec),
         DryRun::None | DryRun::Server => object,
     };
-    Ok(Begun { object, created: false })
+    Ok(Started { object, created: false })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What start decides, and what it asks of the server.
+//! The decisions of `start`, and its requests.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn a_typo_in_one_name_starts_nothing() {
 }
 
 #[tokio::test]
-async fn no_right_on_nodes_is_needed() {
+async fn no_access_to_nodes_is_needed() {
     let (ended, printed, posts) = start("n1 n1", |method, path| match method {
         "POST" => created("n1"),
         _ if path.starts_with("/api/v1/nodes/") => failure(403, "Forbidden", "n1"),
@@ -62,9 +62,9 @@ async fn no_right_on_nodes_is_needed() {
 }
 
 #[tokio::test]
-async fn losing_a_race_is_no_failure_if_the_winner_wanted_the_same() {
+async fn losing_a_race_is_a_success_if_the_winner_requested_the_same() {
     for (winner, expected) in [
-        (requested("n1"), "node/n1 is in maintenance already\n"),
+        (requested("n1"), "node/n1 is already in maintenance\n"),
         (
             stopping(requested("n1")),
             "error: node \"n1\" is just being given back: its maintenance is being deleted\n",
@@ -93,7 +93,7 @@ async fn one_refusal_does_not_hide_what_was_started() {
     assert_eq!((ended.unwrap(), posts), (Exit::Done, 0));
     assert_eq!(
         printed,
-        "node/n1 is in maintenance already\nnode/n2 is in maintenance already, by the NodeMaintenance other\n"
+        "node/n1 is already in maintenance\nnode/n2 is already in maintenance (NodeMaintenance other)\n"
     );
     let (ended, printed, _) = start("n1 n2 -y", |method, path| match method {
         "POST" => failure(403, "Forbidden", "x"),
@@ -103,12 +103,12 @@ async fn one_refusal_does_not_hide_what_was_started() {
     .await;
     assert_eq!(ended.unwrap(), Exit::Error);
     assert!(printed.contains(
-        "node/n1 is in maintenance already\nError from server (Forbidden): x Forbidden (node/n2)\nhint: "
+        "node/n1 is already in maintenance\nError from server (Forbidden): x Forbidden (node/n2)\nhint: "
     ));
 }
 
 #[tokio::test]
-async fn half_of_fifty_fail_and_the_rest_is_done() {
+async fn if_half_of_fifty_fail_the_others_are_started() {
     let line = (0..50).fold(String::from("-y"), |line, n| format!("{line} n{n}"));
     let turn = std::sync::atomic::AtomicUsize::new(0);
     let (ended, printed, posts) = start(&line, move |method, path| match method {
@@ -127,7 +127,7 @@ async fn half_of_fifty_fail_and_the_rest_is_done() {
 }
 
 #[tokio::test]
-async fn a_maintenance_that_says_something_else_fails_its_node_alone() {
+async fn an_existing_maintenance_with_another_spec_fails_only_its_node() {
     let answer = |method: &str, path: &str| match method {
         "POST" => created("n2"),
         _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n2"}})),
@@ -160,13 +160,13 @@ async fn a_dry_run_creates_nothing() {
             format!("node/n1 maintenance started {said}\nnode/n2 maintenance started {said}\n")
         );
     }
-    let (_, printed, _) =
-        start("n1 --dry-run client --order PriorityAscending -o jsonpath={.spec.drain.order}", answer).await;
-    assert_eq!(printed, "PriorityAscending");
+    let (_, printed, _) = start("n1 --dry-run client --order PriorityAscending -o json", answer).await;
+    let object: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(object["spec"]["drain"]["order"], "PriorityAscending");
 }
 
 #[tokio::test]
-async fn nothing_begins_unless_everything_can() {
+async fn nothing_is_started_unless_all_nodes_can_be() {
     let answer = |method: &str, path: &str| match method {
         "POST" => created("n2"),
         _ if path.starts_with("/api/v1/nodes/") => (200, json!({"metadata": {"name": "n2"}})),
@@ -195,18 +195,18 @@ fn with_maintenances(
 }
 
 #[tokio::test]
-async fn only_nodes_that_are_not_in_maintenance_yet_are_asked_about() {
-    let already = "node/n1 is in maintenance already\nnode/n2 is in maintenance already\n";
+async fn only_new_maintenances_have_to_be_confirmed() {
+    let already = "node/n1 is already in maintenance\nnode/n2 is already in maintenance\n";
     let (ended, printed, _) = start("n1 n2", with_maintenances(&["n1", "n2"])).await;
     assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, already));
     let (ended, printed, posts) = start("n1 n2 n3", with_maintenances(&["n1", "n2"])).await;
-    assert_eq!((ended.unwrap(), posts), (Exit::Done, 1), "one was named, and one is meant: {printed}");
+    assert_eq!((ended.unwrap(), posts), (Exit::Done, 1), "one node needs no confirmation: {printed}");
     let (ended, _, _) = start("n1 n2 n3", with_maintenances(&["n1"])).await;
     assert!(matches!(ended, Err(Error::Unconfirmed(2))));
 }
 
 #[tokio::test]
-async fn what_is_kept_elsewhere_is_what_was_asked_for() {
+async fn a_client_dry_run_prints_existing_objects_without_server_fields() {
     let (ended, printed, _) = start("n1 --dry-run client -o json", with_maintenances(&["n1"])).await;
     assert_eq!(ended.unwrap(), Exit::Done);
     let object: Value = serde_json::from_str(&printed).unwrap();
@@ -215,13 +215,16 @@ async fn what_is_kept_elsewhere_is_what_was_asked_for() {
 }
 
 #[tokio::test]
-async fn how_long_is_waited_is_not_how_long_a_drain_may_take_that_is_there_already() {
+async fn the_timeout_of_a_wait_is_not_compared_with_an_existing_maintenance() {
     let (cluster, _) = cluster(|_, _| failure(500, "InternalError", "x"));
-    let there = |line: &str| present(requested("n1"), &args(line), &cluster);
+    let there = |line: &str| check_existing(requested("n1"), &args(line), &cluster);
     assert!(matches!(there("n1 --timeout 60s"), Err(Error::Differs { .. })));
     assert!(matches!(there("n1 --timeout 60s --wait --force=false"), Err(Error::Differs { .. })));
     assert!(!there("n1 --timeout 60s --wait").unwrap().created);
-    let begun = [true, false].map(|created| Begun { object: requested("n1"), created });
-    let limited = |line: &str| outlook(&args(line), &begun, true);
-    assert_eq!((limited("n1 --wait").end(), limited("n1").end()), (End::Goal(Goal::Drained), End::Never));
+    let started = [true, false].map(|created| Started { object: requested("n1"), created });
+    let tracked = |line: &str| tracker(&args(line), &started, true);
+    assert_eq!(
+        (tracked("n1 --wait").exit_condition(), tracked("n1").exit_condition()),
+        (ExitCondition::Goal(Goal::Drained), ExitCondition::Never)
+    );
 }

@@ -1,4 +1,4 @@
-//! `kubectl nm status`: the maintenances as they are now.
+//! `kubectl nm status`: the maintenances and their current states.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -24,27 +24,27 @@ use crate::terminal::text::{Line, Style};
 
 const EXAMPLES: &str = "\
 Examples:
-  # All nodes in maintenance
+  # List all nodes in maintenance
   kubectl nm status
 
-  # One of them, with the reason and the pods that are still there
+  # Show one node with its reason and its remaining pods
   kubectl nm status node-1 -o wide
 
-  # Its object, for jq, or a part of it
+  # Print the object
   kubectl nm status node-1 -o json
-  kubectl nm status node-1 -o jsonpath='{.status.phase}'
 
-Exit codes: 0, or 1 if a node that is named is not in maintenance.";
+The state is Requested, Queued, Draining, Blocked, Drained, Failed or Stopping.
+Exit codes: 0, or 1 if a given node is not in maintenance.";
 
-/// Show the nodes in maintenance and how far they are
+/// Show the nodes in maintenance with their states and progress
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
-    /// Names of the nodes; all if none is named
+    /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = node_name::parse)]
     nodes: Vec<String>,
 
-    /// How to show them: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Output format: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse,
         add = format::offered(format::parse))]
     output: Format,
@@ -54,44 +54,44 @@ pub(crate) struct StatusArgs {
 ///
 /// # Errors
 ///
-/// When a node that is named is not in maintenance, or the server refuses.
+/// When a given node is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let nodes = node_name::distinct(&args.nodes);
-    let asking = || format!("asking {} for maintenances", cluster.server());
-    let without = match &args.output {
+    let message = || format!("asking {} for maintenances", cluster.server());
+    let missing = match &args.output {
         Format::Form(form) => {
-            let found = progress::during(out, asking, cluster.raw_maintenances()).await?;
+            let found = progress::during(out, message, cluster.raw_maintenances()).await?;
             let chosen = choose(found, &nodes, raw_node);
             in_form(&chosen, nodes.len() == 1, form, out)?;
-            without(&nodes, &chosen, raw_node)
+            missing(&nodes, &chosen, raw_node)
         }
         format @ (Format::Table | Format::Wide) => {
-            let found = progress::during(out, asking, cluster.maintenances()).await?;
+            let found = progress::during(out, message, cluster.maintenances()).await?;
             let chosen = choose(found, &nodes, node);
             in_table(&chosen, *format == Format::Wide, out)?;
             if chosen.is_empty() && nodes.is_empty() {
                 out.talk(&Line::new("No maintenances found."));
             }
-            without(&nodes, &chosen, node)
+            missing(&nodes, &chosen, node)
         }
     };
-    if without.is_empty() {
+    if missing.is_empty() {
         return Ok(Exit::Done);
     }
-    // A node that does not exist has been misspelt.
-    check_exist(cluster, &without).await?;
-    Err(Error::NotInMaintenance(without))
+    // If the node does not exist either, that is the error.
+    check_exist(cluster, &missing).await?;
+    Err(Error::NotInMaintenance(missing))
 }
 
-/// The objects of these nodes, or all, ordered by node and name.
+/// The objects of these nodes, or all, sorted by node and name.
 fn choose<K: ResourceExt>(mut objects: Vec<K>, nodes: &[String], node: fn(&K) -> &str) -> Vec<K> {
     objects.retain(|object| nodes.is_empty() || nodes.iter().any(|wanted| wanted == node(object)));
     objects.sort_by_key(|object| (node(object).to_owned(), object.name_any()));
     objects
 }
 
-/// The nodes that have no object.
-fn without<K>(nodes: &[String], objects: &[K], node: fn(&K) -> &str) -> Vec<String> {
+/// The nodes without an object.
+fn missing<K>(nodes: &[String], objects: &[K], node: fn(&K) -> &str) -> Vec<String> {
     nodes.iter().filter(|name| !objects.iter().any(|object| node(object) == *name)).cloned().collect()
 }
 
@@ -99,11 +99,11 @@ fn raw_node(object: &DynamicObject) -> &str {
     object.data["spec"]["nodeName"].as_str().unwrap_or_default()
 }
 
-/// Prints maintenances as they are known here; `alone` if one was asked for.
+/// Prints maintenances; `alone` if one was requested by name.
 ///
 /// # Errors
 ///
-/// When they cannot be shown in that format, or stdout is closed.
+/// When the format cannot show them, or stdout is closed.
 pub(super) fn print(
     objects: &[NodeMaintenance],
     alone: bool,
@@ -116,7 +116,7 @@ pub(super) fn print(
     }
 }
 
-/// Prints a table, and beside it what is blocked.
+/// Prints a table, and the blocked pods on stderr.
 fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result<(), Error> {
     if objects.is_empty() {
         return Ok(());
@@ -132,7 +132,7 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
     Ok(())
 }
 
-/// Prints the one object that was asked for, or a List.
+/// Prints the one requested object, or a List.
 pub(super) fn in_form(
     objects: &[impl Serialize],
     alone: bool,
@@ -143,7 +143,7 @@ pub(super) fn in_form(
     let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
     match items.pop() {
         Some(only) if alone && items.is_empty() => form.print(&only, out),
-        // An empty List is an answer too, but not to the question for one node.
+        // The error says that the one requested object does not exist.
         None if alone => Ok(()),
         last => {
             items.extend(last);

@@ -1,4 +1,4 @@
-//! What status shows.
+//! The output of `status`.
 
 use super::*;
 use crate::maintenance::fixture::{named, requested, running, with_status};
@@ -38,7 +38,7 @@ fn tables_look_as_in_kubectl() {
 }
 
 #[test]
-fn blocked_pods_stand_beside_the_table_and_not_in_it() {
+fn blocked_pods_are_printed_on_stderr() {
     let (mut out, captured) = output();
     in_table(&[with_status("n1", running(40, &[("cart-0", "m")]))], false, &mut out).unwrap();
     assert_eq!(captured.data().lines().count(), 2);
@@ -46,13 +46,13 @@ fn blocked_pods_stand_beside_the_table_and_not_in_it() {
 }
 
 #[test]
-fn named_nodes_that_have_none_are_found() {
+fn given_nodes_without_maintenance_are_found() {
     let nodes = ["n1".to_owned(), "n2".to_owned()];
-    assert_eq!(without(&nodes, &[requested("n2")], node), ["n1"]);
+    assert_eq!(missing(&nodes, &[requested("n2")], node), ["n1"]);
 }
 
 #[test]
-fn one_node_gives_one_object_and_everything_else_a_list() {
+fn one_node_prints_one_object_and_everything_else_a_list() {
     let objects = |count| (0..count).map(|i| raw(&named(&format!("a{i}"), "n1", "u"))).collect::<Vec<_>>();
     for (count, alone, kind) in [
         (1, true, "NodeMaintenance"),
@@ -62,14 +62,14 @@ fn one_node_gives_one_object_and_everything_else_a_list() {
         (0, true, ""),
     ] {
         let (mut out, captured) = output();
-        let Ok(Format::Form(kind_alone)) = format::parse("jsonpath={.kind}") else { panic!("it is a form") };
-        in_form(&objects(count), alone, &kind_alone, &mut out).unwrap();
-        assert_eq!(captured.data(), kind, "{count} {alone}");
+        in_form(&objects(count), alone, &Form::Json, &mut out).unwrap();
+        let printed = serde_json::from_str::<serde_json::Value>(&captured.data()).unwrap_or_default();
+        assert_eq!(printed["kind"].as_str().unwrap_or_default(), kind, "{count} {alone}");
     }
 }
 
 #[test]
-fn documents_keep_what_this_program_does_not_know() {
+fn documents_keep_unknown_fields() {
     let mut object = raw(&requested("n1"));
     object.data["spec"]["fromTheFuture"] = serde_json::json!({"x": [1, "no"]});
     let (mut out, captured) = output();

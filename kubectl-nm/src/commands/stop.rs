@@ -1,4 +1,4 @@
-//! `kubectl nm stop`: ends the maintenance of nodes, whatever their objects are called.
+//! `kubectl nm stop`: ends the maintenance of nodes, whatever the names of the objects are.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use nm_shared::NodeMaintenance;
 use crate::args::duration;
 use crate::args::node_name::distinct;
 use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::nodes::{Selection, check_exist};
+use crate::client::nodes::{Selection, check_exist, unchecked};
 use crate::client::watch_stream::news;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -20,25 +20,25 @@ use crate::maintenance::node;
 use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
-use crate::watch::follow::follow;
-use crate::watch::wait::{Goal, Target};
-use crate::watch::wait_reporter::Vigil;
+use crate::watch::event_loop;
+use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
+use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
-  # Give a node back
+  # Return a node to service
   kubectl nm stop node-1
 
-  # Give the nodes of a pool back, and wait until that is done
+  # Return the nodes of a pool to service, and wait until they are
   kubectl nm stop -l pool=blue --wait --timeout 1m
 
-  # End every maintenance, without being asked
+  # Stop every maintenance without confirmation
   kubectl nm stop --all --yes
 
-Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage, or nobody confirmed
-more than one node. With --wait: 124 timed out, 130 interrupted.";
+Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node
+and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
-/// End the maintenance of nodes and give them back as they were
+/// Stop the maintenance of nodes and return them to service
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
@@ -46,19 +46,19 @@ pub(crate) struct StopArgs {
     #[command(flatten)]
     nodes: Selection,
 
-    /// All nodes that are in maintenance
+    /// All nodes in maintenance
     #[arg(long, conflicts_with_all = ["nodes", "selector", "filename"])]
     all: bool,
 
-    /// Do not ask before more than one node is given back
+    /// Do not ask for confirmation before more than one node returns to service
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// Wait until the maintenances are gone
+    /// Wait until the nodes are back in service and the objects are gone
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait, such as 30s or 1h30m; 0: as long as it takes
+    /// How long to wait, such as 30s or 1h30m; 0 means forever
     #[arg(long, value_name = "DURATION", requires = "wait", value_parser = duration::parse)]
     timeout: Option<Duration>,
 }
@@ -67,121 +67,138 @@ pub(crate) struct StopArgs {
 ///
 /// # Errors
 ///
-/// When a node neither exists nor is in maintenance, or the server refuses to be asked.
+/// When a node neither exists nor is in maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let looking = || format!("asking {} about nodes and maintenances", cluster.server());
-    let (objects, idle) = progress::during(out, looking, look(&args, cluster)).await?;
-    for line in idle {
-        out.data(&line)?;
+    let message = || format!("asking {} about nodes and maintenances", cluster.server());
+    let Found { maintenances, idle, hidden } = progress::during(out, message, find(&args, cluster)).await?;
+    for node in idle {
+        out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
     }
-    if objects.is_empty() {
+    for node in hidden {
+        out.talk(&unchecked(&node));
+    }
+    if maintenances.is_empty() {
         if args.all || args.nodes.are_known() {
             out.talk(&Line::new("No maintenances found."));
         }
         return Ok(Exit::Done);
     }
-    let nodes: Vec<String> = objects.iter().map(|object| object.target.node.clone()).collect();
-    confirm("Give {} back", &distinct(&nodes), args.yes, out)?;
+    let nodes: Vec<String> = maintenances.iter().map(|one| one.target.node.clone()).collect();
+    confirm("Return {} to service", &distinct(&nodes), args.yes, out)?;
 
-    let (all, done) = (objects.len(), Cell::new(0));
-    let ending = || format!("{} of {all} maintenances", done.get());
-    let end_all = stream::iter(&objects)
-        .map(async |object| {
-            let target = &object.target;
-            let ended = if object.ending {
-                Ok(Deletion::UnderWay)
-            } else {
-                cluster.delete(&target.name, &target.uid).await
-            };
+    let (count, done) = (maintenances.len(), Cell::new(0));
+    let message = || format!("{} of {count} maintenances", done.get());
+    let stop_all = stream::iter(&maintenances)
+        .map(async |one| {
+            let stopped = one.stop(cluster).await;
             done.set(done.get() + 1);
-            (object, ended)
+            (one, stopped)
         })
         .buffered(AT_ONCE)
-        .collect::<Vec<(&Object, Result<Deletion, Error>)>>();
+        .collect::<Vec<(&FoundMaintenance, Result<Deletion, Error>)>>();
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
-    for (object, ended) in progress::during(out, ending, end_all).await {
-        match ended {
+    for (one, stopped) in progress::during(out, message, stop_all).await {
+        match stopped {
             Ok(deletion) => {
-                out.data(&object.line(deletion))?;
-                targets.extend((deletion == Deletion::UnderWay).then(|| object.target.clone()));
+                out.data(&one.line(deletion))?;
+                targets.extend((deletion == Deletion::UnderWay).then(|| one.target.clone()));
             }
-            Err(error) => failures.push((object.target.node.clone(), error)),
+            Err(error) => failures.push((one.target.node.clone(), error)),
         }
     }
     Error::tell_all(&failures, out);
-    let gone = if args.wait && !targets.is_empty() {
-        let mut vigil = Vigil::for_targets(out, Goal::Stopped, targets, cluster.flags()).with_live_lines();
-        let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-        follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await?
-    } else {
-        Exit::Done
-    };
-    Ok(if !failures.is_empty() && gone == Exit::Done { Exit::Error } else { gone })
+    let exit =
+        if args.wait && !targets.is_empty() { wait(&args, targets, cluster, out).await? } else { Exit::Done };
+    Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// What is to be stopped, and what to say of nodes that were named and are in no maintenance.
-async fn look(args: &StopArgs, cluster: &Cluster) -> Result<(Vec<Object>, Vec<Line>), Error> {
+async fn wait(
+    args: &StopArgs,
+    targets: Vec<WaitTarget>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let tracker = GoalTracker::for_targets(Goal::Stopped, targets);
+    let mut reporter =
+        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
+    let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
+    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+}
+
+/// What exists for the given nodes.
+#[derive(Default)]
+struct Found {
+    maintenances: Vec<FoundMaintenance>,
+    /// The given nodes that are not in maintenance.
+    idle: Vec<String>,
+    /// Those of them that the user may not read.
+    hidden: Vec<String>,
+}
+
+async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     if args.all {
         let existing = cluster.maintenances().await?;
         let mut nodes: Vec<String> = existing.iter().map(|object| node(object).to_owned()).collect();
         nodes.sort_unstable();
-        return Ok((of_nodes(&distinct(&nodes), &existing), Vec::new()));
+        return Ok(Found { maintenances: of_nodes(&distinct(&nodes), &existing), ..Found::default() });
     }
     let nodes = args.nodes.resolve(cluster).await?;
-    let objects = of_nodes(&nodes, &cluster.maintenances().await?);
+    let maintenances = of_nodes(&nodes, &cluster.maintenances().await?);
     if args.nodes.are_known() {
-        return Ok((objects, Vec::new()));
+        return Ok(Found { maintenances, ..Found::default() });
     }
-    let in_none = |name: &&String| !objects.iter().any(|object| object.target.node == **name);
-    let idle: Vec<&String> = nodes.iter().filter(in_none).collect();
-    let hidden = check_exist(cluster, idle.iter().copied()).await?;
-    let lines = idle.into_iter().map(|node| idle_line(node, hidden.contains(node))).collect();
-    Ok((objects, lines))
+    let is_idle = |name: &String| !maintenances.iter().any(|one| one.target.node == *name);
+    let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
+    let hidden = check_exist(cluster, &idle).await?;
+    Ok(Found { maintenances, idle, hidden })
 }
 
-/// An object that is to be gone.
+/// A maintenance that is to be stopped.
 #[derive(Debug, PartialEq)]
-struct Object {
-    target: Target,
-    /// Whether it is being deleted already.
-    ending: bool,
+struct FoundMaintenance {
+    target: WaitTarget,
+    /// Whether it is already being deleted.
+    is_stopping: bool,
 }
 
-impl Object {
+impl FoundMaintenance {
+    async fn stop(&self, cluster: &Cluster) -> Result<Deletion, Error> {
+        if self.is_stopping {
+            return Ok(Deletion::UnderWay);
+        }
+        cluster.delete(&self.target.name, &self.target.uid).await
+    }
+
     fn line(&self, deletion: Deletion) -> Line {
-        let Target { node, name, .. } = &self.target;
+        let WaitTarget { node, name, .. } = &self.target;
         let line = Line::new(format!("node/{node} "));
         let line = match deletion {
             Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
             Deletion::Replaced => {
-                line.with(Style::Good, "maintenance stopped").and(", and another one has begun")
+                line.with(Style::Good, "maintenance stopped").and(", and another one was started")
             }
-            Deletion::UnderWay if self.ending => line.with(Style::Busy, "maintenance is stopping already"),
+            Deletion::UnderWay if self.is_stopping => {
+                line.with(Style::Busy, "maintenance is already stopping")
+            }
             Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
         };
         if name == node { line } else { line.and(format!(" (NodeMaintenance {name})")) }
     }
 }
 
-/// The objects for these nodes, in the order of the nodes.
-fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<Object> {
-    let of_node = |name: &String| -> Vec<Object> {
+/// The maintenances of these nodes, in the order of the nodes.
+fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<FoundMaintenance> {
+    let of_node = |name: &String| -> Vec<FoundMaintenance> {
         existing
             .iter()
             .filter(|object| node(object) == name)
-            .map(|object| Object {
-                target: Target::from(object),
-                ending: object.metadata.deletion_timestamp.is_some(),
+            .map(|object| FoundMaintenance {
+                target: WaitTarget::from(object),
+                is_stopping: object.metadata.deletion_timestamp.is_some(),
             })
             .collect()
     };
     nodes.iter().flat_map(of_node).collect()
-}
-
-/// What to say of a node that is in no maintenance.
-fn idle_line(node: &str, hidden: bool) -> Line {
-    let line = Line::new(format!("node/{node} is not in maintenance"));
-    if hidden { line.and("; you may not read nodes, so nobody checked that it exists") } else { line }
 }
 
 #[cfg(test)]
@@ -194,18 +211,18 @@ mod tests {
     use crate::terminal::output::captured::output;
 
     #[test]
-    fn every_object_for_a_node_is_found_whatever_its_name() {
+    fn every_object_of_a_node_is_found_whatever_its_name() {
         let existing =
             [requested("n2"), named("a", "n1", "u"), stopping(named("b", "n1", "v")), named("n1", "n3", "w")];
         let nodes = ["n1".to_owned(), "n2".to_owned()];
         let found: Vec<(String, bool)> = of_nodes(&nodes, &existing)
             .into_iter()
-            .map(|object| (object.target.uid, object.ending))
+            .map(|object| (object.target.uid, object.is_stopping))
             .collect();
         assert_eq!(found, [("u".into(), false), ("v".into(), true), ("uid-n2".into(), false)]);
     }
 
-    /// Stops in a cluster with these objects and nodes; how it ended, what was printed, and what was deleted.
+    /// Stops in a cluster with these objects: the result, the printed text, and the deleted objects.
     async fn stop(
         args: StopArgs,
         existing: Vec<NodeMaintenance>,
@@ -240,13 +257,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_is_not_in_maintenance_is_no_error_if_it_exists() {
+    async fn a_node_that_is_not_in_maintenance_is_not_an_error_if_it_exists() {
         let (ended, printed, deleted) = stop(args("n1 n8"), vec![]).await;
         assert_eq!((ended.unwrap(), deleted.len()), (Exit::Done, 0));
         assert_eq!(
             printed,
             "node/n1 is not in maintenance\n\
-             node/n8 is not in maintenance; you may not read nodes, so nobody checked that it exists\n"
+             node/n8 is not in maintenance\n\
+             node/n8: you may not read nodes, so nobody checked that it exists\n"
         );
         let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));
@@ -254,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn labels_and_all_choose_what_is_in_maintenance() {
+    async fn labels_and_all_select_nodes_in_maintenance() {
         let existing = || vec![requested("n4"), requested("n2"), requested("n5")];
         for (line, expected) in [("-l a=b -y", vec!["n2", "n4"]), ("--all -y", vec!["n2", "n4", "n5"])] {
             let (ended, printed, deleted) = stop(args(line), existing()).await;
@@ -276,14 +294,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_maintenance_that_began_meanwhile_goes_on_and_is_told_of() {
+    async fn a_maintenance_that_was_started_meanwhile_is_not_stopped_and_reported() {
         let (ended, printed, _) = stop(args("n6"), vec![requested("n6")]).await;
-        let said = "node/n6 maintenance stopped, and another one has begun\n";
+        let said = "node/n6 maintenance stopped, and another one was started\n";
         assert_eq!((ended.unwrap(), printed.as_str()), (Exit::Done, said));
     }
 
     #[tokio::test]
-    async fn more_than_one_node_is_not_given_back_unasked() {
+    async fn more_than_one_node_has_to_be_confirmed() {
         for line in ["n1 n2", "--all", "-l a=b"] {
             let (ended, _, deleted) = stop(args(line), vec![requested("n1"), requested("n2")]).await;
             assert!(matches!(ended, Err(Error::Unconfirmed(2))), "{line}");
@@ -292,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_keeps_no_other_node_in_maintenance() {
+    async fn a_refusal_for_one_node_does_not_affect_the_others() {
         let (ended, printed, _) = stop(args("--all -y"), vec![requested("n3"), requested("n4")]).await;
         assert_eq!(ended.unwrap(), Exit::Error);
         let expected =

@@ -1,4 +1,4 @@
-//! `kubectl nm watch`: the dashboard on a terminal; elsewhere a line for every change, for logs and scripts.
+//! `kubectl nm watch`: the dashboard on a terminal; elsewhere one line per change, for logs and scripts.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -22,139 +22,138 @@ use crate::terminal::interrupt::interrupted;
 use crate::terminal::locale;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
-use crate::watch::exit_summary;
-use crate::watch::follow::{Moment, follow};
-use crate::watch::goal_tracker::{End, Outlook};
-use crate::watch::ndjson::Report;
-use crate::watch::wait::Goal;
-use crate::watch::wait_reporter::{Vigil, Voice};
+use crate::watch::event_loop::{self, LoopEvent};
+use crate::watch::exit_summary::dashboard_summary;
+use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
+use crate::watch::ndjson::NdjsonReporter;
+use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
-  # The dashboard of all maintenances; ? shows its keys
+  # Open the dashboard of all maintenances; ? shows its keys
   kubectl nm watch
 
-  # One node's, with its pods, until it is drained
+  # Watch one node and its pods until the node is drained
   kubectl nm watch node-1 --until drained --timeout 1h
 
-  # Lines for a log, also on a terminal
+  # Print lines for a log, also on a terminal
   kubectl nm watch --output lines
 
-  # What is blocked, as it happens
+  # Print why pods are blocked, as it happens
   kubectl nm watch -o json | jq -r 'select(.type==\"pod\" and .state==\"blocked\") | .message'
 
-Exit codes: 0 reached or left, 1 not in maintenance, 3 failed, 4 stopped or replaced meanwhile,
-124 timed out, 130 interrupted, or left before the goal was reached.
-Closing the dashboard never ends a maintenance. Times are in UTC.";
+Exit codes: 0 goal reached or dashboard closed, 1 not in maintenance, 3 failed, 4 stopped or replaced
+before the goal was reached, 124 timed out, 130 interrupted or closed before the goal was reached.
+Closing the dashboard never stops a maintenance. Times are in UTC.";
 
 const JSON: &str = "\
 With --output json every line is an object with \"version\":1, a \"type\" and a \"time\":
-  snapshot   live, maintenances[]: everything there is, at first, when the connection was lost or
-             is back, and every 30 s at least
-  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance changed;
-             state: requested, queued, draining, blocked, drained, failed, stopping or gone;
-             phase: that of the object's status, Pending, Running, Succeeded or Failed
+  snapshot   live, maintenances[]: all maintenances at startup, when the connection is lost or
+             restored, and at least every 30 s; the elements have the fields of node lines
+  node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance
+             changed; state is requested, queued, draining, blocked, drained, failed, stopping or
+             gone; phase is that of the object's status: Pending, Running, Succeeded or Failed
   pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
              unblocked, migrating (with machine, source, target, since) or gone
   condition  node, condition, status, reason, message, since
   done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
-New fields and types may be added; what is there keeps its meaning within a version.";
+New fields and types may be added; existing ones keep their meaning within a version.";
 
-/// Follow maintenances, on a terminal in a dashboard
+/// Watch maintenances, on a terminal in the dashboard
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {
-    /// Names of the nodes; all if none is named
+    /// Names of the nodes; all if none is given
     #[arg(value_name = "NODE", value_parser = node_name::parse)]
     nodes: Vec<String>,
 
-    /// End when this is true of every maintenance that there is at first; a named node must exist, and to be drained be
-    /// in maintenance
+    /// Exit when every maintenance present at startup reaches this state; for `drained`, all given nodes must be in
+    /// maintenance
     #[arg(long, value_name = "GOAL")]
     until: Option<Goal>,
 
-    /// End when every maintenance is drained or failed, and none is being stopped; a named node must be in one
+    /// Exit when every maintenance is drained or failed; all given nodes must be in maintenance
     #[arg(long, conflicts_with = "until")]
     exit_on_complete: bool,
 
-    /// How long to watch, such as 30s or 1h30m; 0: as long as it takes
+    /// Exit after this time, such as 30s or 1h30m; 0 means never
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 
-    /// How to show it; without: a dashboard on a terminal, elsewhere lines
+    /// Output format; the default is the dashboard on a terminal, otherwise lines
     #[arg(long, short = 'o', value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<WatchFormat>,
 
     #[command(flatten)]
     dashboard: DashboardFlags,
 }
 
-/// How the dashboard is to be.
+/// The appearance of the dashboard.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Dashboard")]
 struct DashboardFlags {
-    /// Start and stop nothing from the dashboard
+    /// Do not start or stop maintenances from the dashboard
     #[arg(long)]
     readonly: bool,
 
     // A doc comment would have to put backticks around the variable.
-    #[arg(help = "Colours of the dashboard; where there are none (--color never, NO_COLOR) it is mono")]
+    #[arg(help = "Colours of the dashboard; without colours (--color never, NO_COLOR) the theme is mono")]
     #[arg(long, value_name = "THEME", default_value = "dark")]
     theme: ThemeName,
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Draw the dashboard with ASCII characters alone, as where the locale has no others (LC_ALL=C)"
+        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
     )]
     #[arg(long)]
     ascii: bool,
 
-    /// Whether the dashboard takes the mouse; without, the terminal selects text with it
+    /// Use the mouse in the dashboard; with false, the mouse selects text in the terminal
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     mouse: bool,
 }
 
-/// How changes are shown where there is no dashboard.
+/// The output format without the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A line of text a change.
+enum WatchFormat {
+    /// One line of text per change
     Lines,
-    /// A line of JSON a change.
+    /// One JSON object per change
     Json,
 }
 
 impl WatchArgs {
-    /// Whether its exit code speaks of a goal.
+    /// Whether the exit code depends on the maintenances.
     pub(crate) fn has_goal(&self) -> bool {
-        self.end() != End::Never
+        self.exit_condition() != ExitCondition::Never
     }
 
-    fn outlook(&self) -> Outlook {
-        Outlook::over(node_name::distinct(&self.nodes), self.end())
+    fn tracker(&self) -> GoalTracker {
+        GoalTracker::new(node_name::distinct(&self.nodes), self.exit_condition())
     }
 
-    fn end(&self) -> End {
+    fn exit_condition(&self) -> ExitCondition {
         match self.until {
-            Some(goal) => End::Goal(goal),
-            None if self.exit_on_complete => End::Rest,
-            None => End::Never,
+            Some(goal) => ExitCondition::Goal(goal),
+            None if self.exit_on_complete => ExitCondition::AllComplete,
+            None => ExitCondition::Never,
         }
     }
 }
 
 impl DashboardFlags {
-    fn look(&self, out: &Output) -> Appearance {
+    fn appearance(&self, out: &Output) -> Appearance {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
         let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
         Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }
 
-/// How what is watched is shown, and for how long.
-struct Manner {
+/// The output of a watch, and its timeout.
+struct WatchOptions {
     timeout: Option<Duration>,
-    output: Option<Format>,
+    output: Option<WatchFormat>,
     dashboard: DashboardFlags,
 }
 
@@ -162,144 +161,161 @@ struct Manner {
 ///
 /// # Errors
 ///
-/// When there is nothing to wait for, or the server refuses.
+/// When a node that the watch waits for is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let outlook = args.outlook();
+    let tracker = args.tracker();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    attend(outlook, Manner { timeout, output: args.output, dashboard: args.dashboard }, cluster, out).await
+    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out)
+        .await
 }
 
-/// Tells a program that there is no way to the cluster: whatever goes wrong, it reads that it is the end.
+/// Prints the last line of `--output json` for a watch that cannot even connect: the program that reads it expects one.
 pub(crate) fn fail(args: &WatchArgs, out: &mut Output) {
-    if args.output == Some(Format::Json) {
-        // Where nobody reads what is written, this is no news either.
-        let _ = Report::of(out, Timestamp::now, args.outlook()).fail();
+    if args.output == Some(WatchFormat::Json) {
+        // If stdout is closed, nobody expects the line.
+        let _ = NdjsonReporter::new(out, Timestamp::now, args.tracker()).fail();
     }
 }
 
-/// Shows what the outlook is on as `watch` does of itself, until its end.
+/// Watches until the tracker's exit condition, with the default output of `watch`.
 ///
 /// # Errors
 ///
-/// When there is nothing to wait for, or the server refuses.
-pub(super) async fn show_these(
-    outlook: Outlook,
+/// When a node that the watch waits for is not in maintenance, or the API server refuses.
+pub(super) async fn watch_with_defaults(
+    tracker: GoalTracker,
     timeout: Option<Duration>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
     let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
-    attend(outlook, Manner { timeout, output: None, dashboard }, cluster, out).await
+    watch(tracker, WatchOptions { timeout, output: None, dashboard }, cluster, out).await
 }
 
-async fn attend(
-    outlook: Outlook,
-    manner: Manner,
+async fn watch(
+    tracker: GoalTracker,
+    options: WatchOptions,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let Manner { timeout, output, dashboard } = manner;
-    // A cluster that is not there, or does not know maintenances, is an error and nothing to wait for. And whatever has
-    // to be asked for the credentials is asked now, while there are lines to ask it on.
-    let asking = || format!("asking {} for maintenances", cluster.server());
+    let WatchOptions { timeout, output, dashboard } = options;
+    // The first list comes before the dashboard: a cluster that cannot be reached or does not serve maintenances is an
+    // error, and credential plugins prompt while there are lines to prompt on.
+    let message = || format!("asking {} for maintenances", cluster.server());
     let existing =
-        progress::during(out, asking, existing(&outlook, cluster)).await.map(|(existing, notes)| {
+        progress::during(out, message, existing(&tracker, cluster)).await.map(|(existing, notes)| {
             for note in notes {
                 out.talk(&note);
             }
             existing
         });
     match output {
-        Some(Format::Json) => {
-            let mut report = Report::of(out, Timestamp::now, outlook);
-            let followed = match existing {
-                Ok(_) => follow(news(cluster), timeout, interrupted(), |moment| report.react(moment)).await,
+        Some(WatchFormat::Json) => {
+            let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
+            let result = match existing {
+                Ok(_) => {
+                    event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event))
+                        .await
+                }
                 Err(error) => Err(error),
             };
-            if followed.is_err() {
-                // Where nobody reads what is written, this is no news either.
-                let _ = report.fail();
+            if result.is_err() {
+                // If stdout is closed, nobody expects the line.
+                let _ = reporter.fail();
             }
-            followed
+            result
         }
         None if out.is_on_terminal() => {
-            let look = dashboard.look(out);
-            show(look, existing?, outlook, timeout, cluster, out).await
+            let appearance = dashboard.appearance(out);
+            show_dashboard(appearance, existing?, tracker, timeout, cluster, out).await
         }
-        Some(Format::Lines) | None => {
+        Some(WatchFormat::Lines) | None => {
             existing?;
-            let mut vigil = Vigil::of(out, Voice::Journal(Timestamp::now), outlook, cluster.flags());
-            follow(news(cluster), timeout, interrupted(), |moment| vigil.react(moment)).await
+            let mut reporter =
+                WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker, cluster.flags());
+            event_loop::run(news(cluster), timeout, interrupted(), |event| reporter.react(event)).await
         }
     }
 }
 
-/// The maintenances that there are, and what is to be said of named nodes without one. If something is waited for, one that
-/// does not exist has been misspelt; otherwise its maintenance may come, and so may the node.
-async fn existing(outlook: &Outlook, cluster: &Cluster) -> Result<(Vec<NodeMaintenance>, Vec<Line>), Error> {
+/// The existing maintenances, and remarks about given nodes that have none. With an exit condition, a node that does not
+/// exist is an error; without, its maintenance and the node itself may still be created.
+async fn existing(
+    tracker: &GoalTracker,
+    cluster: &Cluster,
+) -> Result<(Vec<NodeMaintenance>, Vec<Line>), Error> {
     let existing = cluster.maintenances().await?;
     let is_idle = |name: &&String| !existing.iter().any(|object| node(object) == *name);
-    let checked = check_exist(cluster, outlook.nodes().iter().filter(is_idle)).await;
-    let notes = match (checked, outlook.end()) {
-        (Err(Error::UnknownNodes { names, meant }), End::Never) => {
+    let checked = check_exist(cluster, tracker.nodes().iter().filter(is_idle)).await;
+    let notes = match (checked, tracker.exit_condition()) {
+        (Err(Error::UnknownNodes { names, meant }), ExitCondition::Never) => {
             vec![Line::new(format!("warning: {}", no_such_nodes(&names, &meant)))]
         }
-        // Who cannot ask about nodes watches all the same.
-        (_, End::Never) => Vec::new(),
+        // The watch does not depend on access to nodes.
+        (_, ExitCondition::Never) => Vec::new(),
         (hidden, _) => hidden?.iter().map(|name| unchecked(name)).collect(),
     };
     Ok((existing, notes))
 }
 
-/// Shows the dashboard, and says how things stand when it is closed.
-async fn show(
-    look: Appearance,
+/// Runs the dashboard, and prints the states of the maintenances when it is closed.
+async fn show_dashboard(
+    appearance: Appearance,
     existing: Vec<NodeMaintenance>,
-    mut outlook: Outlook,
+    mut tracker: GoalTracker,
     timeout: Option<Duration>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    // What is over already needs no screen.
+    // If the exit condition is met already, no dashboard opens.
     let mut settled = Vec::new();
-    let mut over = None;
-    let all = existing.into_iter().map(Event::InitApply);
-    for event in [Event::Init].into_iter().chain(all).chain([Event::InitDone]) {
-        let seen = outlook.see(event)?;
-        settled.extend(seen.settled);
-        over = over.or(seen.exit);
+    let mut exit = None;
+    let list = existing.into_iter().map(Event::InitApply);
+    for event in [Event::Init].into_iter().chain(list).chain([Event::InitDone]) {
+        let update = tracker.apply(event)?;
+        settled.extend(update.settled);
+        exit = exit.or(update.exit);
     }
-    let DashboardExit { reason: ended, stale_since: old_since, results: done } = match over {
-        Some(exit) => DashboardExit { reason: EndReason::Settled(settled, exit), stale_since: None, results: Vec::new() },
-        None => dashboard::run(look, cluster, &mut outlook, timeout, out).await?,
+    let DashboardExit { reason, stale_since, results } = match exit {
+        Some(exit) => DashboardExit {
+            reason: EndReason::Settled(settled, exit),
+            stale_since: None,
+            results: Vec::new(),
+        },
+        None => dashboard::run(appearance, cluster, &mut tracker, timeout, out).await?,
     };
-    let has_failed = done.iter().any(Result::is_err);
-    for outcome in done {
-        out.talk(&match outcome {
-            Ok(words) => Line::new(words),
-            Err(words) => Line::default().with(Style::Bad, words),
+    let has_failed = results.iter().any(Result::is_err);
+    for result in results {
+        out.talk(&match result {
+            Ok(text) => Line::new(text),
+            Err(text) => Line::default().with(Style::Bad, text),
         });
     }
-    if outlook.goal().is_none() {
-        for line in exit_summary::farewell(outlook.picture(), outlook.nodes(), cluster.flags(), old_since) {
+    if tracker.goal().is_none() {
+        for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {
             out.talk(&line);
         }
     }
-    let exit = conclude(ended, outlook, cluster, out)?;
+    let exit = conclude(reason, tracker, cluster, out)?;
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// Says how the dashboard ended, as far as it was to wait for something.
-fn conclude(ended: EndReason, outlook: Outlook, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let waits = outlook.end() != End::Never;
-    let mut vigil = Vigil::of(out, Voice::Progress, outlook, cluster.flags());
-    let moment = match ended {
-        EndReason::Settled(settled, exit) => return vigil.conclude(&settled, exit),
-        EndReason::Quit if !waits => return Ok(Exit::Done),
-        EndReason::Quit | EndReason::Interrupted => Moment::Interrupted,
-        EndReason::TimedOut(after) => Moment::TimedOut(after),
+/// Reports whether the goal was reached when the dashboard ended.
+fn conclude(
+    reason: EndReason,
+    tracker: GoalTracker,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let has_goal = tracker.exit_condition() != ExitCondition::Never;
+    let mut reporter = WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags());
+    let event = match reason {
+        EndReason::Settled(settled, exit) => return reporter.conclude(&settled, exit),
+        EndReason::Quit if !has_goal => return Ok(Exit::Done),
+        EndReason::Quit | EndReason::Interrupted => LoopEvent::Interrupted,
+        EndReason::TimedOut(after) => LoopEvent::TimedOut(after),
     };
-    match vigil.react(moment)? {
+    match reporter.react(event)? {
         ControlFlow::Break(exit) => Ok(exit),
         ControlFlow::Continue(()) => Ok(Exit::Interrupted),
     }
@@ -322,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_watches_a_node_that_is_not_there_is_told_which_was_meant() {
+    async fn a_watch_of_a_node_that_does_not_exist_warns_and_suggests_another() {
         let (cluster, _) = cluster(|_, path| match path {
             "watch" => (NEVER, Value::Null),
             "/api/v1/nodes" => nodes(&["worker-07"]),
@@ -339,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_program_reads_of_every_error_that_it_is_the_end() {
+    async fn every_error_ends_with_a_done_line_for_programs() {
         for (line, list_code, before) in [
             ("", 200, 1),
             ("", 403, 0),

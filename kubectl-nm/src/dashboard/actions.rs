@@ -1,70 +1,56 @@
-//! What the dashboard does to the cluster, each command a task that ends with a message: maintenances are started and
-//! stopped.
+//! The commands of the dashboard: they start and stop maintenances, and end with a message about the result.
 
 use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
-use kube::core::Status;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
 use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
 use crate::dashboard::message::Message;
 use crate::error::Error;
-use crate::maintenance::request::Step;
+use crate::maintenance;
 
-/// Creates maintenances, and says what became of it.
+/// Creates maintenances.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
-    let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
-        .map(async |maintenance| (maintenance.name_any(), begin(&cluster, maintenance).await))
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
+        .map(async |wanted| {
+            let started = maintenance::start::start(&cluster, wanted, false).await;
+            let word = |created| if created { "started" } else { "already in maintenance" };
+            (wanted.name_any(), started.map(|started| word(started.created)))
+        })
         .buffered(AT_ONCE)
         .collect()
         .await;
-    tell(to, "started", answers).await;
+    report(to, "started", results).await;
 }
 
-/// Creates one, and says in a word what became of it.
-async fn begin(cluster: &Cluster, wanted: &NodeMaintenance) -> Result<&'static str, Error> {
-    let refused = match cluster.create(wanted, false).await {
-        Ok(_) => return Ok("started"),
-        Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
-        Err(error) => return Err(error),
-    };
-    // Somebody was faster; what they made may do, or be on its way out.
-    let node = &wanted.spec.node_name;
-    let theirs: Vec<NodeMaintenance> = cluster.maintenance(&wanted.name_any()).await?.into_iter().collect();
-    match Step::towards(node, &theirs) {
-        Step::Present(_) => Ok("in maintenance already"),
-        step => Err(step.refusal(node).unwrap_or(refused)),
-    }
-}
-
-/// Deletes the maintenances of these names and uids, and says what became of it.
+/// Deletes the maintenances with these names and uids.
 pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: Sender<Message>) {
     let word = |deletion| match deletion {
         Deletion::UnderWay => "stopping",
         Deletion::Gone => "stopped",
-        Deletion::Replaced => "gone, and a later one goes on",
+        Deletion::Replaced => "stopped, and another maintenance was started",
     };
-    let answers: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
+    let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
         .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
         .buffered(AT_ONCE)
         .collect()
         .await;
-    tell(to, "stopping", answers).await;
+    report(to, "stopping", results).await;
 }
 
-async fn tell(to: Sender<Message>, what: &str, answers: Vec<(String, Result<&str, Error>)>) {
-    // Nobody listens when the dashboard has ended.
-    let _ = to.send(Message::Done(outcome(what, answers))).await;
+async fn report(to: Sender<Message>, wanted: &str, results: Vec<(String, Result<&str, Error>)>) {
+    // The receiver is gone if the dashboard has ended.
+    let _ = to.send(Message::Done(summary(wanted, results))).await;
 }
 
-/// What became of a command, in a sentence: failures before successes, the first of them with its reason. `what` is the
-/// word for what was wanted.
-fn outcome(what: &str, answers: Vec<(String, Result<&str, Error>)>) -> Result<String, String> {
+/// The results of a command in one sentence: the failures first, with the reason of one, then the successes. `wanted` is
+/// the word for success if there was none.
+fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<String, String> {
     let mut done: Vec<(&str, Vec<String>)> = Vec::new();
     let mut failed = Vec::new();
-    for (name, answer) in answers {
-        match answer {
+    for (name, result) in results {
+        match result {
             Ok(word) => match done.iter_mut().find(|(known, _)| *known == word) {
                 Some((_, names)) => names.push(name),
                 None => done.push((word, vec![name])),
@@ -72,24 +58,25 @@ fn outcome(what: &str, answers: Vec<(String, Result<&str, Error>)>) -> Result<St
             Err(error) => failed.push((name, error.to_string())),
         }
     }
-    let told: Vec<String> = done.iter().map(|(word, names)| format!("{word}: {}", in_short(names))).collect();
-    let told = if told.is_empty() { format!("{what}: none") } else { told.join("; ") };
+    let succeeded: Vec<String> =
+        done.iter().map(|(word, names)| format!("{word}: {}", shortened(names))).collect();
+    let succeeded = if succeeded.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
     match failed.as_slice() {
-        [] => Ok(told),
+        [] => Ok(succeeded),
         [(name, why)] if done.is_empty() => Err(format!("{name}: {why}")),
         [(name, why), others @ ..] => Err(match others.len() {
-            0 => format!("{name}: {why}; {told}"),
-            more => format!("{name} and {more} more: {why}; {told}"),
+            0 => format!("{name}: {why}; {succeeded}"),
+            more => format!("{name} and {more} more: {why}; {succeeded}"),
         }),
     }
 }
 
-/// Names, as far as a line holds them.
-fn in_short(names: &[String]) -> String {
-    const SHOWN: usize = 3;
+/// The first names, and how many more there are.
+fn shortened(names: &[String]) -> String {
+    const MAX_NAMES: usize = 3;
     match names {
-        names if names.len() <= SHOWN => names.join(", "),
-        names => format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
+        names if names.len() <= MAX_NAMES => names.join(", "),
+        names => format!("{} and {} more", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES),
     }
 }
 
@@ -101,7 +88,7 @@ mod tests {
     use crate::client::cluster::tests::{cluster, failure};
     use crate::maintenance::fixture::{named, requested, stopping};
 
-    async fn said(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
+    async fn result(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
         let (to, mut from) = mpsc::channel(1);
         command(to).await;
         match from.recv().await {
@@ -111,28 +98,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_became_of_a_start_is_told_in_a_sentence() {
+    async fn the_result_of_a_start_is_one_sentence() {
         let (cluster, _) = cluster(|_, _| (201, serde_json::to_value(requested("n1")).unwrap()));
         let nodes = |names: &[&str]| names.iter().map(|name| requested(name)).collect::<Vec<_>>();
         for (wanted, expected) in [
             (nodes(&["n1"]), "started: n1"),
             (nodes(&["n1", "n2", "n3", "n4", "n5"]), "started: n1, n2, n3 and 2 more"),
         ] {
-            assert_eq!(said(async |to| start(cluster.clone(), wanted, to).await).await.unwrap(), expected);
+            assert_eq!(result(async |to| start(cluster.clone(), wanted, to).await).await.unwrap(), expected);
         }
     }
 
     #[tokio::test]
-    async fn what_somebody_else_did_meanwhile_is_told_as_it_is() {
+    async fn maintenances_that_others_started_or_stopped_meanwhile_are_reported() {
         let start_beside = async |theirs: NodeMaintenance| {
             let theirs = serde_json::to_value(theirs).unwrap();
             let (taken, _) = cluster(move |method, _| match method {
                 "POST" => failure(409, "AlreadyExists", "n1"),
                 _ => (200, theirs.clone()),
             });
-            said(async |to| start(taken, vec![requested("n1")], to).await).await
+            result(async |to| start(taken, vec![requested("n1")], to).await).await
         };
-        assert_eq!(start_beside(requested("n1")).await.unwrap(), "in maintenance already: n1");
+        assert_eq!(start_beside(requested("n1")).await.unwrap(), "already in maintenance: n1");
         let ending = start_beside(stopping(requested("n1"))).await.unwrap_err();
         assert!(ending.contains("is just being given back"), "{ending}");
         let other = start_beside(named("n1", "n2", "u")).await.unwrap_err();
@@ -145,13 +132,13 @@ mod tests {
         });
         let unwanted = ["a", "b", "c", "d"].map(|name| (name.to_owned(), "u".to_owned())).to_vec();
         assert_eq!(
-            said(async |to| stop(changed, unwanted, to).await).await.unwrap(),
-            "stopped: a; gone, and a later one goes on: b; stopping: c, d"
+            result(async |to| stop(changed, unwanted, to).await).await.unwrap(),
+            "stopped: a; stopped, and another maintenance was started: b; stopping: c, d"
         );
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_first() {
+    async fn failures_are_reported_first() {
         let (refusing, _) = cluster(|_, path| match path.rsplit('/').next() {
             Some("a") => (200, serde_json::to_value(requested("a")).unwrap()),
             _ => failure(403, "Forbidden", "b"),
@@ -163,7 +150,7 @@ mod tests {
             (names(&["b"]), "b: Error from server (Forbidden): b Forbidden"),
         ] {
             let unwanted: Vec<(String, String)> = unwanted;
-            let outcome = said(async |to| stop(refusing.clone(), unwanted, to).await).await;
+            let outcome = result(async |to| stop(refusing.clone(), unwanted, to).await).await;
             assert_eq!(outcome.unwrap_err(), expected);
         }
     }

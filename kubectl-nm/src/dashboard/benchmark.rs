@@ -33,7 +33,7 @@ pub struct SimulatedDashboard {
     terminal: Terminal<CrosstermBackend<Sink>>,
     nodes: usize,
     pods: usize,
-    turn: usize,
+    step: usize,
     pressed: usize,
     changes: Vec<Message>,
 }
@@ -59,41 +59,41 @@ impl SimulatedDashboard {
             size: SIZE,
             now: Timestamp::UNIX_EPOCH,
         };
-        let mut workload =
-            Self { model: Model::new(options), terminal, nodes, pods, turn: 0, pressed: 0, changes: Vec::new() };
-        workload.send(live(WatchKind::Maintenances, None));
+        let mut simulated =
+            Self { model: Model::new(options), terminal, nodes, pods, step: 0, pressed: 0, changes: Vec::new() };
+        simulated.send(live(WatchKind::Maintenances, None));
         let metadata = (0..nodes).map(|node| Arc::new(NodeMetadata { name: name(node), ..NodeMetadata::default() }));
-        workload.send(Message::Nodes(WatchChange::Listed(metadata.collect())));
+        simulated.send(Message::Nodes(WatchChange::Listed(metadata.collect())));
         let objects = (0..nodes).map(|node| Arc::new(maintenance(node, pods, 0)));
-        workload.send(Message::Maintenances(WatchChange::Listed(objects.collect())));
+        simulated.send(Message::Maintenances(WatchChange::Listed(objects.collect())));
         if pods > 0 {
-            workload.press(KeyCode::Enter);
-            workload.send(live(WatchKind::Pods, Some(workload.opened())));
+            simulated.press(KeyCode::Enter);
+            simulated.send(live(WatchKind::Pods, Some(simulated.opened())));
             let all = (0..pods).map(|number| Arc::new(pod(number, false)));
             let change = WatchChange::Listed(all.collect());
-            workload.send(Message::Pods { node: workload.opened(), change });
+            simulated.send(Message::Pods { node: simulated.opened(), change });
         }
-        Ok(workload)
+        Ok(simulated)
     }
 
     /// Prepares the next change in the cluster: of a maintenance, or of a pod and now and then its maintenance.
     pub fn prepare_change(&mut self) {
-        self.turn += 1;
-        let turn = self.turn;
+        self.step += 1;
+        let step = self.step;
         if self.pods == 0 {
-            let object = maintenance(turn % self.nodes, 0, turn);
+            let object = maintenance(step % self.nodes, 0, step);
             self.changes.push(Message::Maintenances(WatchChange::Applied(Arc::new(object))));
             return;
         }
-        let number = turn * 7919 % self.pods;
-        let change = match turn % 3 {
+        let number = step * 7919 % self.pods;
+        let change = match step % 3 {
             0 => WatchChange::Deleted(Arc::new(pod(number, true))),
             1 => WatchChange::Applied(Arc::new(pod(number, true))),
             _ => WatchChange::Applied(Arc::new(pod(number, false))),
         };
         self.changes.push(Message::Pods { node: self.opened(), change });
-        if turn.is_multiple_of(10) {
-            let object = maintenance(0, self.pods, turn);
+        if step.is_multiple_of(10) {
+            let object = maintenance(0, self.pods, step);
             self.changes.push(Message::Maintenances(WatchChange::Applied(Arc::new(object))));
         }
     }
@@ -153,24 +153,24 @@ fn name(node: usize) -> String {
     format!("worker-{node:04}")
 }
 
-fn maintenance(node: usize, pods: usize, turn: usize) -> NodeMaintenance {
+fn maintenance(node: usize, pods: usize, step: usize) -> NodeMaintenance {
     let pods = if node == 0 && pods > 0 { pods } else { 40 };
     let listed = if node.is_multiple_of(5) { pods.min(50) } else { 0 };
     let blocked: Vec<Value> = (0..listed)
         .map(|number| {
             json!({"namespace": format!("team-{}", number % 9), "name": format!("pod-{number:05}"),
-                "reason": "DisruptionBudget", "since": "1970-01-01T00:00:00Z", "attempts": turn,
+                "reason": "DisruptionBudget", "since": "1970-01-01T00:00:00Z", "attempts": step,
                 "message": format!("The disruption budget app-{} needs 3 healthy pods and has 3 currently", number % 4)})
         })
         .collect();
     let spec = NodeMaintenanceSpec { node_name: name(node), ..NodeMaintenanceSpec::default() };
     let mut object = NodeMaintenance::new(&name(node), spec);
     object.metadata.uid = Some(name(node));
-    object.metadata.resource_version = Some(turn.to_string());
+    object.metadata.resource_version = Some(step.to_string());
     object.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     object.status = from(json!({
-        "phase": "Running", "drainProgress": turn % 100, "evictionPods": pods, "totalpods": pods,
-        "podCounts": {"blocked": blocked.len(), "gone": turn % pods, "waiting": 3}, "blockedPods": blocked,
+        "phase": "Running", "drainProgress": step % 100, "evictionPods": pods, "totalpods": pods,
+        "podCounts": {"blocked": blocked.len(), "gone": step % pods, "waiting": 3}, "blockedPods": blocked,
     }));
     object
 }
@@ -198,17 +198,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workload_has_the_size_that_was_asked_for() {
-        let mut workload = SimulatedDashboard::new(20, 300).unwrap();
+    fn the_simulation_has_the_size_that_was_asked_for() {
+        let mut simulated = SimulatedDashboard::new(20, 300).unwrap();
         for _ in 0..100 {
-            workload.prepare_change();
-            workload.apply_change();
-            workload.key();
-            workload.tick();
-            workload.frame().unwrap();
+            simulated.prepare_change();
+            simulated.apply_change();
+            simulated.key();
+            simulated.tick();
+            simulated.frame().unwrap();
         }
-        assert_eq!(workload.model.fleet.rows.total(), 20);
-        let open = workload.model.open.as_ref().unwrap();
+        assert_eq!(simulated.model.fleet.rows.total(), 20);
+        let open = simulated.model.open.as_ref().unwrap();
         assert_eq!(open.pods.rows.total(), 300);
         assert!(
             open.pods.rows.all().any(|row| row.progress.reason.is_some()),

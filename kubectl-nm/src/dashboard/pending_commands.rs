@@ -27,7 +27,7 @@ pub(super) async fn await_results(
     out: &mut Output,
 ) -> Vec<Result<String, String>> {
     let mut results = Vec::new();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut silent = true;
     let mut end = pin!(end);
     loop {
@@ -39,12 +39,12 @@ pub(super) async fn await_results(
             ended = commands.join_next() => if ended.is_none() {
                 return results;
             },
-            () = sleep_until(begun + NOTICE_DELAY), if silent => {
+            () = sleep_until(started + NOTICE_DELAY), if silent => {
                 silent = false;
                 out.talk(&Line::new("waiting for the API server to answer"));
             },
             () = &mut end => break,
-            () = sleep_until(begun + COMMAND_TIMEOUT) => break,
+            () = sleep_until(started + COMMAND_TIMEOUT) => break,
         }
     }
     results.push(Err(format!(
@@ -83,10 +83,10 @@ mod tests {
             assert_eq!((done, talk.as_str()), (vec![Err(String::from("forbidden"))], text), "{seconds}");
         }
         let unknown = |done: &[Result<String, String>]| matches!(done, [Err(error)] if error.contains("may have succeeded") && error.contains("kubectl nm status --context=c"));
-        let begun = Instant::now();
+        let started = Instant::now();
         assert!(unknown(&leave(60, pending()).await.0));
-        assert_eq!(begun.elapsed(), COMMAND_TIMEOUT);
+        assert_eq!(started.elapsed(), COMMAND_TIMEOUT);
         assert!(unknown(&leave(60, ready(())).await.0));
-        assert_eq!(begun.elapsed(), COMMAND_TIMEOUT, "another signal ends the wait");
+        assert_eq!(started.elapsed(), COMMAND_TIMEOUT, "another signal ends the wait");
     }
 }

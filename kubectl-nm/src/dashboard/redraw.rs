@@ -22,7 +22,7 @@ impl Redraw {
         self.dirty = true;
     }
 
-    /// Requests a frame at once: somebody waits for it.
+    /// Requests a frame at once, as the answer to input.
     pub(super) fn now(&mut self) {
         self.dirty = true;
         self.next = None;
@@ -61,9 +61,9 @@ mod tests {
         redraw.done();
         redraw.soon();
         assert!(!redraw.is_due());
-        let begun = Instant::now();
+        let started = Instant::now();
         redraw.wait().await;
-        assert_eq!((redraw.is_due(), begun.elapsed()), (true, FRAME_INTERVAL));
+        assert_eq!((redraw.is_due(), started.elapsed()), (true, FRAME_INTERVAL));
         redraw.done();
         redraw.now();
         assert!(redraw.is_due());

@@ -28,9 +28,8 @@ use crate::dashboard::watches::Watches;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
-use crate::watch::follow::past;
-use crate::watch::goal_tracker::Outlook;
-use crate::watch::wait::{Target, Verdict};
+use crate::watch::event_loop::expiry;
+use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
 /// How often ages on the screen are updated.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -55,7 +54,7 @@ pub(crate) struct Appearance {
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Its goal was reached, or never will be.
-    Settled(Vec<(Target, Verdict)>, Exit),
+    Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
     /// The user quit.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
@@ -83,17 +82,17 @@ pub(crate) struct DashboardExit {
 pub(crate) async fn run(
     appearance: Appearance,
     cluster: &Cluster,
-    outlook: &mut Outlook,
+    tracker: &mut GoalTracker,
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
-    LocalSet::new().run_until(until_ended(appearance, cluster, outlook, timeout, out)).await
+    LocalSet::new().run_until(until_ended(appearance, cluster, tracker, timeout, out)).await
 }
 
 async fn until_ended(
     appearance: Appearance,
     cluster: &Cluster,
-    outlook: &mut Outlook,
+    tracker: &mut GoalTracker,
     timeout: Option<Duration>,
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
@@ -101,7 +100,7 @@ async fn until_ended(
     let mut signals = Signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
     let model = Model::new(Options {
-        nodes: outlook.nodes().to_vec(),
+        nodes: tracker.nodes().to_vec(),
         context: cluster.context().to_owned(),
         kubectl: cluster.kubectl().to_owned(),
         readonly: appearance.readonly,
@@ -119,7 +118,7 @@ async fn until_ended(
         watches,
         commands: JoinSet::new(),
         cluster,
-        outlook,
+        tracker,
         settled: Vec::new(),
         to,
         readonly: appearance.readonly,
@@ -162,7 +161,7 @@ async fn until_ended(
                 Some(Err(_)) | None => break EndReason::Interrupted,
             },
             () = redraw.wait() => continue,
-            after = past(deadline) => break EndReason::TimedOut(after),
+            after = expiry(deadline) => break EndReason::TimedOut(after),
             _ = ticks.tick() => Message::Tick(Timestamp::now()),
             Some(message) = messages.recv() => message,
         };
@@ -193,9 +192,9 @@ struct Dashboard<'a> {
     /// Commands that are running, as local tasks of this thread.
     commands: JoinSet<()>,
     cluster: &'a Cluster,
-    outlook: &'a mut Outlook,
+    tracker: &'a mut GoalTracker,
     /// The targets that reached the goal, or never will.
-    settled: Vec<(Target, Verdict)>,
+    settled: Vec<(WaitTarget, TargetOutcome)>,
     to: mpsc::Sender<Message>,
     readonly: bool,
 }
@@ -206,9 +205,9 @@ impl Dashboard<'_> {
         if let Message::Maintenances(change) = &message {
             self.watches.note_names(change);
             for event in events(change) {
-                let seen = self.outlook.see(event)?;
-                self.settled.extend(seen.settled);
-                exit = exit.or(seen.exit);
+                let update = self.tracker.apply(event)?;
+                self.settled.extend(update.settled);
+                exit = exit.or(update.exit);
             }
         }
         Ok((update(&mut self.model, message), exit))

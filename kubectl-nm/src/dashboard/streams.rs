@@ -51,7 +51,7 @@ mod unix {
         }
     }
 
-    /// Sends what other programs write, until nobody holds the other end of the pipe.
+    /// Sends what other programs write, until the other end of the pipe is closed.
     fn forward(mut reader: PipeReader, to: &Sender<Message>) {
         let mut bytes = [0; 4096];
         let mut text = String::new();
@@ -59,7 +59,7 @@ mod unix {
             && count > 0
         {
             text = last_lines(&(text + &String::from_utf8_lossy(&bytes[..count])));
-            // After the dashboard has ended nobody receives it. Keep reading: a full pipe would block its writer.
+            // After the dashboard has ended there is no receiver. Keep reading: a full pipe would block its writer.
             let _ = to.blocking_send(Message::ProgramOutput(text.trim().replace('\n', " | ")));
         }
     }

@@ -92,7 +92,7 @@ impl Screen {
     pub(crate) fn wipe(&mut self) -> io::Result<()> {
         // (`Terminal::clear` would query the cursor position and wait for the answer.)
         self.terminal = blank()?;
-        // The next frame ends this synchronized update, so that nobody sees an empty screen.
+        // The next frame ends this synchronized update, so that no empty screen shows.
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate, Clear(ClearType::All))?;
         self.terminal.hide_cursor()
     }

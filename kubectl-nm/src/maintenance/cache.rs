@@ -1,7 +1,8 @@
-//! The maintenances as a watch has shown them, and what each of its events changes.
+//! The maintenances that a watch has shown, and what each of its events changes.
 //!
-//! A watch begins with all objects, and does so again when it had to be set up anew. What went missing in between was
-//! deleted; objects are known by uid, so that one deleted and created again under its name is two.
+//! A watch begins with a list of all objects, and does so again after it was interrupted. What is missing from the new
+//! list was deleted meanwhile. Objects are told apart by uid, so that one that is deleted and created again under the
+//! same name counts as two.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +10,26 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
-use crate::maintenance::changes::Change;
+use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{node, uid};
 
 /// The maintenances of some nodes, or of all.
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct MaintenanceCache {
     nodes: Vec<String>,
     objects: BTreeMap<String, NodeMaintenance>,
-    arriving: Option<BTreeMap<String, NodeMaintenance>>,
+    /// The list that is being received.
+    incoming: Option<BTreeMap<String, NodeMaintenance>>,
     complete: bool,
 }
 
-impl Picture {
-    /// A picture of these nodes' maintenances; of all nodes' if none is named.
-    pub(crate) fn of(nodes: Vec<String>) -> Self {
+impl MaintenanceCache {
+    /// A cache of the maintenances of these nodes; of all nodes if there are none.
+    pub(crate) fn new(nodes: Vec<String>) -> Self {
         Self { nodes, ..Self::default() }
     }
 
-    /// Whether everything has been seen once, so that what is not in the picture does not exist.
+    /// Whether a whole list was received, so that what is not in the cache does not exist.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -42,26 +44,26 @@ impl Picture {
         self.objects.values()
     }
 
-    /// Takes in what the watch shows, and tells what changed by it, ordered by node.
-    pub(crate) fn apply(&mut self, event: Event<NodeMaintenance>) -> Vec<Change> {
+    /// Applies an event of the watch, and returns what it changed, ordered by node.
+    pub(crate) fn apply(&mut self, event: Event<NodeMaintenance>) -> Vec<MaintenanceChange> {
         match event {
             Event::Init => {
-                self.arriving = Some(BTreeMap::new());
+                self.incoming = Some(BTreeMap::new());
                 Vec::new()
             }
             Event::InitApply(object) => {
                 if self.concerns(&object) {
-                    self.arriving.get_or_insert_default().insert(uid(&object), object);
+                    self.incoming.get_or_insert_default().insert(uid(&object), object);
                 }
                 Vec::new()
             }
             Event::InitDone => {
-                let arrived = self.arriving.take().unwrap_or_default();
+                let listed = self.incoming.take().unwrap_or_default();
                 self.complete = true;
-                self.replace(arrived)
+                self.replace(listed)
             }
-            Event::Apply(object) if self.concerns(&object) => self.see(object).into_iter().collect(),
-            Event::Delete(object) => self.forget(object).into_iter().collect(),
+            Event::Apply(object) if self.concerns(&object) => self.upsert(object).into_iter().collect(),
+            Event::Delete(object) => self.remove(object).into_iter().collect(),
             Event::Apply(_) => Vec::new(),
         }
     }
@@ -70,42 +72,44 @@ impl Picture {
         self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == node(object))
     }
 
-    fn see(&mut self, object: NodeMaintenance) -> Option<Change> {
+    fn upsert(&mut self, object: NodeMaintenance) -> Option<MaintenanceChange> {
         let before = self.objects.insert(uid(&object), object.clone());
         let unchanged =
-            before.as_ref().is_some_and(|was| was.resource_version() == object.resource_version());
-        (!unchanged).then(|| Change::Seen { before: before.map(Box::new), now: Box::new(object) })
+            before.as_ref().is_some_and(|before| before.resource_version() == object.resource_version());
+        (!unchanged)
+            .then(|| MaintenanceChange::Updated { before: before.map(Box::new), now: Box::new(object) })
     }
 
-    fn forget(&mut self, last: NodeMaintenance) -> Option<Change> {
-        self.objects.remove(&uid(&last)).map(|_| Change::Gone(Box::new(last)))
+    fn remove(&mut self, last: NodeMaintenance) -> Option<MaintenanceChange> {
+        self.objects.remove(&uid(&last)).map(|_| MaintenanceChange::Deleted(Box::new(last)))
     }
 
-    fn replace(&mut self, arrived: BTreeMap<String, NodeMaintenance>) -> Vec<Change> {
+    fn replace(&mut self, listed: BTreeMap<String, NodeMaintenance>) -> Vec<MaintenanceChange> {
         let missing: Vec<NodeMaintenance> =
-            self.objects.values().filter(|known| !arrived.contains_key(&uid(known))).cloned().collect();
-        let mut changes: Vec<Change> = missing.into_iter().filter_map(|last| self.forget(last)).collect();
-        changes.extend(arrived.into_values().filter_map(|object| self.see(object)));
-        // Stable, so that an object gone is told before the one that took its place.
+            self.objects.values().filter(|known| !listed.contains_key(&uid(known))).cloned().collect();
+        let mut changes: Vec<MaintenanceChange> =
+            missing.into_iter().filter_map(|last| self.remove(last)).collect();
+        changes.extend(listed.into_values().filter_map(|object| self.upsert(object)));
+        // The sort is stable: a deleted object comes before the one that took its place.
         changes.sort_by(|a, b| a.node().cmp(b.node()));
         changes
     }
 }
 
-/// Pictures for tests.
+/// Caches for tests.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
 
-    /// One that has been told of these maintenances and no others.
-    pub(crate) fn picture(objects: impl IntoIterator<Item = NodeMaintenance>) -> Picture {
-        let mut picture = Picture::of(vec![]);
-        picture.apply(Event::Init);
+    /// A complete cache of these maintenances.
+    pub(crate) fn cache(objects: impl IntoIterator<Item = NodeMaintenance>) -> MaintenanceCache {
+        let mut cache = MaintenanceCache::new(vec![]);
+        cache.apply(Event::Init);
         for object in objects {
-            picture.apply(Event::InitApply(object));
+            cache.apply(Event::InitApply(object));
         }
-        picture.apply(Event::InitDone);
-        picture
+        cache.apply(Event::InitDone);
+        cache
     }
 }
 
@@ -119,53 +123,53 @@ mod tests {
         object
     }
 
-    fn list(picture: &mut Picture, objects: Vec<NodeMaintenance>) -> Vec<String> {
-        let mut changes = picture.apply(Event::Init);
+    fn list(cache: &mut MaintenanceCache, objects: Vec<NodeMaintenance>) -> Vec<String> {
+        let mut changes = cache.apply(Event::Init);
         for object in objects {
-            changes.extend(picture.apply(Event::InitApply(object)));
+            changes.extend(cache.apply(Event::InitApply(object)));
         }
-        assert!(changes.is_empty(), "a list counts when it is complete");
-        told(&picture.apply(Event::InitDone))
+        assert!(changes.is_empty(), "a list is applied when it is complete");
+        described(&cache.apply(Event::InitDone))
     }
 
-    fn told(changes: &[Change]) -> Vec<String> {
+    fn described(changes: &[MaintenanceChange]) -> Vec<String> {
         changes
             .iter()
             .map(|change| match change {
-                Change::Seen { before: None, now } => format!("new {}", uid(now)),
-                Change::Seen { before: Some(_), now } => format!("changed {}", uid(now)),
-                Change::Gone(last) => format!("gone {}", uid(last)),
+                MaintenanceChange::Updated { before: None, now } => format!("new {}", uid(now)),
+                MaintenanceChange::Updated { before: Some(_), now } => format!("changed {}", uid(now)),
+                MaintenanceChange::Deleted(last) => format!("deleted {}", uid(last)),
             })
             .collect()
     }
 
     #[test]
-    fn a_second_list_tells_only_what_changed_meanwhile() {
-        let mut picture = Picture::of(vec![]);
-        assert!(!picture.is_complete());
+    fn a_second_list_yields_only_what_changed_since_the_first() {
+        let mut cache = MaintenanceCache::new(vec![]);
+        assert!(!cache.is_complete());
         let first = vec![requested("n2"), requested("n1"), requested("n3")];
-        assert_eq!(list(&mut picture, first), ["new uid-n1", "new uid-n2", "new uid-n3"]);
-        assert!(picture.is_complete());
+        assert_eq!(list(&mut cache, first), ["new uid-n1", "new uid-n2", "new uid-n3"]);
+        assert!(cache.is_complete());
         let second = vec![requested("n1"), at("2", requested("n2")), named("n4", "n4", "uid-n4")];
-        assert_eq!(list(&mut picture, second), ["changed uid-n2", "gone uid-n3", "new uid-n4"]);
+        assert_eq!(list(&mut cache, second), ["changed uid-n2", "deleted uid-n3", "new uid-n4"]);
     }
 
     #[test]
-    fn an_object_created_again_under_its_name_is_another() {
-        let mut picture = Picture::of(vec![]);
-        list(&mut picture, vec![requested("n1")]);
-        assert_eq!(list(&mut picture, vec![named("n1", "n1", "second")]), ["gone uid-n1", "new second"]);
+    fn an_object_created_again_under_its_name_is_another_object() {
+        let mut cache = MaintenanceCache::new(vec![]);
+        list(&mut cache, vec![requested("n1")]);
+        assert_eq!(list(&mut cache, vec![named("n1", "n1", "second")]), ["deleted uid-n1", "new second"]);
     }
 
     #[test]
-    fn events_are_taken_for_the_wanted_nodes_only() {
-        let mut picture = Picture::of(vec!["n1".into()]);
-        assert!(list(&mut picture, vec![requested("n2")]).is_empty());
-        assert_eq!(told(&picture.apply(Event::Apply(requested("n1")))), ["new uid-n1"]);
-        assert!(picture.apply(Event::Apply(requested("n1"))).is_empty());
-        assert!(picture.apply(Event::Apply(requested("n2"))).is_empty());
-        assert!(picture.apply(Event::Delete(requested("n2"))).is_empty());
-        assert_eq!(told(&picture.apply(Event::Delete(requested("n1")))), ["gone uid-n1"]);
-        assert_eq!(picture.objects().count(), 0);
+    fn events_of_other_nodes_are_ignored() {
+        let mut cache = MaintenanceCache::new(vec!["n1".into()]);
+        assert!(list(&mut cache, vec![requested("n2")]).is_empty());
+        assert_eq!(described(&cache.apply(Event::Apply(requested("n1")))), ["new uid-n1"]);
+        assert!(cache.apply(Event::Apply(requested("n1"))).is_empty());
+        assert!(cache.apply(Event::Apply(requested("n2"))).is_empty());
+        assert!(cache.apply(Event::Delete(requested("n2"))).is_empty());
+        assert_eq!(described(&cache.apply(Event::Delete(requested("n1")))), ["deleted uid-n1"]);
+        assert_eq!(cache.objects().count(), 0);
     }
 }

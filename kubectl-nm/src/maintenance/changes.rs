@@ -1,64 +1,128 @@
-//! The lines that report a change of a maintenance: a pure function of its previous and its current object.
+//! The difference between two versions of a maintenance: which pods changed their state, and the lines that report it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
-use nm_shared::{BlockedPod, NodeMaintenance};
+use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
 
 use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
-/// A maintenance that is new, has changed or is gone.
+/// A maintenance that was created, updated or deleted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum MaintenanceChange {
     /// It exists.
-    Seen {
-        /// The previous object, if it was known.
+    Updated {
+        /// The version before; none if it was unknown.
         before: Option<Box<NodeMaintenance>>,
-        /// The current object.
+        /// The version now.
         now: Box<NodeMaintenance>,
     },
-    /// It is gone; this is the last known object.
-    Gone(Box<NodeMaintenance>),
+    /// It no longer exists; this is the last known version.
+    Deleted(Box<NodeMaintenance>),
 }
 
-impl Change {
+impl MaintenanceChange {
     /// The node of the maintenance.
     pub(crate) fn node(&self) -> &str {
         match self {
-            Self::Seen { now, .. } => node(now),
-            Self::Gone(last) => node(last),
+            Self::Updated { now, .. } => node(now),
+            Self::Deleted(last) => node(last),
         }
     }
 
-    /// The lines that report it, without the node's name; none if nothing relevant changed.
+    /// The lines that report it, without the node's name; none if nothing changed that matters to people.
     pub(crate) fn lines(&self) -> Vec<Line> {
+        let stopped = Line::default().with(Style::Good, "Stopped");
         match self {
-            Self::Seen { before, now } => seen(before.as_deref(), now),
-            Self::Gone(last) if last.metadata.deletion_timestamp.is_some() => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the node is back in service")]
+            Self::Updated { before, now } => update_lines(before.as_deref(), now),
+            Self::Deleted(last) if last.metadata.deletion_timestamp.is_some() => {
+                vec![stopped.and(": the node is back in service")]
             }
-            Self::Gone(_) => {
-                vec![Line::default().with(Style::Good, "Stopped").and(": the maintenance was deleted")]
-            }
+            Self::Deleted(_) => vec![stopped.and(": the maintenance was deleted")],
         }
     }
 }
 
-fn seen(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
+/// What became of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PodChange<'a> {
+    /// It is blocked, or blocked for another reason than before.
+    Blocked(&'a BlockedPod),
+    /// It was blocked and no longer is.
+    Unblocked(PodReference),
+    /// Its virtual machine is being migrated.
+    Migrating(&'a MigratingPod),
+    /// It is no longer among the pods that have to go.
+    Gone(PodReference),
+}
+
+/// What became of the pods of a maintenance between two versions of it, ordered by pod.
+pub(crate) fn pod_changes<'a>(
+    before: Option<&'a NodeMaintenance>,
+    now: &'a NodeMaintenance,
+) -> Vec<PodChange<'a>> {
+    let mut changes: BTreeMap<PodReference, PodChange<'a>> = BTreeMap::new();
+    let (were_blocked, are_blocked) = (before.map(blocked).unwrap_or_default(), blocked(now));
+    for (pod, blocked) in &are_blocked {
+        let was = were_blocked.get(pod);
+        if was.is_none_or(|was| (was.reason, &was.message) != (blocked.reason, &blocked.message)) {
+            changes.insert(pod.clone(), PodChange::Blocked(blocked));
+        }
+    }
+    let (were_migrating, are_migrating) = (before.map(migrating).unwrap_or_default(), migrating(now));
+    for (pod, migration) in &are_migrating {
+        if were_migrating.get(pod) != Some(migration) {
+            changes.insert(pod.clone(), PodChange::Migrating(migration));
+        }
+    }
+    let (had_to_go, have_to_go) = (before.map(pending).unwrap_or_default(), pending(now));
+    for pod in had_to_go.difference(&have_to_go) {
+        changes.insert((*pod).clone(), PodChange::Gone((*pod).clone()));
+    }
+    // The list has at most fifty pods. A pod that was cut from it may still be blocked.
+    let all_listed =
+        usize::try_from(status(now).pod_counts.blocked).is_ok_and(|count| count <= are_blocked.len());
+    for pod in were_blocked.into_keys().filter(|pod| all_listed && !are_blocked.contains_key(pod)) {
+        changes.entry(pod.clone()).or_insert(PodChange::Unblocked(pod));
+    }
+    changes.into_values().collect()
+}
+
+fn blocked(of: &NodeMaintenance) -> BTreeMap<PodReference, &BlockedPod> {
+    status(of).blocked_pods.iter().map(|pod| (pod.reference(), pod)).collect()
+}
+
+fn migrating(of: &NodeMaintenance) -> BTreeMap<PodReference, &MigratingPod> {
+    let reference =
+        |pod: &MigratingPod| PodReference { namespace: pod.namespace.clone(), name: pod.name.clone() };
+    status(of).migrating_pods.iter().flatten().map(|pod| (reference(pod), pod)).collect()
+}
+
+fn pending(of: &NodeMaintenance) -> BTreeSet<&PodReference> {
+    status(of).pending_pods_refs.iter().collect()
+}
+
+fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
     let mut lines = Vec::new();
-    let is_headline = headline(now);
-    if before.map(headline).as_ref() != Some(&is_headline) {
-        lines.push(is_headline.clone());
+    let headline_now = headline(now);
+    if before.map(headline).as_ref() != Some(&headline_now) {
+        lines.push(headline_now);
     }
     if before.is_none() && now.name_any() != node(now) {
-        lines.push(Line::new(format!("the object is named {}", now.name_any())));
+        lines.push(Line::new(format!("name of the NodeMaintenance: {}", now.name_any())));
     }
     if let (None, Some(reason)) = (before, &now.spec.reason) {
         lines.push(Line::new("reason: ").and(reason));
     }
-    lines.extend(blocked(before, now));
+    let was_blocked = before.map(blocked).unwrap_or_default();
+    lines.extend(pod_changes(before, now).into_iter().filter_map(|change| match change {
+        PodChange::Blocked(pod) => Some(blocked_pod(pod)),
+        PodChange::Unblocked(pod) => Some(unblocked_pod(&pod)),
+        PodChange::Gone(pod) => was_blocked.contains_key(&pod).then(|| unblocked_pod(&pod)),
+        PodChange::Migrating(_) => None,
+    }));
     let error = &status(now).last_error;
     let is_reported = before.is_some_and(|before| &status(before).last_error == error)
         || is_in_headline(now)
@@ -70,28 +134,7 @@ fn seen(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
     lines
 }
 
-/// The pods that became blocked or unblocked.
-fn blocked(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<Line> {
-    fn pods(of: &NodeMaintenance) -> BTreeMap<(&str, &str), &BlockedPod> {
-        status(of).blocked_pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), pod)).collect()
-    }
-    let (were, are) = (before.map(pods).unwrap_or_default(), pods(now));
-    let begun = are.iter().filter(|(name, pod)| {
-        were.get(*name).is_none_or(|was| (was.reason, &was.message) != (pod.reason, &pod.message))
-    });
-    let mut lines: Vec<Line> = begun.map(|(_, pod)| blocked_pod(pod)).collect();
-    // The list has at most fifty pods; one that it no longer has may still be blocked.
-    let all_listed = usize::try_from(status(now).pod_counts.blocked).is_ok_and(|count| count <= are.len());
-    if all_listed {
-        let ended = were.keys().filter(|name| !are.contains_key(*name));
-        lines.extend(ended.map(|(namespace, name)| {
-            Line::default().with(Style::Good, "unblocked").and(format!(" {namespace}/{name}"))
-        }));
-    }
-    lines
-}
-
-/// A blocked pod with the reason and the message.
+/// `blocked shop/cart-0: DisruptionBudget: the budget's message`.
 pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
     let line = Line::default().with(Style::Bad, "blocked").and(format!(
         " {}/{}: {}",
@@ -102,6 +145,10 @@ pub(crate) fn blocked_pod(pod: &BlockedPod) -> Line {
     if pod.message.is_empty() { line } else { line.and(": ").and(&pod.message) }
 }
 
+fn unblocked_pod(pod: &PodReference) -> Line {
+    Line::default().with(Style::Good, "unblocked").and(format!(" {pod}"))
+}
+
 /// Whether the headline has `lastError`.
 fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
     matches!(State::of(maintenance), State::Queued | State::Failed)
@@ -109,15 +156,15 @@ fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
 
 /// Whether `lastError` only names the blocked pods, each of which has a line.
 fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
-    condition(maintenance, "Drained").is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
+    condition(maintenance, "Drained")
+        .is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
 }
 
 fn became_degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
     // Without a message, `lastError` has it.
-    let degraded = degraded(now).filter(|degraded| !degraded.message.is_empty())?;
-    let was = before.and_then(crate::maintenance::degraded);
-    let is_reported = was.is_some_and(|was| was.message == degraded.message);
-    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&degraded.message))
+    let condition = degraded(now).filter(|condition| !condition.message.is_empty())?;
+    let is_reported = before.and_then(degraded).is_some_and(|was| was.message == condition.message);
+    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&condition.message))
 }
 
 #[cfg(test)]
@@ -130,7 +177,7 @@ mod tests {
     #[track_caller]
     fn check(before: Option<Value>, now: Value, lines: &[&str]) {
         let object = |status| Box::new(with_status("n1", status));
-        let change = Change::Seen { before: before.map(object), now: object(now) };
+        let change = MaintenanceChange::Updated { before: before.map(object), now: object(now) };
         assert_eq!(change.lines().iter().map(ToString::to_string).collect::<Vec<_>>(), lines);
     }
 
@@ -143,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_pods_are_told_as_they_begin_change_and_end() {
+    fn blocked_pods_are_reported_when_they_begin_change_and_end() {
         let headline = "Blocked 40%: 4 pods remaining (2 evicting, 1 terminating, 1 blocked), 4 gone";
         let free = "Draining 40%: 3 pods remaining (2 evicting, 1 terminating), 4 gone";
         let (none, one) = (running(40, &[]), running(40, &[("cart-0", "budget cart has 1")]));
@@ -161,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_cut_from_the_list_is_not_called_unblocked() {
+    fn a_pod_cut_from_the_list_is_not_reported_as_unblocked() {
         let mut cut = running(40, &[]);
         cut["podCounts"]["blocked"] = json!(60);
         let mut full = running(40, &[("cart-0", "m")]);
@@ -170,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_reported_once_and_not_beside_a_headline_that_has_it() {
+    fn errors_are_reported_once_and_not_beside_a_headline_that_has_them() {
         check(
             Some(json!({"phase": "Running"})),
             json!({"phase": "Running", "lastError": "webhook down"}),
@@ -186,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_only_names_blocked_pods_is_not_reported_beside_them() {
+    fn errors_that_summarize_blocked_pods_are_not_reported_beside_them() {
         let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
         let before = blocked.clone();
         let drained = |reason: &str| {
@@ -210,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn beginning_and_end_are_told() {
+    fn creation_and_deletion_are_reported() {
         let mut object = named("other", "n1", "u");
         object.spec.reason = Some("new \x1b[31mkernel".into());
-        let begun = Change::Seen { before: None, now: Box::new(object) };
-        let lines: Vec<String> = begun.lines().iter().map(ToString::to_string).collect();
+        let created = MaintenanceChange::Updated { before: None, now: Box::new(object) };
+        let lines: Vec<String> = created.lines().iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
                 "Requested: no reconciler has picked it up yet",
-                "the object is named other",
+                "name of the NodeMaintenance: other",
                 "reason: new ^[[31mkernel"
             ]
         );
@@ -227,7 +274,7 @@ mod tests {
             (requested("n1"), "Stopped: the maintenance was deleted"),
             (stopping(requested("n1")), "Stopped: the node is back in service"),
         ] {
-            assert_eq!(Change::Gone(Box::new(last)).lines()[0].to_string(), line);
+            assert_eq!(MaintenanceChange::Deleted(Box::new(last)).lines()[0].to_string(), line);
         }
     }
 }

@@ -6,7 +6,7 @@
 pub(crate) mod cache;
 pub(crate) mod changes;
 pub(crate) mod headline;
-pub(crate) mod request;
+pub(crate) mod start;
 pub(crate) mod state;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -1,4 +1,4 @@
-//! What the cluster says of nodes that may be drained. What the user may not read is left out, and said to be.
+//! The objects that a plan depends on. What the user may not read is left out and listed as unknown.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
@@ -22,101 +22,111 @@ use serde::de::DeserializeOwned;
 use crate::client::cluster::Cluster;
 use crate::client::every_group;
 use crate::error::Error;
-use crate::plan::max_unavailable::{LABELS, Limit};
+use crate::plan::max_unavailable::{MaxUnavailableLimit, RECONCILER_LABELS};
 
-/// How many objects a page of a list has, as for kubectl.
-const PAGE: u32 = 500;
+/// The number of objects in a page of a list, as in kubectl.
+const PAGE_SIZE: u32 = 500;
 
-/// What could be read.
+/// The objects that could be read.
 #[derive(Debug)]
-pub(crate) struct Readings {
-    /// All nodes; none if they may not be listed.
+pub(crate) struct ClusterSnapshot {
+    /// All nodes; none without access.
     pub(crate) nodes: Option<Vec<Node>>,
-    /// All maintenances of our own group.
+    /// All maintenances of our own API group.
     pub(crate) maintenances: Vec<NodeMaintenance>,
-    /// Those of the older groups.
+    /// All maintenances of the older API groups.
     pub(crate) older: Vec<NodeMaintenance>,
-    /// The pods; none if they may not be listed.
-    pub(crate) pods: Option<Pods>,
+    /// The pods; none without access.
+    pub(crate) pods: Option<SnapshotPods>,
     /// The cluster's `DaemonSet`s.
     pub(crate) daemon_sets: DaemonSets,
     /// The cluster's disruption budgets.
     pub(crate) budgets: Vec<PodDisruptionBudget>,
-    /// The volumes that claims have.
+    /// The volumes of persistent volume claims.
     pub(crate) volumes: Volumes,
-    /// Whether the cluster is OpenShift, where a node of its control plane is planned.
+    /// Whether the cluster is OpenShift. Only known if a control-plane node is planned.
     pub(super) is_openshift: bool,
     /// How many nodes may be unavailable at once.
-    pub(crate) limit: Limit,
-    /// What may not be read, and what is therefore not known.
-    pub(crate) missing: Vec<String>,
+    pub(crate) limit: MaxUnavailableLimit,
+    /// What is unknown, and the missing access.
+    pub(crate) unknown: Vec<String>,
 }
 
-/// The pods of a cluster, as far as they matter.
+/// The pods that matter to the plan.
 #[derive(Debug, Default)]
-pub(crate) struct Pods {
-    /// Those on the nodes of the plan, by node.
+pub(crate) struct SnapshotPods {
+    /// The pods on planned nodes, by node.
     pub(crate) planned: HashMap<String, Vec<Arc<Pod>>>,
-    /// What those on other nodes request, by node.
+    /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
-    /// Those beside etcd.
+    /// The pods in the namespace of etcd.
     etcd: Vec<Pod>,
 }
 
-impl Readings {
-    /// Reads all that matters to a drain of these nodes.
+impl ClusterSnapshot {
+    /// Reads what matters to a drain of these nodes.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked, or refuses for another reason than a missing right.
-    pub(crate) async fn of(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
+    /// When the API server cannot be asked, or refuses for another reason than missing access.
+    pub(crate) async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
-        let labelled = ListParams::default().labels(LABELS);
+        let labelled = ListParams::default().labels(RECONCILER_LABELS);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
-            each(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
-            each(cluster, "list pods", everywhere(), |pods: &mut Pods, pod: Pod| pods.see(pod, &planned)),
-            each(cluster, "list daemonsets.apps", everywhere(), |sets: &mut HashSet<_>, set: DaemonSet| {
-                sets.insert((
-                    set.metadata.namespace.unwrap_or_default(),
-                    set.metadata.name.unwrap_or_default(),
-                ));
-            }),
-            each(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
-            each(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all.push(one)),
+            list_pages(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
+            list_pages(cluster, "list pods", everywhere(), |pods: &mut SnapshotPods, pod: Pod| pods
+                .add(pod, &planned)),
+            list_pages(
+                cluster,
+                "list daemonsets.apps",
+                everywhere(),
+                |sets: &mut HashSet<_>, set: DaemonSet| {
+                    sets.insert((
+                        set.metadata.namespace.unwrap_or_default(),
+                        set.metadata.name.unwrap_or_default(),
+                    ));
+                }
+            ),
+            list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
+            list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all
+                .push(one)),
             cluster.maintenances(),
             join_all(older.map(|group| every_group::of(cluster, group))),
         );
-        let mut missing = Vec::new();
-        let nodes = may(of_nodes, "room elsewhere, the control plane and who waits in line", &mut missing)?;
-        let pods = may(of_pods, "what becomes of the pods", &mut missing)?;
-        let sets = may(of_sets, "whose DaemonSet is gone", &mut missing)?;
-        let budgets =
-            may(of_budgets, "what disruption budgets make of all evictions together", &mut missing)?;
+        let mut unknown = Vec::new();
+        let nodes = if_permitted(
+            of_nodes,
+            "the capacity of other nodes, the control plane and the queue",
+            &mut unknown,
+        )?;
+        let pods = if_permitted(of_pods, "the pods", &mut unknown)?;
+        let sets = if_permitted(of_sets, "which DaemonSets exist", &mut unknown)?;
+        let budgets = if_permitted(of_budgets, "the disruption budgets", &mut unknown)?;
         let limit = match of_deployments {
             Err(Error::Server { asked, status }) if status.is_forbidden() => {
-                Limit::Unknown(format!("you may not {asked}"))
+                MaxUnavailableLimit::Unknown(format!("you may not {asked}"))
             }
-            read => Limit::of(&read?),
+            read => MaxUnavailableLimit::of(&read?),
         };
         let maintenances = match maintenances {
-            // Before the installation nothing is in maintenance.
+            // Without the installation nothing is in maintenance.
             Err(Error::NotInstalled { .. }) => Ok(Vec::new()),
             read => read,
         };
-        let unknown = "which nodes are in maintenance already";
-        let maintenances = may(maintenances, unknown, &mut missing)?;
+        let what = "which nodes are in maintenance";
+        let maintenances = if_permitted(maintenances, what, &mut unknown)?;
         let mut older = Vec::new();
         for read in of_older {
-            let found = may(read, unknown, &mut missing)?.into_iter().flatten();
+            let found = if_permitted(read, what, &mut unknown)?.into_iter().flatten();
             older.extend(found.map(|found| found.maintenance));
         }
         let volumes = match &pods {
             Some(pods) if pods.have_claims() => {
                 let push = |volumes: &mut Vec<PersistentVolume>, volume| volumes.push(volume);
-                let read = each(cluster, "list persistentvolumes", everywhere(), push).await;
-                Volumes::new(may(read, "which volumes are local", &mut missing)?.unwrap_or_default())
+                let read = list_pages(cluster, "list persistentvolumes", everywhere(), push).await;
+                Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
             }
             _ => Volumes::default(),
         };
@@ -127,7 +137,7 @@ impl Readings {
         };
         let (maintenances, budgets) = (maintenances.unwrap_or_default(), budgets.unwrap_or_default());
         let is_planned = |node: &&Node| planned.contains(node::name(node)) && node::is_control_plane(node);
-        // Of no interest to other nodes.
+        // Only the quorum of etcd depends on it.
         let is_openshift =
             nodes.iter().flatten().any(|node| is_planned(&node)) && cluster.is_openshift().await?;
         Ok(Self {
@@ -140,11 +150,11 @@ impl Readings {
             volumes,
             is_openshift,
             limit,
-            missing,
+            unknown,
         })
     }
 
-    /// What guards etcd; none where this is not OpenShift.
+    /// The guard of etcd; none if the cluster is not OpenShift.
     pub(crate) fn guard(&self) -> Option<EtcdGuard> {
         let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);
@@ -152,8 +162,8 @@ impl Readings {
     }
 }
 
-impl Pods {
-    fn see(&mut self, pod: Pod, planned: &HashSet<&str>) {
+impl SnapshotPods {
+    fn add(&mut self, pod: Pod, planned: &HashSet<&str>) {
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
         if pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE) {
             self.etcd.push(pod.clone());
@@ -170,35 +180,39 @@ impl Pods {
     }
 }
 
-/// What could be read; if the user may not, that is noted.
-fn may<T>(read: Result<T, Error>, unknown: &str, missing: &mut Vec<String>) -> Result<Option<T>, Error> {
+/// The result of a read; none without access, which is then listed with `what` as unknown.
+fn if_permitted<T>(
+    read: Result<T, Error>,
+    what: &str,
+    unknown: &mut Vec<String>,
+) -> Result<Option<T>, Error> {
     let error = match read {
         Ok(read) => return Ok(Some(read)),
         Err(error) => error,
     };
     match &error {
         Error::Server { asked, status } if Status::is_forbidden(status) => {
-            missing.push(format!("{unknown}: you may not {asked}"));
+            unknown.push(format!("{what}: you may not {asked}"));
             Ok(None)
         }
         _ => Err(error),
     }
 }
 
-/// Reads all objects of a kind, page by page, and keeps of them what `see` does. If the server has forgotten midway what
-/// the list was of, it is asked for all at once.
-async fn each<K, Kept: Default>(
+/// Lists all objects of a kind page by page, and collects them with `add`. If the continue token expires, all objects are
+/// listed again in one page.
+async fn list_pages<K, Kept: Default>(
     cluster: &Cluster,
     what: &str,
     whole: ListParams,
-    mut see: impl FnMut(&mut Kept, K),
+    mut add: impl FnMut(&mut Kept, K),
 ) -> Result<Kept, Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     const EXPIRED: u16 = 410;
     let api: Api<K> = Api::all(cluster.client());
-    let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE));
+    let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE_SIZE));
     loop {
         let list = match cluster.ask(what, async || api.list(&page).await).await {
             Err(error)
@@ -210,7 +224,7 @@ where
             }
             list => list?,
         };
-        list.items.into_iter().for_each(|item| see(&mut kept, item));
+        list.items.into_iter().for_each(|item| add(&mut kept, item));
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
             None => return Ok(kept),

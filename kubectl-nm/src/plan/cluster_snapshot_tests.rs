@@ -1,4 +1,4 @@
-//! What is read where not all can be.
+//! Reads that fail in part.
 
 use std::sync::Mutex;
 
@@ -17,7 +17,7 @@ fn items(names: &[&str], more: Option<&str>) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_list_that_the_server_forgets_midway_is_read_again_from_the_start() {
+async fn a_list_whose_token_expires_is_read_again_from_the_start() {
     let asked = Mutex::new(0);
     let (cluster, requests) = cluster(move |_, _| {
         let mut asked = asked.lock().unwrap();
@@ -29,33 +29,33 @@ async fn a_list_that_the_server_forgets_midway_is_read_again_from_the_start() {
         }
     });
     let push = |nodes: &mut Vec<Node>, node| nodes.push(node);
-    let nodes = each(&cluster, "list nodes", ListParams::default(), push).await.unwrap();
+    let nodes = list_pages(&cluster, "list nodes", ListParams::default(), push).await.unwrap();
     assert_eq!(nodes.iter().map(node::name).collect::<Vec<_>>(), ["b", "c"]);
     assert_eq!(requests.lock().unwrap().len(), 3);
 }
 
 #[tokio::test]
-async fn a_server_that_always_forgets_is_an_error_and_no_loop() {
+async fn a_list_that_always_expires_is_an_error_and_not_a_loop() {
     let (cluster, requests) = cluster(|_, _| failure(410, "Expired", "too old"));
     let push = |nodes: &mut Vec<Node>, node| nodes.push(node);
-    assert!(each(&cluster, "list nodes", ListParams::default(), push).await.is_err());
+    assert!(list_pages(&cluster, "list nodes", ListParams::default(), push).await.is_err());
     assert_eq!(requests.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn before_the_installation_nothing_is_in_maintenance() {
+async fn without_the_installation_nothing_is_in_maintenance() {
     let (cluster, _) = cluster(|_, path| match path {
         "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
         | "/apis/nodemaintenance.kubevirt.io/v1beta1"
         | "/apis/kubevirt.io/v1alpha1" => (404, json!("404 page not found")),
         _ => items(&[], None),
     });
-    let read = Box::pin(Readings::of(&["n1".into()], &cluster)).await.unwrap();
-    assert!(read.maintenances.is_empty() && read.missing.is_empty(), "{read:?}");
+    let read = Box::pin(ClusterSnapshot::read(&["n1".into()], &cluster)).await.unwrap();
+    assert!(read.maintenances.is_empty() && read.unknown.is_empty(), "{read:?}");
 }
 
 #[tokio::test]
-async fn who_may_not_list_an_older_group_knows_of_the_others_all_the_same() {
+async fn without_access_to_an_older_group_the_others_are_still_read() {
     let maintenances = |api_version: &str| {
         let item =
             json!({"apiVersion": api_version, "metadata": {"name": "m"}, "spec": {"nodeName": api_version}});
@@ -81,7 +81,7 @@ async fn who_may_not_list_an_older_group_knows_of_the_others_all_the_same() {
             None => items(&[], None),
         }
     });
-    let read = Box::pin(Readings::of(&["n1".into()], &cluster)).await.unwrap();
+    let read = Box::pin(ClusterSnapshot::read(&["n1".into()], &cluster)).await.unwrap();
     let nodes = |all: &[NodeMaintenance]| -> Vec<String> {
         all.iter().map(|one| one.spec.node_name.clone()).collect()
     };
@@ -89,6 +89,6 @@ async fn who_may_not_list_an_older_group_knows_of_the_others_all_the_same() {
         (nodes(&read.maintenances), nodes(&read.older)),
         (vec![ours.to_owned()], vec![older.to_owned()])
     );
-    let unknown = "which nodes are in maintenance already: you may not list nodemaintenances.kubevirt.io";
-    assert_eq!(read.missing, [unknown]);
+    let unknown = "which nodes are in maintenance: you may not list nodemaintenances.kubevirt.io";
+    assert_eq!(read.unknown, [unknown]);
 }

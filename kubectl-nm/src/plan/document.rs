@@ -1,4 +1,4 @@
-//! A plan for programs: one JSON object. Within a version its fields keep their meaning; new ones may come.
+//! A plan for programs: one JSON object. Within a version its fields keep their meaning; new ones may be added.
 
 use nm_shared::cluster::pod;
 use nm_shared::drain::plan::Warning;
@@ -6,88 +6,86 @@ use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::{BudgetForecast, PodForecast, PodOutcome};
 use serde_json::{Value, json};
 
-use crate::plan::max_unavailable::Limit;
-use crate::plan::outlook::{Outlook, Prospect};
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::report::{NodeReport, PlanReport};
 use crate::plan::text;
 
-/// The version of what is written.
+/// The version of the document.
 const VERSION: u8 = 1;
 
-/// All of it. What is not known is null.
-pub(crate) fn document(outlook: &Outlook) -> Value {
-    let forecast = outlook.forecast.as_ref();
-    let pods =
-        forecast.map(|forecast| forecast.pods.iter().map(|pod| expected(pod, outlook)).collect::<Vec<_>>());
-    let budgets = forecast.map(|forecast| forecast.budgets.iter().map(guard).collect::<Vec<_>>());
-    let (limit, from) = match &outlook.limit {
-        Limit::Set(limit, from) => (Some(limit.to_string()), Some(from)),
-        Limit::None(from) => (None, Some(from)),
-        Limit::Unknown(_) => (None, None),
-    };
-    let unknown_limit = match &outlook.limit {
-        Limit::Unknown(why) => Some(format!("--max-unavailable: {why}")),
-        Limit::Set(..) | Limit::None(_) => None,
+/// The whole plan. What is unknown is null.
+pub(crate) fn document(report: &PlanReport) -> Value {
+    let forecast = report.forecast.as_ref();
+    let pods = forecast.map(|forecast| forecast.pods.iter().map(|one| pod(one, report)).collect::<Vec<_>>());
+    let budgets = forecast.map(|forecast| forecast.budgets.iter().map(budget).collect::<Vec<_>>());
+    let (limit, from, unknown_limit) = match &report.limit {
+        MaxUnavailableLimit::Set(limit, from) => (Some(limit.to_string()), Some(from), None),
+        MaxUnavailableLimit::None(from) => (None, Some(from), None),
+        MaxUnavailableLimit::Unknown(why) => (None, None, Some(format!("--max-unavailable: {why}"))),
     };
     json!({
         "kind": "Plan",
         "version": VERSION,
-        "blocked": forecast.map(|_| outlook.is_blocked()).or(outlook.is_blocked().then_some(true)),
-        "nodes": outlook.nodes.iter().map(prospect).collect::<Vec<_>>(),
+        "blocked": forecast.map(|_| report.is_blocked()).or(report.is_blocked().then_some(true)),
+        "nodes": report.nodes.iter().map(node).collect::<Vec<_>>(),
         "pods": pods,
         "budgets": budgets,
-        "room": outlook.room.as_ref().map(room),
-        "lacksRoom": outlook.room.as_ref().map(|_| outlook.lacks_room()),
+        "capacity": report.capacity.as_ref().map(capacity),
+        "lacksCapacity": report.capacity.as_ref().map(|_| report.lacks_capacity()),
         "maxUnavailable": {"limit": limit, "from": from},
-        "warnings": outlook.warnings,
-        "notKnown": outlook.missing.iter().cloned().chain(unknown_limit).collect::<Vec<_>>(),
+        "warnings": report.warnings,
+        "unknown": report.unknown.iter().cloned().chain(unknown_limit).collect::<Vec<_>>(),
     })
 }
 
-fn prospect(prospect: &Prospect) -> Value {
-    let Prospect { node, begun, refusal, line } = prospect;
-    json!({"node": node, "inMaintenance": begun, "refusal": refusal, "waitsInLine": line})
+fn node(report: &NodeReport) -> Value {
+    let NodeReport { node, state, refusal, queue } = report;
+    let state = state.map(|state| state.word().to_lowercase());
+    json!({"node": node, "inMaintenance": state.is_some(), "state": state, "refusal": refusal, "queue": queue})
 }
 
-fn expected(expected: &PodForecast, outlook: &Outlook) -> Value {
-    let pod::PodNames { namespace, name, uid } = pod::names(&expected.pod);
-    let reason = match &expected.fate {
-        PodOutcome::Deleted(obstacle) | PodOutcome::Blocked(obstacle) => Some(obstacle.reason.as_str()),
+fn pod(forecast: &PodForecast, report: &PlanReport) -> Value {
+    let pod::PodNames { namespace, name, uid } = pod::names(&forecast.pod);
+    let reason = match &forecast.fate {
+        PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => Some(blocker.reason.as_str()),
         _ => None,
     };
-    let budget = match &expected.fate {
+    let budget = match &forecast.fate {
         PodOutcome::WaitsForBudget(budget) => Some(budget.to_string()),
         _ => None,
     };
     json!({
-        "node": expected.node,
+        "node": forecast.node,
         "namespace": namespace,
         "name": name,
-        "would": text::word(&expected.fate).0,
-        "because": text::detail(expected, outlook),
+        "outcome": text::outcome(&forecast.fate).0,
+        "details": text::details(forecast, report),
         "reason": reason,
-        "behind": budget,
-        "deletedAfterSeconds": expected.deleted_after,
-        "losesEmptyDirData": expected.leaves && expected.warnings.contains(&Warning::LocalStorage),
-        "localVolumes": outlook.local_volumes.get(uid).cloned().unwrap_or_default(),
-        "isReplaced": expected.is_replaced(),
+        "waitsForBudget": budget,
+        "deletedAfterSeconds": forecast.deleted_after,
+        "losesEmptyDirData": forecast.leaves && forecast.warnings.contains(&Warning::LocalStorage),
+        "localVolumes": report.local_volumes.get(uid).cloned().unwrap_or_default(),
+        "isReplaced": forecast.is_replaced(),
     })
 }
 
-fn guard(guard: &BudgetForecast) -> Value {
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = guard;
-    json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "now": now, "atMost": at_most,
-        "rounds": rounds, "neverForLackOfRoom": short_of})
+fn budget(forecast: &BudgetForecast) -> Value {
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
+    json!({"namespace": budget.namespace, "name": budget.name, "pods": pods, "allowedNow": now,
+        "allowedAtOnce": at_most, "rounds": rounds, "neverForLackOfCapacity": short_of})
 }
 
-fn room(estimate: &CapacityEstimate) -> Value {
-    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
-    let misfits: Vec<Value> = misfits
+fn capacity(estimate: &CapacityEstimate) -> Value {
+    let CapacityEstimate { fit, nodes, unplaced, left_out } = estimate;
+    let unplaced: Vec<Value> = unplaced
         .iter()
         .map(|UnplacedPods { pods, reasons }| {
-            let reasons: Vec<Value> =
-                reasons.iter().map(|(why, nodes)| json!({"why": why.to_string(), "nodes": nodes})).collect();
+            let reasons: Vec<Value> = reasons
+                .iter()
+                .map(|(reason, nodes)| json!({"reason": reason.to_string(), "nodes": nodes}))
+                .collect();
             json!({"pods": pods, "reasons": reasons})
         })
         .collect();
-    json!({"isEstimate": true, "fit": fit, "otherNodes": nodes, "misfits": misfits, "leftOut": left_out})
+    json!({"isEstimate": true, "fit": fit, "otherNodes": nodes, "unplaced": unplaced, "notConsidered": left_out})
 }

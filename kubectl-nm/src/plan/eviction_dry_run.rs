@@ -1,4 +1,4 @@
-//! Evictions that the API server judges and does not carry out.
+//! Evictions as dry runs: the API server and its webhooks judge them and carry nothing out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,50 +14,49 @@ use serde_json::json;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 
-/// How many are asked about at once: each may call webhooks.
-const AT_ONCE: usize = 20;
+/// How many dry runs are under way at once. Each may call webhooks.
+const MAX_CONCURRENT: usize = 20;
 
-/// How often a server that asks for patience is asked, and how long it is waited for in between.
-const TRIES: u32 = 5;
-const SHORTEST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(5);
+/// How often a throttled dry run is attempted, and the limits of the time between two attempts.
+const MAX_ATTEMPTS: u32 = 5;
+const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the API server would answer to the eviction of each of these pods, by uid. `done` counts the answers.
+/// The API server's answers to the evictions of these pods, by uid. `done` counts the answers.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked. That it refuses is an answer.
-pub(crate) async fn answers(
+/// When the API server cannot be asked. A refusal is an answer.
+pub(crate) async fn dry_run_evictions(
     cluster: &Cluster,
     pods: impl Iterator<Item = &Arc<Pod>>,
     grace: Option<i64>,
     done: &Cell<usize>,
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
-    // Rights are granted by namespace: who lacks one is not told so for every pod.
-    let lacking: RefCell<HashMap<String, EvictionOutcome>> = RefCell::default();
+    // Access is granted by namespace: if one pod is forbidden, the others of its namespace are not attempted.
+    let forbidden: RefCell<HashMap<String, EvictionOutcome>> = RefCell::default();
     stream::iter(pods)
         .map(async |pod| {
             let pod::PodNames { namespace, uid, .. } = pod::names(pod);
-            let known = lacking.borrow().get(namespace).cloned();
+            let known = forbidden.borrow().get(namespace).cloned();
             let outcome = match known {
                 Some(outcome) => outcome,
-                None => ask(cluster, pod, grace).await?,
+                None => dry_run(cluster, pod, grace).await?,
             };
             if matches!(outcome, EvictionOutcome::Forbidden(_)) {
-                lacking.borrow_mut().insert(namespace.to_owned(), outcome.clone());
+                forbidden.borrow_mut().insert(namespace.to_owned(), outcome.clone());
             }
             done.set(done.get() + 1);
             Ok((uid.to_owned(), outcome))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT)
         .try_collect()
         .await
 }
 
-async fn ask(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
+async fn dry_run(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
     let pod::PodNames { namespace, name, uid } = pod::names(pod);
-    // Said twice, as the API allows: whoever stands in between and drops one of them must not turn a question into an
-    // eviction.
+    // The dry run is in the body and in the query: a proxy that drops one of them must not cause an eviction.
     let mut options = json!({"dryRun": ["All"], "preconditions": {"uid": uid}});
     if let Some(seconds) = grace {
         options["gracePeriodSeconds"] = json!(seconds);
@@ -67,15 +66,18 @@ async fn ask(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<Evictio
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options,
     });
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction?dryRun=All");
-    let mut tried = 1;
+    let mut attempts = 1;
     loop {
         match EvictionOutcome::from(&cluster.judge("create pods/eviction", &path, &body).await?) {
-            EvictionOutcome::Throttled { retry_after, .. } if tried < TRIES => {
-                tokio::time::sleep(retry_after.unwrap_or_default().clamp(SHORTEST, LONGEST)).await;
+            EvictionOutcome::Throttled { retry_after, .. } if attempts < MAX_ATTEMPTS => {
+                tokio::time::sleep(
+                    retry_after.unwrap_or_default().clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL),
+                )
+                .await;
             }
             outcome => return Ok(outcome),
         }
-        tried += 1;
+        attempts += 1;
     }
 }
 
@@ -104,14 +106,14 @@ mod tests {
     ) -> (HashMap<String, EvictionOutcome>, usize) {
         let (cluster, requests) = cluster(answer);
         let done = Cell::new(0);
-        let answers = answers(&cluster, pods.iter(), None, &done).await.unwrap();
+        let answers = dry_run_evictions(&cluster, pods.iter(), None, &done).await.unwrap();
         assert_eq!(done.get(), pods.len());
         let requests = requests.lock().unwrap().len();
         (answers, requests)
     }
 
     #[tokio::test]
-    async fn each_pod_has_an_answer_and_a_refusal_is_one() {
+    async fn each_pod_has_an_answer_and_a_refusal_is_an_answer() {
         let (answers, requests) = asked(&pods("shop", 50), |method, path| match (method, path) {
             ("POST", "/api/v1/namespaces/shop/pods/p7/eviction") => failure(404, "NotFound", "gone"),
             ("POST", _) => (201, json!({"kind": "Status", "status": "Success"})),
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_right_that_is_missing_is_not_asked_about_for_every_pod() {
+    async fn missing_access_is_not_attempted_for_every_pod() {
         let all = [pods("shop", 100), pods("bank", 100)].concat();
         let (answers, requests) = asked(&all, |_, path| {
             if path.contains("/shop/") {
@@ -141,15 +143,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_twenty_are_asked_about_at_once() {
+    async fn no_more_than_twenty_dry_runs_are_under_way_at_once() {
         let (cluster, most) = slow_cluster(|_, _| (201, json!({"kind": "Status", "status": "Success"})));
         let done = Cell::new(0);
-        answers(&cluster, pods("shop", 100).iter(), None, &done).await.unwrap();
+        dry_run_evictions(&cluster, pods("shop", 100).iter(), None, &done).await.unwrap();
         assert_eq!((done.get(), most.load(Ordering::Relaxed)), (100, 20));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_asks_for_patience_is_asked_again_and_a_budget_is_not() {
+    async fn a_throttled_dry_run_is_retried_and_a_refusing_budget_is_not() {
         let tried = AtomicUsize::new(0);
         let (answers, requests) = asked(&pods("shop", 1), move |_, _| {
             if tried.fetch_add(1, Ordering::Relaxed) < 2 {

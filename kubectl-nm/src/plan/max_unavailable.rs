@@ -1,26 +1,27 @@
-//! How many nodes may be unavailable at once: a flag of the reconciler, and so read from its Deployment.
+//! The flag `--max-unavailable` of the reconciler, read from its Deployment.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 
 use crate::client::reconciler_settings::{self, Given, MAX_UNAVAILABLE};
 
-/// The labels of the reconciler's Deployment in the manifests.
-pub(crate) const LABELS: &str = "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
+/// The label selector of the reconciler's Deployment in the manifests.
+pub(crate) const RECONCILER_LABELS: &str =
+    "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
 
-/// The limit, and where it is from.
+/// The limit, and the Deployment that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
-    /// So many nodes, by this deployment.
+pub(crate) enum MaxUnavailableLimit {
+    /// This many nodes, set by this Deployment.
     Set(MaxUnavailable, String),
-    /// This deployment sets none.
+    /// This Deployment sets no limit.
     None(String),
-    /// Nobody knows, and why.
+    /// It is unknown for this reason.
     Unknown(String),
 }
 
-impl Limit {
-    /// The limit, if there is one that is known.
+impl MaxUnavailableLimit {
+    /// The limit, if one is known.
     pub(crate) fn value(&self) -> Option<MaxUnavailable> {
         match self {
             Self::Set(limit, _) => Some(*limit),
@@ -28,7 +29,7 @@ impl Limit {
         }
     }
 
-    /// What the deployments of reconcilers say.
+    /// The limit that the Deployments of reconcilers set.
     pub(crate) fn of(deployments: &[Deployment]) -> Self {
         let [deployment] = deployments else {
             return Self::Unknown(match deployments.len() {
@@ -46,7 +47,7 @@ impl Limit {
         if reconciler_settings::container(&deployment).is_none() {
             return Self::Unknown(format!("{name} has no container reconciler"));
         }
-        let elsewhere = || Self::Unknown(format!("{name} takes it from elsewhere"));
+        let elsewhere = || Self::Unknown(format!("{name} sets it from another source"));
         match MAX_UNAVAILABLE.of(&deployment) {
             Given::Nothing => Self::None(name),
             Given::Elsewhere => elsewhere(),
@@ -74,13 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_the_deployment_says() {
+    fn the_limit_is_read_from_the_deployment() {
         let by = || String::from("deployment nm/nm-reconciler");
-        let set = |text: &str| Limit::Set(text.parse().unwrap(), by());
-        let elsewhere = || Limit::Unknown("deployment nm/nm-reconciler takes it from elsewhere".into());
+        let set = |text: &str| MaxUnavailableLimit::Set(text.parse().unwrap(), by());
+        let elsewhere =
+            || MaxUnavailableLimit::Unknown("deployment nm/nm-reconciler sets it from another source".into());
         let env = |value: Value| json!({"env": [{"name": "X"}, value]});
         for (container, expected) in [
-            (json!({}), Limit::None(by())),
+            (json!({}), MaxUnavailableLimit::None(by())),
             (json!({"args": ["--max-unavailable", "2"]}), set("2")),
             (env(json!({"name": "NM_MAX_UNAVAILABLE", "value": "5"})), set("5")),
             (json!({"args": ["--max-unavailable=$(LIMIT)"]}), elsewhere()),
@@ -89,24 +91,26 @@ mod tests {
                 elsewhere(),
             ),
         ] {
-            assert_eq!(Limit::of(&[deployment(&container)]), expected, "{container}");
+            assert_eq!(MaxUnavailableLimit::of(&[deployment(&container)]), expected, "{container}");
         }
     }
 
     #[test]
-    fn without_its_container_nobody_knows() {
+    fn without_the_container_the_limit_is_unknown() {
         let mut other = deployment(&json!({"args": ["--max-unavailable=1"]}));
         other.spec.as_mut().unwrap().template.spec.as_mut().unwrap().containers[1].name = "main".into();
         let why = "deployment nm/nm-reconciler has no container reconciler";
-        assert_eq!(Limit::of(&[other]), Limit::Unknown(why.into()));
+        assert_eq!(MaxUnavailableLimit::of(&[other]), MaxUnavailableLimit::Unknown(why.into()));
     }
 
     #[test]
-    fn without_one_deployment_nobody_knows() {
+    fn without_exactly_one_deployment_the_limit_is_unknown() {
         let one = deployment(&json!({}));
-        assert!(matches!(Limit::of(&[]), Limit::Unknown(why) if why.starts_with("no deployment")));
         assert!(
-            matches!(Limit::of(&[one.clone(), one]), Limit::Unknown(why) if why.starts_with("2 deployments"))
+            matches!(MaxUnavailableLimit::of(&[]), MaxUnavailableLimit::Unknown(why) if why.starts_with("no deployment"))
+        );
+        assert!(
+            matches!(MaxUnavailableLimit::of(&[one.clone(), one]), MaxUnavailableLimit::Unknown(why) if why.starts_with("2 deployments"))
         );
     }
 }

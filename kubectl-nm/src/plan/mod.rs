@@ -1,12 +1,12 @@
-//! What a drain would come to, before anything is changed.
+//! What a drain would do, without changing anything.
 //!
-//! [`readings`] asks the cluster for all that matters, as far as the user may read it; [`asking`] has the API server
-//! judge each eviction without carrying it out. Both are put together in [`outlook`], by the decisions of `nm-shared`
-//! that the reconciler takes too, and told by [`text`] or [`document`].
+//! [`cluster_snapshot`] reads what the user may read; [`eviction_dry_run`] lets the API server judge each eviction without
+//! carrying it out. [`report`] combines both with the decisions of `nm-shared`, which the reconciler takes too, and
+//! [`text`] and [`document`] show the result.
 
 pub(crate) mod cluster_snapshot;
 pub(crate) mod document;
 pub(crate) mod eviction_dry_run;
 pub(crate) mod max_unavailable;
-pub(crate) mod outlook;
+pub(crate) mod report;
 pub(crate) mod text;

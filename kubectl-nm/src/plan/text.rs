@@ -1,4 +1,4 @@
-//! A plan for a person: the pods line by line, those that need attention last, and then what it all comes to.
+//! A plan for people: one row per pod, those that need attention last, and then the summary.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use nm_shared::forecast::capacity::{CapacityEstimate, UnplacedPods};
 use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 
 use crate::args::duration;
-use crate::plan::max_unavailable::Limit;
-use crate::plan::outlook::{Outlook, Prospect, counted};
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::plan::report::{NodeReport, PlanReport, counted};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style};
 
-/// How many pods a sentence names before it says "and N more".
-const NAMED: usize = 3;
+/// How many pods a sentence names.
+const MAX_NAMES: usize = 3;
 
-/// All lines of it.
-pub(crate) fn lines(outlook: &Outlook) -> Vec<Line> {
+/// All lines of a plan.
+pub(crate) fn lines(report: &PlanReport) -> Vec<Line> {
     let mut lines = Vec::new();
-    if let Some(forecast) = outlook.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
-        lines.extend(pods(forecast, outlook));
+    if let Some(forecast) = report.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
+        lines.extend(pods(forecast, report));
         lines.push(Line::default());
     }
-    lines.extend(summary(outlook));
+    lines.extend(summary(report));
     lines
 }
 
-fn pods(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
+fn pods(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
     let mut pods: Vec<&PodForecast> = forecast.pods.iter().collect();
-    pods.sort_by_key(|expected| rank(&expected.fate));
+    pods.sort_by_key(|forecast| rank(&forecast.fate));
     let rows: Vec<Vec<(Style, String)>> = pods
         .into_iter()
-        .map(|expected| {
-            let (word, style) = word(&expected.fate);
+        .map(|forecast| {
+            let (word, style) = outcome(&forecast.fate);
             vec![
-                (Style::Plain, expected.node.clone()),
-                (Style::Plain, pod::reference(&expected.pod).to_string()),
+                (Style::Plain, forecast.node.clone()),
+                (Style::Plain, pod::reference(&forecast.pod).to_string()),
                 (style, word.to_owned()),
-                (Style::Plain, detail(expected, outlook)),
+                (Style::Plain, details(forecast, report)),
             ]
         })
         .collect();
-    table::lines(&["NODE", "POD", "WOULD", "BECAUSE"], &rows)
+    table::lines(&["NODE", "POD", "OUTCOME", "DETAILS"], &rows)
 }
 
 /// What needs more attention comes later, next to the summary.
-fn rank(fate: &PodOutcome) -> u8 {
-    match fate {
+fn rank(outcome: &PodOutcome) -> u8 {
+    match outcome {
         PodOutcome::Stays(_) => 0,
         PodOutcome::Terminating => 1,
         PodOutcome::Evicted => 2,
@@ -60,114 +60,122 @@ fn rank(fate: &PodOutcome) -> u8 {
     }
 }
 
-/// What the pod would do, in a word.
-pub(crate) fn word(fate: &PodOutcome) -> (&'static str, Style) {
-    match fate {
-        PodOutcome::Stays(_) => ("stay", Style::Dim),
-        PodOutcome::Terminating => ("end", Style::Plain),
-        PodOutcome::Evicted => ("go", Style::Good),
-        PodOutcome::Migrated => ("migrate", Style::Good),
-        PodOutcome::WaitsForBudget(_) => ("go later", Style::Busy),
-        PodOutcome::Deleted(_) => ("be deleted", Style::Busy),
-        PodOutcome::Blocked(_) => ("block", Style::Bad),
+/// The word for an outcome.
+pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
+    match outcome {
+        PodOutcome::Stays(_) => ("staying", Style::Dim),
+        PodOutcome::Terminating => ("terminating", Style::Plain),
+        PodOutcome::Evicted => ("evicted", Style::Good),
+        PodOutcome::Migrated => ("migrated", Style::Good),
+        PodOutcome::WaitsForBudget(_) => ("waiting", Style::Busy),
+        PodOutcome::Deleted(_) => ("deleted", Style::Busy),
+        PodOutcome::Blocked(_) => ("blocked", Style::Bad),
     }
 }
 
-/// Why, and what goes with it.
-pub(crate) fn detail(expected: &PodForecast, outlook: &Outlook) -> String {
-    let mut parts: Vec<String> = match &expected.fate {
+/// The reasons for an outcome, and its consequences.
+pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
+    let mut parts: Vec<String> = match &forecast.fate {
         PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
-        PodOutcome::Terminating => vec![String::from("it is ending already")],
-        PodOutcome::Evicted => Vec::new(),
-        PodOutcome::Migrated => vec![String::from("KubeVirt moves its virtual machine")],
-        PodOutcome::WaitsForBudget(budget) => vec![format!("budget {budget} lets others go first")],
-        PodOutcome::Deleted(obstacle) | PodOutcome::Blocked(obstacle) => {
-            vec![obstacle.message.trim_end_matches('.').to_owned()]
+        PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
+        PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
+        PodOutcome::WaitsForBudget(budget) => {
+            vec![format!("budget {budget} allows the evictions of other pods first")]
+        }
+        PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => {
+            vec![blocker.message.trim_end_matches('.').to_owned()]
         }
     };
-    parts.extend(deleted(expected));
-    if expected.leaves {
-        parts.extend(expected.warnings.iter().filter_map(|warning| cost(*warning)).map(str::to_owned));
-        let volumes = outlook.local_volumes.get(pod::uid(&expected.pod)).into_iter().flatten();
-        parts.extend(volumes.map(|volume| format!("its local volume {volume} stays behind")));
+    parts.extend(deletion(forecast));
+    if forecast.leaves {
+        parts.extend(forecast.warnings.iter().filter_map(|warning| loss(*warning)).map(str::to_owned));
+        let volumes = report.local_volumes.get(pod::uid(&forecast.pod)).into_iter().flatten();
+        parts.extend(volumes.map(|volume| format!("its local volume {volume} stays on the node")));
     }
     parts.join("; ")
 }
 
-/// When it is deleted that is not let go before, and past what.
-fn deleted(expected: &PodForecast) -> Option<String> {
-    let after = Duration::from_secs(expected.deleted_after?.try_into().ok()?);
-    let past = match &expected.fate {
+/// After which time a pod is deleted, and what the deletion bypasses.
+fn deletion(forecast: &PodForecast) -> Option<String> {
+    let after = Duration::from_secs(forecast.deleted_after?.try_into().ok()?);
+    let after = duration::show(after);
+    Some(match &forecast.fate {
+        PodOutcome::WaitsForBudget(_) => format!("deleted after {after} at the latest, bypassing its budget"),
         PodOutcome::Deleted(Blocker {
             reason: BlockReason::DisruptionBudget | BlockReason::MultipleDisruptionBudgets,
             ..
-        })
-        | PodOutcome::WaitsForBudget(_) => "its budget",
-        _ => "what refuses it",
-    };
-    let at_most = if matches!(expected.fate, PodOutcome::WaitsForBudget(_)) {
-        "at the latest deleted"
-    } else {
-        "deleted"
-    };
-    Some(format!("{at_most} after {}, past {past}", duration::show(after)))
+        }) => format!("deleted after {after}, bypassing its budget"),
+        _ => format!("deleted after {after}, bypassing the refusal"),
+    })
 }
 
 fn stays(reason: SkipReason) -> &'static str {
     match reason {
-        SkipReason::TerminatingTooLong => "it has been ending for too long to be waited for",
-        SkipReason::DaemonSet => "its DaemonSet would bring it back",
-        SkipReason::Mirror => "its kubelet runs it from a file",
-        SkipReason::NotSelected => "the pod selector leaves it out",
+        SkipReason::TerminatingTooLong => "terminating for too long",
+        SkipReason::DaemonSet => "managed by a DaemonSet",
+        SkipReason::Mirror => "static pod",
+        SkipReason::NotSelected => "not matched by the pod selector",
     }
 }
 
-fn cost(warning: Warning) -> Option<&'static str> {
+fn loss(warning: Warning) -> Option<&'static str> {
     match warning {
         Warning::IgnoringDaemonSetPods => None,
-        Warning::OrphanedFromDaemonSet => Some("its DaemonSet is gone, and nothing replaces it"),
+        Warning::OrphanedFromDaemonSet => Some("its DaemonSet is gone and does not replace it"),
         Warning::LocalStorage => Some("its emptyDir data is lost"),
-        Warning::Unmanaged => Some("nothing replaces it"),
+        Warning::Unmanaged => Some("no controller replaces it"),
     }
 }
 
-/// What it all comes to, the verdict last: a long plan ends on the screen with it.
-fn summary(outlook: &Outlook) -> Vec<Line> {
+/// The summary. The verdict is last, so that a long plan ends on the screen with it.
+fn summary(report: &PlanReport) -> Vec<Line> {
+    let unknown = |what: &str| Line::default().with(Style::Busy, "unknown: ").and(what);
     let mut lines = Vec::new();
-    if let Some(forecast) = &outlook.forecast {
-        lines.extend(guards(forecast));
-        lines.extend(losses(forecast, outlook));
+    if let Some(forecast) = &report.forecast {
+        lines.extend(budgets(forecast));
+        lines.extend(losses(forecast, report));
     }
-    let warnings = outlook.warnings.iter();
+    let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| Line::default().with(Style::Busy, "warning: ").and(*warning)));
-    lines.extend(outlook.room.iter().flat_map(room));
-    lines.extend(limit(outlook));
-    lines.extend(
-        outlook.missing.iter().map(|missing| Line::default().with(Style::Busy, "not known: ").and(missing)),
-    );
-    lines.extend(outlook.nodes.iter().filter_map(prospect));
-    lines.push(totals(outlook));
-    let lack = if outlook.lacks_room() { ", but not everything has room elsewhere." } else { "." };
-    let good = if outlook.lacks_room() { Style::Bad } else { Style::Good };
-    let ending = if outlook.is_blocked() {
-        Line::default().with(Style::Bad, "Something blocks this plan.")
-    } else if outlook.forecast.is_none() {
-        Line::default().with(Style::Busy, "Nobody knows whether something blocks this plan.")
-    } else if outlook.missing.is_empty() {
-        Line::default().with(good, format!("Nothing blocks this plan{lack}"))
-    } else {
-        Line::default().with(Style::Busy, format!("As far as it is known, nothing blocks this plan{lack}"))
-    };
-    lines.push(ending.and(" Nothing was changed."));
+    lines.extend(report.capacity.iter().flat_map(capacity));
+    match &report.limit {
+        MaxUnavailableLimit::Set(limit, from) => {
+            lines.push(Line::new(format!("--max-unavailable is {limit}, set by {from}")));
+        }
+        MaxUnavailableLimit::None(_) => {}
+        MaxUnavailableLimit::Unknown(why) => lines.push(unknown(&format!("--max-unavailable: {why}"))),
+    }
+    lines.extend(report.unknown.iter().map(|what| unknown(what)));
+    lines.extend(report.nodes.iter().filter_map(node));
+    lines.push(totals(report));
+    lines.push(verdict(report).and(" Nothing was changed."));
     lines
 }
 
-fn totals(outlook: &Outlook) -> Line {
-    let nodes = counted(outlook.nodes.len(), "node");
-    let Some(forecast) = &outlook.forecast else { return Line::new(nodes) };
+fn verdict(report: &PlanReport) -> Line {
+    let line = Line::default();
+    if report.is_blocked() {
+        return line.with(Style::Bad, "The drain would be blocked.");
+    }
+    if report.forecast.is_none() {
+        return line.with(Style::Busy, "It is unknown whether the drain would be blocked.");
+    }
+    let (style, verdict) = match report.unknown.is_empty() {
+        true if report.lacks_capacity() => (Style::Bad, "Nothing would block the drain"),
+        true => (Style::Good, "Nothing would block the drain"),
+        false => (Style::Busy, "As far as is known, nothing would block the drain"),
+    };
+    let lack =
+        if report.lacks_capacity() { ", but other nodes do not have the capacity for all pods" } else { "" };
+    line.with(style, format!("{verdict}{lack}."))
+}
+
+fn totals(report: &PlanReport) -> Line {
+    let nodes = counted(report.nodes.len(), "node");
+    let Some(forecast) = &report.forecast else { return Line::new(nodes) };
     let mut counts: Vec<(u8, &str, usize)> = Vec::new();
-    for expected in &forecast.pods {
-        let (rank, (word, _)) = (rank(&expected.fate), word(&expected.fate));
+    for forecast in &forecast.pods {
+        let (rank, (word, _)) = (rank(&forecast.fate), outcome(&forecast.fate));
         match counts.iter_mut().find(|(known, ..)| *known == rank) {
             Some((_, _, count)) => *count += 1,
             None => counts.push((rank, word, 1)),
@@ -183,103 +191,98 @@ fn totals(outlook: &Outlook) -> Line {
     })
 }
 
-fn prospect(prospect: &Prospect) -> Option<Line> {
-    let line = Line::new(format!("node/{}: ", prospect.node));
-    let begun = if prospect.begun { "is in maintenance already" } else { "" };
-    match (&prospect.refusal, &prospect.line) {
-        (Some(refusal), _) => Some(line.with(Style::Bad, refusal.strip_prefix("error: ").unwrap_or(refusal))),
-        (None, Some(place)) => Some(line.with(Style::Busy, "waits in line: ").and(place)),
-        (None, None) => prospect.begun.then(|| line.and(begun)),
+fn node(report: &NodeReport) -> Option<Line> {
+    let line = Line::new(format!("node/{}: ", report.node));
+    if let Some(refusal) = &report.refusal {
+        return Some(line.with(Style::Bad, refusal.strip_prefix("error: ").unwrap_or(refusal)));
     }
+    if let Some(queue) = &report.queue {
+        return Some(line.with(Style::Busy, "queued").and(": ").and(queue));
+    }
+    let state = report.state?;
+    Some(line.and("already in maintenance: ").with(state.style(), state.word()))
 }
 
-/// The budgets that let not all of their pods go now, those that take longest last.
-fn guards(forecast: &Forecast) -> Vec<Line> {
-    let mut guards: Vec<&BudgetForecast> =
-        forecast.budgets.iter().filter(|guard| guard.now < guard.pods).collect();
-    guards.sort_by_key(|guard| guard.rounds.unwrap_or(usize::MAX));
+/// The budgets that do not allow all evictions now, those that take longest last.
+fn budgets(forecast: &Forecast) -> Vec<Line> {
+    let mut budgets: Vec<&BudgetForecast> =
+        forecast.budgets.iter().filter(|budget| budget.now < budget.pods).collect();
+    budgets.sort_by_key(|budget| budget.rounds.unwrap_or(usize::MAX));
     let deletes = forecast.pods.iter().any(|pod| matches!(pod.fate, PodOutcome::Deleted(_)));
-    guards.into_iter().map(|guard| budget(guard, deletes)).collect()
+    budgets.into_iter().map(|forecast| budget(forecast, deletes)).collect()
 }
 
-/// What a budget lets go; what it never does is no obstacle where pods are deleted past it.
-fn budget(guard: &BudgetForecast, deletes: bool) -> Line {
+/// `deletes`: whether blocked pods are deleted after a time, so that the budget does not block the drain.
+fn budget(forecast: &BudgetForecast, deletes: bool) -> Line {
     let never = if deletes { Style::Busy } else { Style::Bad };
-    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = guard;
-    let line = Line::new(format!("budget {budget}: guards {}, lets ", counted(*pods, "pod")));
+    let BudgetForecast { budget, pods, now, at_most, rounds, short_of } = forecast;
+    let line = Line::new(format!("budget {budget} ({}) allows ", counted(*pods, "pod")));
+    let evictions = counted(*now, "eviction");
+    let in_rounds = || format!("{evictions} now and {at_most} at once while all its pods are healthy: ");
     match rounds {
-        None if *short_of > 0 => line
-            .and(format!("{now} go now and {at_most} at once when all its pods are healthy, but "))
-            .with(never, format!("{short_of} never: replacements of the others fit on no other node")),
-        None if *now == 0 => line.with(never, "none go, now or later, while it is as it is"),
-        None => line.and(format!("{now} go now and ")).with(never, "none later, while it is as it is"),
+        None if *short_of > 0 => line.and(in_rounds()).with(
+            never,
+            format!("{short_of} never, because the replacements of the others fit on no other node"),
+        ),
+        None if *now == 0 => line.with(never, "no evictions until it is changed"),
+        None => line.and(format!("{evictions} now and ")).with(never, "no more until it is changed"),
         Some(rounds) => line
-            .and(format!("{now} go now and {at_most} at once when all its pods are healthy: "))
-            .with(Style::Busy, format!("needs at least {}", counted(*rounds, "round"))),
+            .and(in_rounds())
+            .with(Style::Busy, format!("the drain takes at least {}", counted(*rounds, "round"))),
     }
 }
 
-fn losses(forecast: &Forecast, outlook: &Outlook) -> Vec<Line> {
-    let told = |warned: &dyn Fn(&PodForecast) -> bool, what: &str| {
-        let pods: Vec<&PodForecast> = forecast.pods.iter().filter(|pod| pod.leaves && warned(pod)).collect();
+fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
+    let line = |has_loss: &dyn Fn(&PodForecast) -> bool, loss: &str| {
+        let pods: Vec<&PodForecast> =
+            forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
         let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
         (!pods.is_empty())
-            .then(|| Line::new(format!("{what} of {}: {}", counted(pods.len(), "pod"), few(&names))))
+            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), shortened(&names))))
     };
-    let warns = |wanted: Warning| move |expected: &PodForecast| expected.warnings.contains(&wanted);
-    let is_unmanaged = |expected: &PodForecast| {
-        warns(Warning::Unmanaged)(expected) || warns(Warning::OrphanedFromDaemonSet)(expected)
-    };
-    let has_local = |expected: &PodForecast| outlook.local_volumes.contains_key(pod::uid(&expected.pod));
+    let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
+    let is_unmanaged =
+        |pod: &PodForecast| warns(Warning::Unmanaged)(pod) || warns(Warning::OrphanedFromDaemonSet)(pod);
+    let has_local = |pod: &PodForecast| report.local_volumes.contains_key(pod::uid(&pod.pod));
     [
-        told(&warns(Warning::LocalStorage), "data lost: emptyDir volumes"),
-        told(&has_local, "data left behind: local volumes"),
-        told(&is_unmanaged, "not replaced: the work"),
+        line(&warns(Warning::LocalStorage), "emptyDir data is lost of"),
+        line(&has_local, "local volumes stay on the node of"),
+        line(&is_unmanaged, "no controller replaces"),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn room(estimate: &CapacityEstimate) -> Vec<Line> {
-    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
-    let lost: usize = misfits.iter().map(|misfits| misfits.pods.len()).sum();
-    if fit + lost == 0 {
+fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
+    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
+    let unplaced: usize = groups.iter().map(|group| group.pods.len()).sum();
+    if fit + unplaced == 0 {
         return Vec::new();
     }
+    let nodes = counted(*nodes, "other node");
     let mut lines = vec![Line::new(format!(
-        "room for {fit} of {} on {}: an estimate by requests, taints, selectors and volumes",
-        counted(fit + lost, "pod"),
-        counted(*nodes, "other node")
+        "capacity for {fit} of {} on {nodes}, estimated from requests, taints, selectors and volumes",
+        counted(fit + unplaced, "pod"),
     ))];
-    for UnplacedPods { pods, reasons } in misfits {
+    for UnplacedPods { pods, reasons } in groups {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
-        let reasons = if reasons.is_empty() { String::from("there is none") } else { reasons.join(", ") };
-        let line = Line::default().with(Style::Bad, "no room: ").and(few(&names));
-        lines.push(line.and(format!(" (of {}: {reasons})", counted(*nodes, "other node"))));
+        let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
+        let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(shortened(&names));
+        lines.push(line.and(format!(" ({nodes}{reasons})")));
     }
     if !left_out.is_empty() {
         let aspects: Vec<String> =
             left_out.iter().map(|(aspect, pods)| format!("{aspect} ({})", counted(*pods, "pod"))).collect();
-        lines.push(Line::new(format!("not in that estimate: {}", aspects.join(", "))));
+        lines.push(Line::new(format!("not part of the estimate: {}", aspects.join(", "))));
     }
     lines
 }
 
-fn limit(outlook: &Outlook) -> Option<Line> {
-    match &outlook.limit {
-        Limit::Set(limit, from) => Some(Line::new(format!("--max-unavailable is {limit}, by {from}"))),
-        Limit::None(_) => None,
-        Limit::Unknown(why) => {
-            Some(Line::default().with(Style::Busy, "not known: ").and(format!("--max-unavailable: {why}")))
-        }
-    }
-}
-
-fn few(names: &[String]) -> String {
-    let first = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
+fn shortened(names: &[String]) -> String {
+    let first = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
         0 => first,
         more => format!("{first} and {more} more"),
     }

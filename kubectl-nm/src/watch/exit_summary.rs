@@ -1,24 +1,19 @@
-//! What to say when one stops looking: how things stand, that they go on, and how to look again.
+//! What to print when a watch ends: the states of the maintenances, and the commands with which to resume.
 
 use std::collections::BTreeMap;
 
 use jiff::{Timestamp, Unit};
 use nm_shared::NodeMaintenance;
 
-use crate::maintenance::cache::Picture;
 use crate::maintenance::{State, headline, node, status};
 use crate::terminal::text::{Line, Style};
-use crate::watch::wait::Goal;
+use crate::watch::goal_tracker::{Goal, GoalTracker};
 
-/// How many nodes are told one by one.
-const SHOWN: usize = 10;
+/// How many nodes the summary lists.
+const MAX_NODES: usize = 10;
 
-/// All maintenances in a line: how many there are of each state, and how many pods are blocked.
-pub(crate) fn tally(picture: &Picture) -> Line {
-    count(picture.objects())
-}
-
-fn count<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
+/// How many maintenances there are of each state, and how many pods are blocked: `2 Draining, 1 Drained, 1 pod blocked`.
+pub(crate) fn tally<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
     let (mut states, mut blocked): (BTreeMap<State, usize>, i64) = (BTreeMap::new(), 0);
     for object in objects {
         *states.entry(State::of(object)).or_default() += 1;
@@ -37,93 +32,105 @@ fn count<'a>(objects: impl Iterator<Item = &'a NodeMaintenance>) -> Line {
     }
 }
 
-/// That what was waited for goes on without us, and how to wait again; nothing without a goal. `is_stopping` says whether
-/// the maintenance of a node is being stopped, if that is known. `flags` lead to the same cluster, each with a blank
-/// before it.
-pub(crate) fn what_goes_on(
-    goal: Option<Goal>,
-    open: &[String],
-    is_stopping: impl Fn(&str) -> Option<bool>,
-    flags: &str,
-) -> Vec<Line> {
-    match goal {
+/// The maintenances that continue after a watch for a goal, and the commands that resume it. `flags` are the connection
+/// flags for these commands, each with a space before it.
+pub(crate) fn resume_hints(tracker: &GoalTracker, flags: &str) -> Vec<Line> {
+    let open = tracker.open_nodes();
+    match tracker.goal() {
         None => Vec::new(),
-        Some(Goal::Drained) => going_on(open, "maintenance goes on: ", |nodes| {
+        Some(Goal::Drained) => resume_hint(&open, "maintenance continues", |nodes| {
             format!(
-                "`kubectl nm watch {nodes} --until drained{flags}` waits again, `kubectl nm stop {nodes}{flags}` gives up"
+                "`kubectl nm watch {nodes} --until drained{flags}` resumes waiting, \
+                 `kubectl nm stop {nodes}{flags}` stops the maintenance"
             )
         }),
         Some(Goal::Stopped) => {
-            let of = |wanted: Option<bool>| -> Vec<String> {
-                open.iter().filter(|node| is_stopping(node) == wanted).cloned().collect()
+            let nodes_where = |is_stopping: Option<bool>| -> Vec<String> {
+                open.iter().filter(|node| tracker.is_stopping(node) == is_stopping).cloned().collect()
             };
-            let again =
-                |nodes: &str| format!("`kubectl nm watch {nodes} --until stopped{flags}` waits again");
-            let stop = |nodes: &str| format!("`kubectl nm stop {nodes}{flags}` does, {}", again(nodes));
-            let mut lines = going_on(&of(Some(false)), "nobody has stopped the maintenance of: ", stop);
-            lines.extend(going_on(&of(Some(true)), "nodes are given back all the same: ", again));
-            lines.extend(going_on(&of(None), "nobody knows whether they are being stopped: ", again));
+            let watch =
+                |nodes: &str| format!("`kubectl nm watch {nodes} --until stopped{flags}` resumes waiting");
+            let stop = |nodes: &str| {
+                format!("`kubectl nm stop {nodes}{flags}` stops the maintenance, {}", watch(nodes))
+            };
+            let mut lines = resume_hint(&nodes_where(Some(false)), "maintenance not stopped by anyone", stop);
+            lines.extend(resume_hint(&nodes_where(Some(true)), "maintenance still stopping", watch));
+            lines.extend(resume_hint(&nodes_where(None), "maintenance in unknown state", watch));
             lines
         }
     }
 }
 
-/// What is so of these nodes, and what to do about it; nothing if there are none.
-fn going_on(nodes: &[String], what: &str, hint: impl Fn(&str) -> String) -> Vec<Line> {
+/// The state of these nodes, and what to do about it; nothing if there are none.
+fn resume_hint(nodes: &[String], state: &str, hint: impl Fn(&str) -> String) -> Vec<Line> {
     if nodes.is_empty() {
         return Vec::new();
     }
     let hint = hint(&nodes.join(" "));
-    vec![Line::new(format!("{what}{}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
+    vec![Line::new(format!("{state}: {}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
 }
 
-/// How things stand for somebody who closes the dashboard, and how to come back; `nodes` are those that were named, and
-/// `flags` lead to the same cluster, each with a blank before it. `old_since` says since when nobody knows whether that
-/// is still so.
-pub(crate) fn farewell(
-    picture: &Picture,
-    nodes: &[String],
+/// The states of the maintenances when the dashboard is closed, and how to reopen it. `flags` are the connection flags for
+/// the commands in hints, each with a space before it. `stale_since` is the time at which the data became stale, if it
+/// did.
+pub(crate) fn dashboard_summary(
+    tracker: &GoalTracker,
     flags: &str,
-    old_since: Option<Timestamp>,
+    stale_since: Option<Timestamp>,
 ) -> Vec<Line> {
-    let mut objects: Vec<&NodeMaintenance> = picture.objects().collect();
+    let mut objects: Vec<&NodeMaintenance> = tracker.cache().objects().collect();
     if objects.is_empty() {
         return Vec::new();
     }
     objects.sort_by_key(|object| node(object));
-    let mut lines: Vec<Line> = old_since.map(stood).into_iter().collect();
+    let mut lines: Vec<Line> = stale_since.map(stale).into_iter().collect();
     lines.extend(
         objects
             .iter()
-            .take(SHOWN)
+            .take(MAX_NODES)
             .map(|object| Line::new(format!("node/{}: ", node(object))).join(headline(object))),
     );
-    if objects.len() > SHOWN {
-        let rest = objects[SHOWN..].iter().copied();
-        lines.push(Line::new(format!("and {} more: ", objects.len() - SHOWN)).join(count(rest)));
+    if objects.len() > MAX_NODES {
+        let rest = objects[MAX_NODES..].iter().copied();
+        lines.push(Line::new(format!("and {} more: ", objects.len() - MAX_NODES)).join(tally(rest)));
     }
-    let named = nodes.iter().fold(String::new(), |named, name| named + " " + name);
+    let nodes = tracker.nodes().iter().fold(String::new(), |nodes, name| nodes + " " + name);
     lines.push(Line::new(format!(
-        "hint: maintenances go on; `kubectl nm watch{named}{flags}` shows them again, \
-         `kubectl nm stop NODE{flags}` ends one"
+        "hint: maintenances continue; `kubectl nm watch{nodes}{flags}` shows them again, \
+         `kubectl nm stop NODE{flags}` stops one"
     )));
     lines
 }
 
-/// That what follows was so once.
-fn stood(since: Timestamp) -> Line {
-    // The rounding cannot fail for a time of this age of the world.
+fn stale(since: Timestamp) -> Line {
+    // Rounding fails only at the limits of the calendar.
     let since = since.round(Unit::Second).unwrap_or_default();
-    Line::default().with(Style::Bad, format!("stale since {since}")).and(": this is how things stood then")
+    Line::default().with(Style::Bad, format!("stale since {since}")).and(": these are the last known states")
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
-    use crate::maintenance::cache::fixture::picture;
     use crate::maintenance::fixture::{requested, running, with_status};
+    use crate::watch::goal_tracker::ExitCondition;
+
+    fn summary(
+        nodes: &[&str],
+        objects: impl IntoIterator<Item = NodeMaintenance>,
+        flags: &str,
+        stale_since: Option<Timestamp>,
+    ) -> Vec<String> {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        let mut tracker = GoalTracker::new(nodes, ExitCondition::Never);
+        let objects = objects.into_iter().map(Event::InitApply);
+        for event in [Event::Init].into_iter().chain(objects).chain([Event::InitDone]) {
+            tracker.apply(event).unwrap();
+        }
+        text(&dashboard_summary(&tracker, flags, stale_since))
+    }
 
     fn text(lines: &[Line]) -> Vec<String> {
         lines.iter().map(ToString::to_string).collect()
@@ -133,52 +140,50 @@ mod tests {
     fn a_tally_counts_states_and_blocked_pods() {
         let running = with_status("n2", running(40, &[("a", "m"), ("b", "m")]));
         let drained = with_status("n1", json!({"phase": "Succeeded"}));
-        for (objects, said) in [
+        for (objects, expected) in [
             (vec![], "no maintenances"),
             (vec![drained.clone()], "1 Drained"),
             (vec![drained, running, requested("n3")], "1 Blocked, 1 Requested, 1 Drained, 2 pods blocked"),
         ] {
-            assert_eq!(tally(&picture(objects)).to_string(), said);
+            assert_eq!(tally(objects.iter()).to_string(), expected);
         }
     }
 
     #[test]
-    fn who_leaves_is_told_how_things_stand_and_how_to_come_back() {
-        assert!(farewell(&picture(vec![]), &[], "", None).is_empty());
-        let one = farewell(&picture(vec![requested("n1")]), &["n1".to_owned()], "", None);
+    fn a_closed_dashboard_leaves_the_states_and_the_command_that_reopens_it() {
+        assert!(summary(&[], [], "", None).is_empty());
         assert_eq!(
-            text(&one),
+            summary(&["n1"], [requested("n1")], "", None),
             [
                 "node/n1: Requested: no reconciler has picked it up yet",
-                "hint: maintenances go on; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` ends one",
+                "hint: maintenances continue; `kubectl nm watch n1` shows them again, `kubectl nm stop NODE` stops one",
             ]
         );
-        let many = (0..12).map(|at| requested(&format!("n{at:02}")));
-        let many = text(&farewell(&picture(many), &[], "", None));
+        let many = summary(&[], (0..12).map(|at| requested(&format!("n{at:02}"))), "", None);
         assert_eq!((many.len(), many[10].as_str()), (12, "and 2 more: 2 Requested"));
     }
 
     #[test]
-    fn commands_to_paste_lead_to_the_same_cluster() {
+    fn commands_in_hints_use_the_same_cluster() {
         let flags = " --context=staging";
-        let left = text(&farewell(&picture(vec![requested("n1")]), &[], flags, None));
         assert_eq!(
-            left[1],
-            "hint: maintenances go on; `kubectl nm watch --context=staging` shows them again, \
-             `kubectl nm stop NODE --context=staging` ends one"
+            summary(&[], [requested("n1")], flags, None)[1],
+            "hint: maintenances continue; `kubectl nm watch --context=staging` shows them again, \
+             `kubectl nm stop NODE --context=staging` stops one"
         );
+        let tracker = GoalTracker::new(vec!["n1".to_owned()], ExitCondition::Goal(Goal::Drained));
         assert_eq!(
-            text(&what_goes_on(Some(Goal::Drained), &["n1".to_owned()], |_| None, flags))[1],
-            "hint: `kubectl nm watch n1 --until drained --context=staging` waits again, \
-             `kubectl nm stop n1 --context=staging` gives up"
+            text(&resume_hints(&tracker, flags))[1],
+            "hint: `kubectl nm watch n1 --until drained --context=staging` resumes waiting, \
+             `kubectl nm stop n1 --context=staging` stops the maintenance"
         );
     }
 
     #[test]
-    fn who_leaves_a_picture_that_is_old_is_told_so_first() {
+    fn stale_states_are_marked_first() {
         let since = "2026-01-02T03:04:05.6Z".parse().unwrap();
-        let left = text(&farewell(&picture(vec![requested("n1")]), &[], "", Some(since)));
-        assert_eq!(left[0], "stale since 2026-01-02T03:04:06Z: this is how things stood then");
-        assert_eq!(left.len(), 3);
+        let lines = summary(&[], [requested("n1")], "", Some(since));
+        assert_eq!(lines[0], "stale since 2026-01-02T03:04:06Z: these are the last known states");
+        assert_eq!(lines.len(), 3);
     }
 }

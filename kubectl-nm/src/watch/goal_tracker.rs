@@ -1,104 +1,149 @@
-//! A watch over maintenances with an end in view: what each event changes, and whether that is the end.
+//! When a watch is over: its goal, the maintenances that have to reach it, and whether they have.
 //!
-//! The journal, the NDJSON report, the waits and the dashboard say it each in its own way; what there is to say is
-//! found here, and nothing here prints.
+//! Everything here is pure. Lines, NDJSON and the dashboard feed a [`GoalTracker`] with the events of the watch and show
+//! what it returns.
 
+use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionReason;
 
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::maintenance::cache::Picture;
-use crate::maintenance::changes::Change;
-use crate::maintenance::{State, condition, node};
-use crate::watch::wait::{Goal, Target, Verdict, verdict};
+use crate::maintenance::cache::MaintenanceCache;
+use crate::maintenance::changes::MaintenanceChange;
+use crate::maintenance::{State, condition, node, status, uid};
+
+/// What a maintenance has to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Goal {
+    /// Every pod that has to go is gone
+    Drained,
+    /// The maintenance no longer exists
+    Stopped,
+}
 
 /// What ends a watch by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ExitCondition {
     /// Nothing.
     #[default]
     Never,
-    /// A goal, reached by everything that it is set for, or out of reach for something.
+    /// All targets have reached the goal, or one cannot reach it any more.
     Goal(Goal),
-    /// Nothing that is watched is on its way any more.
-    Rest,
+    /// Every watched maintenance is drained or failed.
+    AllComplete,
 }
 
-/// What is watched, and what for.
+/// A maintenance that has to reach the goal. The uid tells it from a later one with the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WaitTarget {
+    /// The node.
+    pub(crate) node: String,
+    /// The object's name.
+    pub(crate) name: String,
+    /// The object's uid.
+    pub(crate) uid: String,
+}
+
+impl From<&NodeMaintenance> for WaitTarget {
+    fn from(object: &NodeMaintenance) -> Self {
+        Self { node: node(object).to_owned(), name: object.name_any(), uid: uid(object) }
+    }
+}
+
+/// How the wait for a target ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TargetOutcome {
+    /// It reached the goal.
+    Reached,
+    /// The maintenance failed, with `status.lastError`. A blocked pod is not a failure.
+    Failed(String),
+    /// It is or will be deleted before its node is drained.
+    Deleted,
+    /// It was deleted before its node was drained, and another object has its name.
+    Replaced,
+}
+
+/// The maintenances that are watched, and how far they are from the goal.
 #[derive(Debug)]
-pub(crate) struct Outlook {
-    /// The nodes it is about; all if none is named.
+pub(crate) struct GoalTracker {
+    /// The watched nodes; all if there are none.
     nodes: Vec<String>,
-    picture: Picture,
-    end: End,
-    /// What the goal is still to be reached by. `None` until the picture is complete, if it is not known before.
-    open: Option<Vec<Target>>,
-    /// The objects, by uid, whose drain has the time limit of this watch.
-    limited: Vec<String>,
+    cache: MaintenanceCache,
+    exit_condition: ExitCondition,
+    /// The targets that have not reached the goal. None until they are known.
+    open: Option<Vec<WaitTarget>>,
+    /// The uids of the maintenances whose drain has the same timeout as this watch.
+    same_timeout: Vec<String>,
 }
 
-/// What an event brought.
+/// What an event of the watch led to.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// What changed, ordered by node.
-    pub(crate) changes: Vec<Change>,
-    /// Whether everything has now been seen for the first time.
-    pub(crate) begun: bool,
-    /// What reached its goal by it, or never will.
-    pub(crate) settled: Vec<(Target, Verdict)>,
-    /// How it is over, if it is.
+pub(crate) struct TrackerUpdate {
+    /// The changed maintenances, ordered by node.
+    pub(crate) changes: Vec<MaintenanceChange>,
+    /// Whether the first list is now complete.
+    pub(crate) is_first_list: bool,
+    /// The targets that the watch no longer waits for.
+    pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
+    /// The exit code, if the watch is over.
     pub(crate) exit: Option<Exit>,
 }
 
-impl Outlook {
-    /// On these nodes' maintenances, or all.
-    pub(crate) fn over(nodes: Vec<String>, end: End) -> Self {
-        Self { picture: Picture::of(nodes.clone()), nodes, end, open: None, limited: Vec::new() }
+impl GoalTracker {
+    /// Watches the maintenances of these nodes; of all nodes if there are none.
+    pub(crate) fn new(nodes: Vec<String>, exit_condition: ExitCondition) -> Self {
+        Self {
+            cache: MaintenanceCache::new(nodes.clone()),
+            nodes,
+            exit_condition,
+            open: None,
+            same_timeout: Vec::new(),
+        }
     }
 
-    /// On these targets, until they have reached the goal.
-    pub(crate) fn for_targets(goal: Goal, targets: Vec<Target>) -> Self {
+    /// Waits until these targets have reached the goal.
+    pub(crate) fn for_targets(goal: Goal, targets: Vec<WaitTarget>) -> Self {
         let nodes = targets.iter().map(|target| target.node.clone()).collect();
-        Self { open: Some(targets), ..Self::over(nodes, End::Goal(goal)) }
+        Self { open: Some(targets), ..Self::new(nodes, ExitCondition::Goal(goal)) }
     }
 
-    /// The same where the drains of these objects, given by uid, have the time limit of the watch: which of the two
-    /// notices first that it has run out says nothing.
-    pub(crate) fn limiting(self, uids: Vec<String>) -> Self {
-        Self { limited: uids, ..self }
+    /// The maintenances, by uid, whose drain has the same timeout as this watch. If one of them fails by its timeout,
+    /// the watch has timed out too: which of the two notices first is chance.
+    pub(crate) fn with_same_timeout(self, uids: Vec<String>) -> Self {
+        Self { same_timeout: uids, ..self }
     }
 
-    /// What is known.
-    pub(crate) fn picture(&self) -> &Picture {
-        &self.picture
+    /// The known maintenances.
+    pub(crate) fn cache(&self) -> &MaintenanceCache {
+        &self.cache
     }
 
-    /// The nodes that were named.
+    /// The watched nodes; all if there are none.
     pub(crate) fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// What ends it by itself.
-    pub(crate) fn end(&self) -> End {
-        self.end
+    /// What ends the watch by itself.
+    pub(crate) fn exit_condition(&self) -> ExitCondition {
+        self.exit_condition
     }
 
     /// The goal, if there is one.
     pub(crate) fn goal(&self) -> Option<Goal> {
-        match self.end {
-            End::Goal(goal) => Some(goal),
-            End::Never | End::Rest => None,
+        match self.exit_condition {
+            ExitCondition::Goal(goal) => Some(goal),
+            ExitCondition::Never | ExitCondition::AllComplete => None,
         }
     }
 
-    /// What the goal is still to be reached by, as far as that is known.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Target> {
+    /// The known targets that have not reached the goal.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &WaitTarget> {
         self.open.iter().flatten()
     }
 
-    /// The nodes whose maintenance is still waited for.
+    /// The nodes that the watch still waits for.
     pub(crate) fn open_nodes(&self) -> Vec<String> {
         match &self.open {
             Some(open) => open.iter().map(|target| target.node.clone()).collect(),
@@ -106,101 +151,124 @@ impl Outlook {
         }
     }
 
-    /// Whether the maintenance of a node that is waited for is being stopped; nothing where nobody knows.
+    /// Whether the open target of a node is being stopped; none if that is unknown.
     pub(crate) fn is_stopping(&self, node: &str) -> Option<bool> {
         let target = self.open().find(|target| target.node == node)?;
-        let object = self.picture.get(&target.uid);
-        // Who named targets has asked for that, and mostly hears of it before it is seen.
+        let object = self.cache.get(&target.uid);
+        // A target that the watch has not shown yet is one that the command itself has just stopped.
         Some(object.is_none_or(|object| object.metadata.deletion_timestamp.is_some()))
     }
 
-    /// The named nodes that are in no maintenance.
-    pub(crate) fn without(&self) -> impl Iterator<Item = &String> {
-        self.nodes.iter().filter(|name| !self.picture.objects().any(|object| node(object) == *name))
+    /// The watched nodes that are not in maintenance.
+    pub(crate) fn nodes_without_maintenance(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().filter(|name| !self.cache.objects().any(|object| node(object) == *name))
     }
 
-    /// Takes in an event.
+    /// Applies an event of the watch.
     ///
     /// # Errors
     ///
-    /// When there is nothing to wait for where there should be.
-    pub(crate) fn see(&mut self, event: Event<NodeMaintenance>) -> Result<Seen, Error> {
-        let was_complete = self.picture.is_complete();
-        let changes = self.picture.apply(event);
-        if !self.picture.is_complete() {
-            return Ok(Seen { changes, ..Seen::default() });
+    /// When the watch waits for drains, and one of its nodes is not in maintenance.
+    pub(crate) fn apply(&mut self, event: Event<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
+        let was_complete = self.cache.is_complete();
+        let changes = self.cache.apply(event);
+        if !self.cache.is_complete() {
+            return Ok(TrackerUpdate { changes, ..TrackerUpdate::default() });
         }
         if !was_complete {
-            self.begin()?;
+            self.choose_targets()?;
         }
         let (settled, exit) = self.settle();
-        Ok(Seen { changes, begun: !was_complete, settled, exit })
+        Ok(TrackerUpdate { changes, is_first_list: !was_complete, settled, exit })
     }
 
-    /// Finds out what is waited for. Where drained nodes are waited for, one that is in no maintenance is not one.
-    fn begin(&mut self) -> Result<(), Error> {
-        let without: Vec<String> = self.without().cloned().collect();
-        let is_about_drains = matches!(self.end, End::Goal(Goal::Drained) | End::Rest);
-        if is_about_drains && self.open.is_none() && !without.is_empty() {
-            return Err(Error::NotInMaintenance(without));
-        }
-        if self.goal().is_none() || self.open.is_some() {
+    /// Where the targets were not given, they are all maintenances of the first list.
+    fn choose_targets(&mut self) -> Result<(), Error> {
+        if self.open.is_some() {
             return Ok(());
         }
-        self.open = Some(self.picture.objects().map(Target::from).collect());
+        let without: Vec<String> = self.nodes_without_maintenance().cloned().collect();
+        match self.exit_condition {
+            ExitCondition::Goal(Goal::Drained) | ExitCondition::AllComplete if !without.is_empty() => {
+                return Err(Error::NotInMaintenance(without));
+            }
+            ExitCondition::Goal(_) => self.open = Some(self.cache.objects().map(WaitTarget::from).collect()),
+            ExitCondition::Never | ExitCondition::AllComplete => {}
+        }
         Ok(())
     }
 
-    /// Looks whose goal is reached or out of reach, and whether that is the end.
-    fn settle(&mut self) -> (Vec<(Target, Verdict)>, Option<Exit>) {
-        let goal = match self.end {
-            End::Never => return (Vec::new(), None),
-            // A named node whose maintenance was stopped was not drained, whatever the others are.
-            End::Rest if self.without().next().is_some() => return (Vec::new(), Some(Exit::Lost)),
-            End::Rest => return (Vec::new(), at_rest(&self.picture)),
-            End::Goal(goal) => goal,
-        };
-        let (mut settled, mut still_open, mut bad) = (Vec::new(), Vec::new(), None);
-        for target in self.open.take().unwrap_or_default() {
-            let verdict = verdict(goal, &target, &self.picture);
-            match &verdict {
-                Verdict::Open => {
-                    still_open.push(target);
-                    continue;
-                }
-                Verdict::Reached => {}
-                Verdict::Failed(_) if self.ran_out_of_time(&target) => bad = bad.or(Some(Exit::TimedOut)),
-                Verdict::Failed(_) => bad = bad.or(Some(Exit::Failed)),
-                Verdict::Deleted | Verdict::Replaced => bad = bad.or(Some(Exit::Lost)),
-            }
-            settled.push((target, verdict));
+    /// The targets that the watch no longer waits for, and the exit code if it is over.
+    fn settle(&mut self) -> (Vec<(WaitTarget, TargetOutcome)>, Option<Exit>) {
+        match self.exit_condition {
+            ExitCondition::Never => (Vec::new(), None),
+            ExitCondition::AllComplete => (Vec::new(), self.completion()),
+            ExitCondition::Goal(goal) => self.settle_targets(goal),
         }
-        let over = still_open.is_empty();
-        self.open = Some(still_open);
-        (settled, bad.or(over.then_some(Exit::Done)))
     }
 
-    /// Whether a drain was given up because the time of this watch had run out.
-    fn ran_out_of_time(&self, target: &Target) -> bool {
-        let drained = self.picture.get(&target.uid).and_then(|object| condition(object, "Drained"));
-        self.limited.contains(&target.uid)
+    fn settle_targets(&mut self, goal: Goal) -> (Vec<(WaitTarget, TargetOutcome)>, Option<Exit>) {
+        let (mut settled, mut open, mut failure) = (Vec::new(), Vec::new(), None);
+        for target in self.open.take().unwrap_or_default() {
+            let Some(outcome) = outcome(goal, &target, &self.cache) else {
+                open.push(target);
+                continue;
+            };
+            failure = failure.or(match &outcome {
+                TargetOutcome::Reached => None,
+                TargetOutcome::Failed(_) if self.has_timed_out(&target) => Some(Exit::TimedOut),
+                TargetOutcome::Failed(_) => Some(Exit::Failed),
+                TargetOutcome::Deleted | TargetOutcome::Replaced => Some(Exit::Lost),
+            });
+            settled.push((target, outcome));
+        }
+        let exit = failure.or(open.is_empty().then_some(Exit::Done));
+        self.open = Some(open);
+        (settled, exit)
+    }
+
+    /// Whether the drain failed by the timeout that it shares with this watch.
+    fn has_timed_out(&self, target: &WaitTarget) -> bool {
+        let drained = self.cache.get(&target.uid).and_then(|object| condition(object, "Drained"));
+        self.same_timeout.contains(&target.uid)
             && drained.is_some_and(|drained| drained.reason == ConditionReason::TimedOut.as_str())
+    }
+
+    /// The exit code if every maintenance is drained or failed.
+    fn completion(&self) -> Option<Exit> {
+        // The maintenance of a named node was stopped before it was drained.
+        if self.nodes_without_maintenance().next().is_some() {
+            return Some(Exit::Lost);
+        }
+        let mut exit = Exit::Done;
+        for object in self.cache.objects() {
+            match State::of(object) {
+                State::Drained => {}
+                State::Failed => exit = Exit::Failed,
+                State::Requested | State::Queued | State::Draining | State::Blocked | State::Stopping => {
+                    return None;
+                }
+            }
+        }
+        Some(exit)
     }
 }
 
-/// How it ended, if nothing is on its way any more.
-fn at_rest(picture: &Picture) -> Option<Exit> {
-    let mut exit = Exit::Done;
-    for object in picture.objects() {
-        match State::of(object) {
-            State::Drained => {}
-            State::Failed => exit = Exit::Failed,
-            State::Requested | State::Queued | State::Draining | State::Blocked | State::Stopping => {
-                return None;
-            }
+/// How the wait for a target ended, by a complete cache; none if it goes on.
+fn outcome(goal: Goal, target: &WaitTarget, cache: &MaintenanceCache) -> Option<TargetOutcome> {
+    let object = cache.get(&target.uid);
+    match (goal, object.map(State::of)) {
+        (Goal::Stopped, None) | (Goal::Drained, Some(State::Drained)) => Some(TargetOutcome::Reached),
+        (Goal::Drained, None) if cache.objects().any(|other| other.name_any() == target.name) => {
+            Some(TargetOutcome::Replaced)
         }
+        (Goal::Drained, None | Some(State::Stopping)) => Some(TargetOutcome::Deleted),
+        (Goal::Drained, Some(State::Failed)) => Some(TargetOutcome::Failed(
+            object.map(|object| status(object).last_error.clone()).unwrap_or_default(),
+        )),
+        (Goal::Drained, Some(State::Requested | State::Queued | State::Draining | State::Blocked))
+        | (Goal::Stopped, Some(_)) => None,
     }
-    Some(exit)
 }
 
 #[cfg(test)]
@@ -208,11 +276,39 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::maintenance::fixture::{requested, stopping, with_status};
-    use crate::maintenance::uid;
+    use crate::maintenance::cache::fixture::cache;
+    use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
+
+    #[track_caller]
+    fn check(
+        object: Option<NodeMaintenance>,
+        drained: Option<TargetOutcome>,
+        stopped: Option<TargetOutcome>,
+    ) {
+        let cache = cache(object);
+        let target = WaitTarget::from(&requested("n1"));
+        assert_eq!(outcome(Goal::Drained, &target, &cache), drained);
+        assert_eq!(outcome(Goal::Stopped, &target, &cache), stopped);
+    }
 
     #[test]
-    fn a_watch_rests_when_nothing_is_on_its_way() {
+    fn waits_end_when_the_goal_is_reached_or_out_of_reach() {
+        use TargetOutcome::{Deleted, Failed, Reached, Replaced};
+
+        check(Some(requested("n1")), None, None);
+        check(Some(with_status("n1", json!({"phase": "Pending"}))), None, None);
+        check(Some(with_status("n1", running(40, &[("a", "blocked")]))), None, None);
+        check(Some(with_status("n1", json!({"phase": "Succeeded"}))), Some(Reached), None);
+        let failed = with_status("n1", json!({"phase": "Failed", "lastError": "no such node"}));
+        check(Some(failed), Some(Failed("no such node".into())), None);
+        check(Some(stopping(requested("n1"))), Some(Deleted), None);
+        check(None, Some(Deleted), Some(Reached));
+        check(Some(named("n1", "n1", "another")), Some(Replaced), Some(Reached));
+        check(Some(requested("n2")), Some(Deleted), Some(Reached));
+    }
+
+    #[test]
+    fn a_watch_is_complete_when_all_maintenances_are_drained_or_failed() {
         let drained = || with_status("n1", json!({"phase": "Succeeded"}));
         let failed = || with_status("n2", json!({"phase": "Failed"}));
         for (objects, exit) in [
@@ -222,46 +318,46 @@ mod tests {
             (vec![drained(), requested("n2")], None),
             (vec![failed(), stopping(requested("n1"))], None),
         ] {
-            let mut outlook = Outlook::over(vec![], End::Rest);
-            outlook.see(Event::Init).unwrap();
+            let mut tracker = GoalTracker::new(vec![], ExitCondition::AllComplete);
+            tracker.apply(Event::Init).unwrap();
             for object in objects {
-                assert_eq!(outlook.see(Event::InitApply(object)).unwrap().exit, None);
+                assert_eq!(tracker.apply(Event::InitApply(object)).unwrap().exit, None);
             }
-            let seen = outlook.see(Event::InitDone).unwrap();
-            assert!(seen.begun);
-            assert_eq!(seen.exit, exit);
+            let update = tracker.apply(Event::InitDone).unwrap();
+            assert!(update.is_first_list);
+            assert_eq!(update.exit, exit);
         }
     }
 
     #[test]
-    fn a_drain_times_out_only_by_the_limit_of_the_watch() {
+    fn a_drain_times_out_only_by_the_timeout_of_the_watch() {
         let condition = json!({"type": "Drained", "status": "False", "reason": "TimedOut", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let failed = || with_status("n1", json!({"phase": "Failed", "conditions": [condition]}));
         for (limited, exit) in [(vec![], Exit::Failed), (vec![uid(&failed())], Exit::TimedOut)] {
-            let mut outlook =
-                Outlook::for_targets(Goal::Drained, vec![Target::from(&failed())]).limiting(limited);
-            outlook.see(Event::Init).unwrap();
-            outlook.see(Event::InitApply(failed())).unwrap();
-            assert_eq!(outlook.see(Event::InitDone).unwrap().exit, Some(exit));
+            let mut tracker = GoalTracker::for_targets(Goal::Drained, vec![WaitTarget::from(&failed())])
+                .with_same_timeout(limited);
+            tracker.apply(Event::Init).unwrap();
+            tracker.apply(Event::InitApply(failed())).unwrap();
+            assert_eq!(tracker.apply(Event::InitDone).unwrap().exit, Some(exit));
         }
     }
 
     #[test]
-    fn a_named_node_that_is_in_no_maintenance_is_not_at_rest() {
+    fn a_named_node_without_maintenance_is_not_complete() {
         let over = |objects: Vec<NodeMaintenance>| {
-            let mut outlook = Outlook::over(vec!["n1".into()], End::Rest);
-            outlook.see(Event::Init).unwrap();
+            let mut tracker = GoalTracker::new(vec!["n1".into()], ExitCondition::AllComplete);
+            tracker.apply(Event::Init).unwrap();
             for object in objects {
-                outlook.see(Event::InitApply(object)).unwrap();
+                tracker.apply(Event::InitApply(object)).unwrap();
             }
-            let begun = outlook.see(Event::InitDone);
-            (outlook, begun)
+            let first = tracker.apply(Event::InitDone);
+            (tracker, first)
         };
-        let (_, begun) = over(vec![requested("n2")]);
-        assert!(matches!(begun, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
-        let (mut outlook, begun) = over(vec![requested("n1")]);
-        assert_eq!(begun.unwrap().exit, None);
-        assert_eq!(outlook.see(Event::Delete(requested("n1"))).unwrap().exit, Some(Exit::Lost));
+        let (_, first) = over(vec![requested("n2")]);
+        assert!(matches!(first, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
+        let (mut tracker, first) = over(vec![requested("n1")]);
+        assert_eq!(first.unwrap().exit, None);
+        assert_eq!(tracker.apply(Event::Delete(requested("n1"))).unwrap().exit, Some(Exit::Lost));
     }
 }

@@ -1,9 +1,11 @@
-//! Following maintenances from the command line: waits, goals, live lines and NDJSON.
+//! Watching maintenances from the command line: until a goal is reached, as lines of text, as NDJSON or below a prompt.
+//!
+//! [`event_loop`] turns the watch, the clock and Ctrl-C into events; [`goal_tracker`] decides when the watch is over;
+//! [`wait_reporter`] and [`ndjson`] show what happens.
 
+pub(crate) mod event_loop;
 pub(crate) mod exit_summary;
-pub(crate) mod follow;
 pub(crate) mod goal_tracker;
 pub(crate) mod live_lines;
 pub(crate) mod ndjson;
-pub(crate) mod wait;
 pub(crate) mod wait_reporter;

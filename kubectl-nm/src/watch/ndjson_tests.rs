@@ -1,37 +1,40 @@
-//! Stories of watches, as a program reads them.
+//! Watches, as a program reads them.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::fixture::{requested, running, stopping, with_status};
 use crate::terminal::output::captured::output;
-use crate::watch::goal_tracker::End;
-use crate::watch::wait::Goal;
+use crate::watch::goal_tracker::{ExitCondition, Goal};
 
 fn noon() -> Timestamp {
     "2026-01-02T12:00:00.4004Z".parse().unwrap()
 }
 
-fn event(event: Event<NodeMaintenance>) -> Moment {
-    Moment::News(News::Event(Box::new(event)))
+fn event(event: Event<NodeMaintenance>) -> LoopEvent {
+    LoopEvent::Watch(News::Event(Box::new(event)))
 }
 
-fn list(objects: Vec<NodeMaintenance>) -> Vec<Moment> {
+fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
     let each = objects.into_iter().map(|object| event(Event::InitApply(object)));
     [event(Event::Init)].into_iter().chain(each).chain([event(Event::InitDone)]).collect()
 }
 
-fn changed(version: &str, mut object: NodeMaintenance) -> Moment {
+fn changed(version: &str, mut object: NodeMaintenance) -> LoopEvent {
     object.metadata.resource_version = Some(version.to_owned());
     event(Event::Apply(object))
 }
 
-/// The lines about these moments without what is in every line, which is checked.
-fn told(end: End, nodes: &[&str], moments: Vec<Moment>) -> (Result<Option<Exit>, Error>, Vec<Value>) {
+/// The exit code and the lines after these events, without the fields of every line, which are checked.
+fn play(
+    condition: ExitCondition,
+    nodes: &[&str],
+    events: Vec<LoopEvent>,
+) -> (Result<Option<Exit>, Error>, Vec<Value>) {
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
-    let mut report = Report::of(&mut out, noon, Outlook::over(nodes, end));
-    let exit = moments.into_iter().try_fold(None, |exit, moment| match report.react(moment)? {
+    let mut reporter = NdjsonReporter::new(&mut out, noon, GoalTracker::new(nodes, condition));
+    let exit = events.into_iter().try_fold(None, |exit, event| match reporter.react(event)? {
         ControlFlow::Break(exit) => Ok(Some(exit)),
         ControlFlow::Continue(()) => Ok(exit),
     });
@@ -48,7 +51,7 @@ fn told(end: End, nodes: &[&str], moments: Vec<Moment>) -> (Result<Option<Exit>,
 
 #[test]
 fn a_line_begins_with_its_version_and_type() {
-    let said = line(noon(), What::Snapshot { live: true, maintenances: vec![] }).unwrap();
+    let said = line(noon(), RecordBody::Snapshot { live: true, maintenances: vec![] }).unwrap();
     assert_eq!(
         said,
         "{\"version\":1,\"type\":\"snapshot\",\"live\":true,\"maintenances\":[],\"time\":\"2026-01-02T12:00:00.4Z\"}\n"
@@ -56,7 +59,7 @@ fn a_line_begins_with_its_version_and_type() {
 }
 
 #[test]
-fn a_drain_is_told_from_the_snapshot_to_the_end() {
+fn a_drain_is_reported_from_the_snapshot_to_the_end() {
     let mut before = running(40, &[("cart-0", "budget cart has 1")]);
     before["pendingPodsRefs"] =
         json!([{"namespace": "shop", "name": "cart-0"}, {"namespace": "web", "name": "front"}]);
@@ -64,10 +67,10 @@ fn a_drain_is_told_from_the_snapshot_to_the_end() {
     freed["pendingPodsRefs"] = json!([{"namespace": "shop", "name": "cart-0"}]);
     freed["conditions"] = json!([{"type": "Drained", "status": "False", "reason": "Draining", "message": "m",
         "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
-    let mut moments = list(vec![with_status("n1", before)]);
-    moments.push(changed("2", with_status("n1", freed)));
-    moments.push(changed("3", with_status("n1", json!({"phase": "Succeeded"}))));
-    let (exit, lines) = told(End::Goal(Goal::Drained), &["n1"], moments);
+    let mut events = list(vec![with_status("n1", before)]);
+    events.push(changed("2", with_status("n1", freed)));
+    events.push(changed("3", with_status("n1", json!({"phase": "Succeeded"}))));
+    let (exit, lines) = play(ExitCondition::Goal(Goal::Drained), &["n1"], events);
     assert_eq!(exit.unwrap(), Some(Exit::Done));
     let brief: Vec<String> = lines
         .iter()
@@ -102,13 +105,17 @@ fn a_drain_is_told_from_the_snapshot_to_the_end() {
 }
 
 #[test]
-fn old_data_is_never_called_live() {
-    let mut moments = list(vec![requested("n1")]);
+fn stale_data_is_never_marked_as_live() {
+    let mut events = list(vec![requested("n1")]);
     let lost = Error::Refused { server: "https://c".into() };
-    moments.extend([Moment::News(News::Lost(lost)), Moment::Reminder, Moment::News(News::Restored)]);
-    moments.push(event(Event::Delete(stopping(requested("n1")))));
-    moments.push(Moment::Interrupted);
-    let (exit, lines) = told(End::Never, &[], moments);
+    events.extend([
+        LoopEvent::Watch(News::Lost(lost)),
+        LoopEvent::Heartbeat,
+        LoopEvent::Watch(News::Restored),
+    ]);
+    events.push(event(Event::Delete(stopping(requested("n1")))));
+    events.push(LoopEvent::Interrupted);
+    let (exit, lines) = play(ExitCondition::Never, &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     let live: Vec<&Value> = lines.iter().map(|line| &line["live"]).take(4).collect();
     assert_eq!(live, [true, false, false, true]);

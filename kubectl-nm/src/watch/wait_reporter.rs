@@ -1,7 +1,7 @@
-//! What a command says and decides while it watches maintenances.
+//! The lines that a command prints while it watches maintenances.
 //!
-//! `start --wait`, `stop --wait` and `watch` differ in how they speak and in what ends them; all else is the same, and
-//! is here. Nothing here does I/O but for printing, so that whole stories can be told in tests.
+//! `start --wait` and `stop --wait` report the progress towards a goal; `watch` prints a log. Nothing here does I/O other
+//! than printing, so that tests play whole waits.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -11,300 +11,293 @@ use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::names::FINALIZER;
 
+use crate::args::duration;
 use crate::client::watch_stream::News;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::maintenance::changes::Change;
+use crate::maintenance::changes::MaintenanceChange;
 use crate::maintenance::{State, headline, stop_progress};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
-use crate::watch::exit_summary::{self, tally};
-use crate::watch::follow::Moment;
-use crate::watch::goal_tracker::Outlook;
-use crate::watch::live_lines::Live;
-use crate::watch::wait::{Goal, Target, Verdict};
+use crate::watch::event_loop::LoopEvent;
+use crate::watch::exit_summary::{resume_hints, tally};
+use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
+use crate::watch::live_lines::LiveLines;
 
-/// How changes are told.
+/// How changes are reported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Voice {
-    /// They are what was asked for: lines with the time, on stdout.
-    Journal(fn() -> Timestamp),
-    /// They are news on the way to the goal: lines on stderr, and what is reached on stdout.
+pub(crate) enum ReportMode {
+    /// As a log on stdout: lines with the time of this clock.
+    Log(fn() -> Timestamp),
+    /// As progress on stderr; only reached goals go to stdout.
     Progress,
 }
 
-/// A watch over maintenances with an end in view.
-pub(crate) struct Vigil<'a> {
+/// Prints lines about what a [`GoalTracker`] watches, until the watch is over.
+pub(crate) struct WaitReporter<'a> {
     out: &'a mut Output,
-    voice: Voice,
-    outlook: Outlook,
-    /// The flags that lead to the same cluster, each with a blank before it, for commands to paste.
+    mode: ReportMode,
+    tracker: GoalTracker,
+    /// The connection flags for the commands in hints, each with a space before it.
     flags: &'a str,
-    live: Option<Live>,
+    live: Option<LiveLines>,
     /// Since when the connection is lost, if it is.
     lost: Option<Timestamp>,
-    /// Whether something was said since the last reminder.
-    spoke: bool,
+    /// Whether a line was printed since the last heartbeat.
+    is_active: bool,
 }
 
-impl<'a> Vigil<'a> {
-    /// Waits until these targets have reached the goal. `flags` lead to the same cluster, each with a blank before it.
-    pub(crate) fn for_targets(out: &'a mut Output, goal: Goal, targets: Vec<Target>, flags: &'a str) -> Self {
-        Self::of(out, Voice::Progress, Outlook::for_targets(goal, targets), flags)
+impl<'a> WaitReporter<'a> {
+    /// A reporter. `flags` are the connection flags for the commands in hints, each with a space before it.
+    pub(crate) fn new(out: &'a mut Output, mode: ReportMode, tracker: GoalTracker, flags: &'a str) -> Self {
+        Self { out, mode, tracker, flags, live: None, lost: None, is_active: false }
     }
 
-    /// Says what happens to what the outlook is on, until its end. `flags` lead to the same cluster, each with a blank
-    /// before it.
-    pub(crate) fn of(out: &'a mut Output, voice: Voice, outlook: Outlook, flags: &'a str) -> Self {
-        Self { out, voice, outlook, flags, live: None, lost: None, spoke: false }
-    }
-
-    /// Shows below what it says how things stand, where that can be: on a terminal that can be drawn on.
+    /// The same with live lines below what it prints, if stdout is a terminal that can be drawn on.
     pub(crate) fn with_live_lines(mut self) -> Self {
         if self.out.is_on_terminal() {
-            let nodes = self.outlook.nodes().len();
-            self.live = Some(Live::below(nodes, self.out.is_coloured()));
+            let nodes = self.tracker.nodes().len();
+            self.live = Some(LiveLines::new(nodes, self.out.is_coloured()));
             self.out.hold();
         }
         self
     }
 
-    /// Takes in a moment, says what is to be said, and breaks off when it is over.
+    /// Reports an event, and breaks with the exit code when the watch is over.
     ///
     /// # Errors
     ///
-    /// When stdout is closed, or there is nothing to wait for where there should be.
-    pub(crate) fn react(&mut self, moment: Moment) -> Result<ControlFlow<Exit>, Error> {
-        let reaction = self.react_in_lines(moment);
-        let over = !matches!(reaction, Ok(ControlFlow::Continue(())));
-        if let Err(error) = self.show(over) {
-            return reaction.and(Err(Error::Screen(error)));
+    /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
+    pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
+        let flow = self.report(event);
+        let is_over = !matches!(flow, Ok(ControlFlow::Continue(())));
+        match self.draw(is_over) {
+            Ok(()) => flow,
+            Err(error) => flow.and(Err(Error::Screen(error))),
         }
-        reaction
     }
 
-    /// Prints what was said above the live lines and draws these, or removes them when it is over.
-    fn show(&mut self, over: bool) -> io::Result<()> {
+    /// Prints the held lines, and below them the live lines unless the watch is over.
+    fn draw(&mut self, is_over: bool) -> io::Result<()> {
         let Some(mut live) = self.live.take() else { return Ok(()) };
-        let happened = self.out.held();
-        if over {
+        let printed = self.out.held();
+        if is_over {
             self.out.release();
-            return live.remove(&happened);
+            return live.remove(&printed);
         }
-        live.show(&happened, self.outlook.picture(), Timestamp::now(), self.lost)?;
+        live.draw(&printed, self.tracker.cache(), Timestamp::now(), self.lost)?;
         self.live = Some(live);
         Ok(())
     }
 
-    fn react_in_lines(&mut self, moment: Moment) -> Result<ControlFlow<Exit>, Error> {
-        match moment {
-            Moment::Second => Ok(ControlFlow::Continue(())),
-            Moment::News(News::Event(event)) => self.see(*event),
-            Moment::News(News::Lost(error)) => {
+    fn report(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
+        match event {
+            LoopEvent::Tick => {}
+            LoopEvent::Watch(News::Event(event)) => return self.report_update(*event),
+            LoopEvent::Watch(News::Lost(error)) => {
                 self.lost.get_or_insert_with(Timestamp::now);
                 let lost = Line::default().with(Style::Bad, "connection lost");
-                self.remark(lost.and(format!(": {error}; trying again")));
-                Ok(ControlFlow::Continue(()))
+                self.talk(lost.and(format!(": {error}; retrying")));
             }
-            Moment::News(News::Restored) => {
+            LoopEvent::Watch(News::Restored) => {
                 self.lost = None;
-                self.remark(Line::default().with(Style::Good, "connected again"));
-                Ok(ControlFlow::Continue(()))
+                self.talk(Line::default().with(Style::Good, "reconnected"));
             }
-            Moment::Reminder => {
-                self.remind()?;
-                Ok(ControlFlow::Continue(()))
+            LoopEvent::Heartbeat => self.report_heartbeat()?,
+            LoopEvent::TimedOut(after) => {
+                self.report_end(&format!("timed out after {}", duration::show(after)));
+                return Ok(ControlFlow::Break(Exit::TimedOut));
             }
-            Moment::TimedOut(after) => {
-                self.part(&format!("timed out after {}", crate::args::duration::show(after)));
-                Ok(ControlFlow::Break(Exit::TimedOut))
-            }
-            Moment::Interrupted => {
-                // Whoever waits for nothing has seen enough.
-                if self.outlook.goal().is_some() {
-                    self.part("interrupted");
+            LoopEvent::Interrupted => {
+                if self.tracker.goal().is_some() {
+                    self.report_end("interrupted");
                 }
-                Ok(ControlFlow::Break(Exit::Interrupted))
+                return Ok(ControlFlow::Break(Exit::Interrupted));
             }
         }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Says something beside what was asked for; with the time, where everything has it.
-    fn remark(&mut self, line: Line) {
-        let line = match self.voice {
-            Voice::Journal(now) => stamped(now()).and(" ").join(line),
-            Voice::Progress => line,
+    /// Prints a line on stderr, in a log with the time.
+    fn talk(&mut self, line: Line) {
+        let line = match self.mode {
+            ReportMode::Log(now) => timestamp(now()).and(" ").join(line),
+            ReportMode::Progress => line,
         };
         self.out.talk(&line);
     }
 
-    fn see(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
-        let seen = self.outlook.see(event)?;
-        // How the drain went that is called off was told while it went.
-        let is_old =
-            seen.begun && matches!(self.voice, Voice::Progress) && self.outlook.goal() == Some(Goal::Stopped);
-        for change in seen.changes.iter().filter(|_| !is_old) {
-            self.tell(change)?;
+    fn report_update(&mut self, event: Event<NodeMaintenance>) -> Result<ControlFlow<Exit>, Error> {
+        let update = self.tracker.apply(event)?;
+        // To whoever stops a maintenance, the state of its drain no longer matters.
+        let is_irrelevant = update.is_first_list
+            && matches!(self.mode, ReportMode::Progress)
+            && self.tracker.goal() == Some(Goal::Stopped);
+        for change in update.changes.iter().filter(|_| !is_irrelevant) {
+            self.report_change(change)?;
         }
-        if seen.begun {
-            self.begin();
+        if update.is_first_list {
+            self.report_missing();
         }
-        match seen.exit {
-            Some(exit) => self.conclude(&seen.settled, exit).map(ControlFlow::Break),
-            None => self.settle_all(&seen.settled).map(ControlFlow::Continue),
+        match update.exit {
+            Some(exit) => self.conclude(&update.settled, exit).map(ControlFlow::Break),
+            None => self.report_settled(&update.settled).map(ControlFlow::Continue),
         }
     }
 
-    /// Says how it is over.
+    /// Reports how the watch ended.
     ///
     /// # Errors
     ///
     /// When stdout is closed.
-    pub(crate) fn conclude(&mut self, settled: &[(Target, Verdict)], exit: Exit) -> Result<Exit, Error> {
-        self.settle_all(settled)?;
+    pub(crate) fn conclude(
+        &mut self,
+        settled: &[(WaitTarget, TargetOutcome)],
+        exit: Exit,
+    ) -> Result<Exit, Error> {
+        self.report_settled(settled)?;
         if matches!(exit, Exit::Failed | Exit::Lost | Exit::TimedOut) {
-            self.say_what_goes_on();
+            self.print_resume_hints();
         }
         Ok(exit)
     }
 
-    fn settle_all(&mut self, settled: &[(Target, Verdict)]) -> Result<(), Error> {
-        settled.iter().try_for_each(|(target, verdict)| self.settle(target, verdict))
-    }
-
-    fn tell(&mut self, change: &Change) -> Result<(), Error> {
+    fn report_change(&mut self, change: &MaintenanceChange) -> Result<(), Error> {
         for line in change.lines() {
-            self.spoke = true;
-            match self.voice {
-                Voice::Journal(now) => {
-                    self.out.data(&stamped(now()).and(format!(" {} ", change.node())).join(line))?;
+            self.is_active = true;
+            match self.mode {
+                ReportMode::Log(now) => {
+                    self.out.data(&timestamp(now()).and(format!(" {} ", change.node())).join(line))?;
                 }
-                Voice::Progress => self.out.talk(&Line::new(format!("node/{}: ", change.node())).join(line)),
+                ReportMode::Progress => {
+                    self.out.talk(&Line::new(format!("node/{}: ", change.node())).join(line));
+                }
             }
         }
         Ok(())
     }
 
-    /// Says what there is not.
-    fn begin(&mut self) {
-        if matches!(self.voice, Voice::Progress) {
+    /// Reports the watched nodes that are not in maintenance.
+    fn report_missing(&mut self) {
+        if matches!(self.mode, ReportMode::Progress) {
             return;
         }
-        for name in self.outlook.without() {
+        for name in self.tracker.nodes_without_maintenance() {
             self.out.talk(&Line::new(format!("node/{name} is not in maintenance")));
         }
-        if self.outlook.nodes().is_empty() && self.outlook.picture().objects().next().is_none() {
+        if self.tracker.nodes().is_empty() && self.tracker.cache().objects().next().is_none() {
             self.out.talk(&Line::new("No maintenances found."));
         }
     }
 
-    /// Says that a target reached its goal, or why it never will.
-    fn settle(&mut self, target: &Target, verdict: &Verdict) -> Result<(), Error> {
-        match verdict {
-            Verdict::Open => {}
-            Verdict::Reached => self.reached(target)?,
-            Verdict::Failed(why) => {
-                let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-                self.complain(target, &format!("the maintenance failed{why}"));
-            }
-            Verdict::Deleted => {
-                self.complain(target, "the maintenance was stopped before the node was drained");
-            }
-            Verdict::Replaced => {
-                self.complain(target, "the maintenance was stopped, and another one has begun");
-            }
+    fn report_settled(&mut self, settled: &[(WaitTarget, TargetOutcome)]) -> Result<(), Error> {
+        for (WaitTarget { node, .. }, outcome) in settled {
+            let problem = match outcome {
+                TargetOutcome::Reached => {
+                    self.report_reached(node)?;
+                    continue;
+                }
+                TargetOutcome::Failed(error) if error.is_empty() => String::from("the maintenance failed"),
+                TargetOutcome::Failed(error) => format!("the maintenance failed: {error}"),
+                TargetOutcome::Deleted => {
+                    String::from("the maintenance was stopped before the node was drained")
+                }
+                TargetOutcome::Replaced => {
+                    String::from("the maintenance was stopped, and another one was started")
+                }
+            };
+            self.out.talk(&Line::new(format!("node/{node}: ")).with(Style::Bad, problem));
         }
         Ok(())
     }
 
-    fn reached(&mut self, target: &Target) -> Result<(), Error> {
-        let what = match self.outlook.goal() {
+    fn report_reached(&mut self, node: &str) -> Result<(), Error> {
+        let reached = match self.tracker.goal() {
             Some(Goal::Drained) => "drained",
             Some(Goal::Stopped) => "maintenance stopped",
             None => return Ok(()),
         };
-        if matches!(self.voice, Voice::Progress) {
-            self.out.data(&Line::new(format!("node/{} ", target.node)).with(Style::Good, what))?;
+        if matches!(self.mode, ReportMode::Progress) {
+            self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
         }
         Ok(())
     }
 
-    fn complain(&mut self, target: &Target, what: &str) {
-        self.out.talk(&Line::new(format!("node/{}: ", target.node)).with(Style::Bad, what));
-    }
-
-    /// After a while, says what the wait hangs on, if nothing seems to work on it; and that it is still there, where
-    /// lines are read later and elsewhere.
-    fn remind(&mut self) -> Result<(), Error> {
-        let spoke = std::mem::take(&mut self.spoke);
-        if let Voice::Journal(now) = self.voice
-            && !spoke
+    /// Adds a line to a log that was silent, and reports the targets that nothing seems to work on.
+    fn report_heartbeat(&mut self) -> Result<(), Error> {
+        let was_active = std::mem::take(&mut self.is_active);
+        if let ReportMode::Log(now) = self.mode
+            && !was_active
         {
-            let standing =
-                if self.lost.is_some() { Line::new("no connection") } else { tally(self.outlook.picture()) };
-            self.out.data(&stamped(now()).and(" - ").join(standing))?;
+            let summary = if self.lost.is_some() {
+                Line::new("no connection")
+            } else {
+                tally(self.tracker.cache().objects())
+            };
+            self.out.data(&timestamp(now()).and(" - ").join(summary))?;
         }
-        if self.lost.is_some() || !self.outlook.picture().is_complete() {
+        if self.lost.is_some() || !self.tracker.cache().is_complete() {
             return Ok(());
         }
-        for target in self.outlook.open() {
-            let Some(object) = self.outlook.picture().get(&target.uid) else { continue };
-            if let Some(hitch) = hitch(object, self.outlook.goal()) {
-                self.out.talk(&Line::new(format!("node/{}: ", target.node)).and(hitch));
+        for target in self.tracker.open() {
+            let object = self.tracker.cache().get(&target.uid);
+            if let Some(reason) = object.and_then(|object| stall_reason(object, self.tracker.goal())) {
+                self.out.talk(&Line::new(format!("node/{}: ", target.node)).and(reason));
             }
         }
         Ok(())
     }
 
-    /// Says why it ends, and, if that is before the goal, how things stand and how to go on.
-    fn part(&mut self, why: &str) {
-        self.out.talk(&Line::default().with(Style::Bad, why));
-        for target in self.outlook.open() {
-            if let Some(object) = self.outlook.picture().get(&target.uid) {
+    /// Reports why the watch ends before its goal, the state of the open targets, and how to resume.
+    fn report_end(&mut self, reason: &str) {
+        self.out.talk(&Line::default().with(Style::Bad, reason));
+        for target in self.tracker.open() {
+            if let Some(object) = self.tracker.cache().get(&target.uid) {
                 self.out.talk(&Line::new(format!("node/{}: ", target.node)).join(headline(object)));
             }
         }
-        self.say_what_goes_on();
+        self.print_resume_hints();
     }
 
-    fn say_what_goes_on(&mut self) {
-        let is_stopping = |node: &str| self.outlook.is_stopping(node);
-        let open = self.outlook.open_nodes();
-        for line in exit_summary::what_goes_on(self.outlook.goal(), &open, is_stopping, self.flags) {
+    fn print_resume_hints(&mut self) {
+        for line in resume_hints(&self.tracker, self.flags) {
             self.out.talk(&line);
         }
     }
 }
 
-/// However the wait ends: what was said is printed, and the terminal is left to whoever says why it ended.
-impl Drop for Vigil<'_> {
+/// However the watch ends, held lines are printed and the live lines are removed.
+impl Drop for WaitReporter<'_> {
     fn drop(&mut self) {
-        // What a terminal that is gone would have shown is lost, and there is nobody to tell.
-        let _ = self.show(true);
+        // If the terminal is gone, nobody can read the error either.
+        let _ = self.draw(true);
         self.out.release();
     }
 }
 
 /// The time, in whole seconds.
-fn stamped(now: Timestamp) -> Line {
-    // The rounding cannot fail for a time of this age of the world.
+fn timestamp(now: Timestamp) -> Line {
+    // Rounding fails only at the limits of the calendar.
     Line::default().with(Style::Dim, now.round(Unit::Second).unwrap_or_default().to_string())
 }
 
-/// What a maintenance hangs on that nobody seems to work on.
-fn hitch(object: &NodeMaintenance, goal: Option<Goal>) -> Option<String> {
+/// Why a maintenance makes no progress towards the goal, as far as its object shows that.
+fn stall_reason(object: &NodeMaintenance, goal: Option<Goal>) -> Option<String> {
     let finalizers = object.metadata.finalizers.as_deref().unwrap_or_default();
     match (goal?, State::of(object)) {
         (Goal::Drained, State::Requested) => Some(String::from(
             "no reconciler has picked it up yet; is nm-reconciler running in this cluster?",
         )),
-        (Goal::Stopped, State::Stopping) if finalizers.iter().any(|held| held == FINALIZER) => Some(format!(
-            "still there, held by the finalizer {}; what set it removes it when its work is done, \
-             for maintenances that is nm-reconciler: is it running?",
-            finalizers.join(", ")
-        )),
-        (Goal::Stopped, State::Stopping) if !finalizers.is_empty() => Some(stop_progress(object)),
-        (Goal::Stopped, State::Stopping) => Some(String::from("still there, although nothing holds it")),
+        (Goal::Stopped, State::Stopping) if finalizers.is_empty() => {
+            Some(String::from("the object still exists, although it has no finalizers"))
+        }
+        (Goal::Stopped, State::Stopping) if finalizers.iter().any(|finalizer| finalizer == FINALIZER) => {
+            Some(format!(
+                "waiting for finalizers: {}; nm-reconciler removes {FINALIZER}: is it running?",
+                finalizers.join(", ")
+            ))
+        }
+        (Goal::Stopped, State::Stopping) => Some(stop_progress(object)),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Stories of waits, told moment by moment.
+//! Waits, played event by event.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::maintenance::fixture::{named, requested, running, stopping, with_status};
 use crate::terminal::output::captured::{Captured, output};
-use crate::watch::goal_tracker::End;
+use crate::watch::goal_tracker::ExitCondition;
 
 fn noon() -> Timestamp {
     "2026-01-02T12:00:00.4Z".parse().unwrap()
@@ -18,54 +18,58 @@ fn versioned(version: u32, mut object: NodeMaintenance) -> NodeMaintenance {
     object
 }
 
-fn event(event: Event<NodeMaintenance>) -> Moment {
-    Moment::News(News::Event(Box::new(event)))
+fn event(event: Event<NodeMaintenance>) -> LoopEvent {
+    LoopEvent::Watch(News::Event(Box::new(event)))
 }
 
 /// A list of these objects, as a watch begins with.
-fn list(objects: Vec<NodeMaintenance>) -> Vec<Moment> {
-    let mut moments = vec![event(Event::Init)];
-    moments.extend(objects.into_iter().map(|object| event(Event::InitApply(object))));
-    moments.push(event(Event::InitDone));
-    moments
+fn list(objects: Vec<NodeMaintenance>) -> Vec<LoopEvent> {
+    let mut events = vec![event(Event::Init)];
+    events.extend(objects.into_iter().map(|object| event(Event::InitApply(object))));
+    events.push(event(Event::InitDone));
+    events
 }
 
-fn applied(version: u32, object: NodeMaintenance) -> Moment {
+fn applied(version: u32, object: NodeMaintenance) -> LoopEvent {
     event(Event::Apply(versioned(version, object)))
 }
 
-/// Lives through the moments; the exit code if they led to one.
-fn live(mut vigil: Vigil<'_>, moments: Vec<Moment>) -> Result<Option<Exit>, Error> {
-    for moment in moments {
-        if let ControlFlow::Break(exit) = vigil.react(moment)? {
+/// Plays the events; returns the exit code if they led to one.
+fn play(mut reporter: WaitReporter<'_>, events: Vec<LoopEvent>) -> Result<Option<Exit>, Error> {
+    for event in events {
+        if let ControlFlow::Break(exit) = reporter.react(event)? {
             return Ok(Some(exit));
         }
     }
     Ok(None)
 }
 
-fn wait(goal: Goal, nodes: &[&str], moments: Vec<Moment>) -> (Option<Exit>, Captured) {
+fn wait(goal: Goal, nodes: &[&str], events: Vec<LoopEvent>) -> (Option<Exit>, Captured) {
     let (mut out, captured) = output();
-    let targets = nodes.iter().map(|node| Target::from(&requested(node))).collect();
-    let exit = live(Vigil::for_targets(&mut out, goal, targets, ""), moments).unwrap();
+    let targets = nodes.iter().map(|node| WaitTarget::from(&requested(node))).collect();
+    let exit = play(
+        WaitReporter::new(&mut out, ReportMode::Progress, GoalTracker::for_targets(goal, targets), ""),
+        events,
+    )
+    .unwrap();
     (exit, captured)
 }
 
 fn watch(
     goal: Option<Goal>,
     nodes: &[&str],
-    moments: Vec<Moment>,
+    events: Vec<LoopEvent>,
 ) -> (Result<Option<Exit>, Error>, Captured) {
     let (mut out, captured) = output();
     let nodes = nodes.iter().map(ToString::to_string).collect();
-    let exit = live(
-        Vigil::of(
+    let exit = play(
+        WaitReporter::new(
             &mut out,
-            Voice::Journal(noon),
-            Outlook::over(nodes, goal.map_or(End::Never, End::Goal)),
+            ReportMode::Log(noon),
+            GoalTracker::new(nodes, goal.map_or(ExitCondition::Never, ExitCondition::Goal)),
             "",
         ),
-        moments,
+        events,
     );
     (exit, captured)
 }
@@ -73,15 +77,15 @@ fn watch(
 #[test]
 fn a_drain_is_over_when_every_node_is_drained() {
     let done = |node| with_status(node, json!({"phase": "Succeeded", "evictionPods": 2}));
-    let mut moments = list(vec![requested("n1"), requested("n2"), requested("other")]);
-    moments.push(applied(2, done("n1")));
-    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], moments);
+    let mut events = list(vec![requested("n1"), requested("n2"), requested("other")]);
+    events.push(applied(2, done("n1")));
+    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], events);
     assert_eq!(exit, None);
     assert_eq!(captured.data(), "node/n1 drained\n");
 
-    let mut moments = list(vec![requested("n1"), requested("n2")]);
-    moments.extend([applied(2, done("n1")), applied(3, running_n2()), applied(4, done("n2"))]);
-    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], moments);
+    let mut events = list(vec![requested("n1"), requested("n2")]);
+    events.extend([applied(2, done("n1")), applied(3, running_n2()), applied(4, done("n2"))]);
+    let (exit, captured) = wait(Goal::Drained, &["n1", "n2"], events);
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 drained\nnode/n2 drained\n");
     assert_eq!(
@@ -101,16 +105,16 @@ fn running_n2() -> NodeMaintenance {
 }
 
 #[test]
-fn a_drained_node_stays_drained_while_others_are_waited_for() {
-    let mut moments = list(vec![with_status("n1", json!({"phase": "Succeeded"})), requested("n2")]);
-    moments.push(event(Event::Delete(requested("n1"))));
-    moments.push(applied(2, with_status("n2", json!({"phase": "Succeeded"}))));
-    assert_eq!(wait(Goal::Drained, &["n1", "n2"], moments).0, Some(Exit::Done));
+fn a_drained_node_counts_as_drained_while_the_wait_goes_on() {
+    let mut events = list(vec![with_status("n1", json!({"phase": "Succeeded"})), requested("n2")]);
+    events.push(event(Event::Delete(requested("n1"))));
+    events.push(applied(2, with_status("n2", json!({"phase": "Succeeded"}))));
+    assert_eq!(wait(Goal::Drained, &["n1", "n2"], events).0, Some(Exit::Done));
 }
 
 #[test]
-fn failure_and_loss_end_a_wait_and_the_rest_is_said_to_go_on() {
-    for (moment, exit, said) in [
+fn failure_and_deletion_end_a_wait_while_the_others_continue() {
+    for (event, exit, expected) in [
         (
             applied(2, with_status("n1", json!({"phase": "Failed", "lastError": "no such node"}))),
             Exit::Failed,
@@ -127,66 +131,70 @@ fn failure_and_loss_end_a_wait_and_the_rest_is_said_to_go_on() {
             "node/n1: the maintenance was stopped before the node was drained\n",
         ),
     ] {
-        let mut moments = list(vec![requested("n1"), requested("n2")]);
-        moments.push(moment);
-        let (ended, captured) = wait(Goal::Drained, &["n1", "n2"], moments);
+        let mut events = list(vec![requested("n1"), requested("n2")]);
+        events.push(event);
+        let (ended, captured) = wait(Goal::Drained, &["n1", "n2"], events);
         assert_eq!(ended, Some(exit));
         let talk = captured.talk();
-        assert!(talk.contains(said), "{talk}");
+        assert!(talk.contains(expected), "{talk}");
         assert!(
-            talk.contains("maintenance goes on: n2\nhint: `kubectl nm watch n2 --until drained`"),
+            talk.contains("maintenance continues: n2\nhint: `kubectl nm watch n2 --until drained`"),
             "{talk}"
         );
     }
     let (ended, captured) = wait(Goal::Drained, &["n1"], list(vec![named("n1", "n1", "later")]));
     assert_eq!(ended, Some(Exit::Lost));
-    assert!(captured.talk().contains("another one has begun"), "{}", captured.talk());
+    assert!(captured.talk().contains("another one was started"), "{}", captured.talk());
 }
 
 #[test]
-fn stopping_is_over_when_the_objects_are_gone() {
-    let mut moments = list(vec![stopping(requested("n1"))]);
-    moments.push(event(Event::Delete(stopping(requested("n1")))));
-    let (exit, captured) = wait(Goal::Stopped, &["n1"], moments);
+fn a_stop_is_over_when_the_objects_are_gone() {
+    let mut events = list(vec![stopping(requested("n1"))]);
+    events.push(event(Event::Delete(stopping(requested("n1")))));
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!((exit, captured.data().as_str()), (Some(Exit::Done), "node/n1 maintenance stopped\n"));
     let (exit, _) = wait(Goal::Stopped, &["n1"], list(vec![named("n1", "n1", "later")]));
     assert_eq!(exit, Some(Exit::Done));
 }
 
 #[test]
-fn a_wait_that_hangs_says_on_what() {
-    let mut moments = list(vec![stopping(requested("n1"))]);
-    moments.push(Moment::Reminder);
-    let (exit, captured) = wait(Goal::Stopped, &["n1"], moments);
+fn a_wait_without_progress_reports_why() {
+    let mut events = list(vec![stopping(requested("n1"))]);
+    events.push(LoopEvent::Heartbeat);
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!(exit, None);
-    assert!(captured.talk().contains("held by the finalizer foregroundDeleteNodeMaintenance"));
+    assert!(
+        captured
+            .talk()
+            .contains("waiting for finalizers: foregroundDeleteNodeMaintenance; nm-reconciler removes")
+    );
 
     let mut foreign = stopping(requested("n1"));
     foreign.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
-    let mut moments = list(vec![foreign]);
-    moments.push(Moment::Reminder);
-    let talk = wait(Goal::Stopped, &["n1"], moments).1.talk();
+    let mut events = list(vec![foreign]);
+    events.push(LoopEvent::Heartbeat);
+    let talk = wait(Goal::Stopped, &["n1"], events).1.talk();
     assert!(talk.contains("node/n1: back in service; finalizers: example.com/audit\n"), "{talk}");
     assert!(!talk.contains("nm-reconciler"), "{talk}");
 
-    let mut moments = list(vec![requested("n1")]);
-    moments.push(Moment::Reminder);
-    assert!(wait(Goal::Drained, &["n1"], moments).1.talk().contains("is nm-reconciler running"));
+    let mut events = list(vec![requested("n1")]);
+    events.push(LoopEvent::Heartbeat);
+    assert!(wait(Goal::Drained, &["n1"], events).1.talk().contains("is nm-reconciler running"));
 
-    let mut moments = list(vec![with_status("n1", running(40, &[]))]);
-    moments.push(Moment::Reminder);
-    assert_eq!(wait(Goal::Drained, &["n1"], moments).1.talk().lines().count(), 1);
+    let mut events = list(vec![with_status("n1", running(40, &[]))]);
+    events.push(LoopEvent::Heartbeat);
+    assert_eq!(wait(Goal::Drained, &["n1"], events).1.talk().lines().count(), 1);
 }
 
 #[test]
-fn giving_up_says_how_things_stand_and_how_to_go_on() {
-    for (moment, exit, first) in [
-        (Moment::TimedOut(Duration::from_secs(90)), Exit::TimedOut, "timed out after 1m30s"),
-        (Moment::Interrupted, Exit::Interrupted, "interrupted"),
+fn a_wait_that_ends_early_reports_the_states_and_how_to_resume() {
+    for (event, exit, first) in [
+        (LoopEvent::TimedOut(Duration::from_secs(90)), Exit::TimedOut, "timed out after 1m30s"),
+        (LoopEvent::Interrupted, Exit::Interrupted, "interrupted"),
     ] {
-        let mut moments = list(vec![requested("n1")]);
-        moments.push(moment);
-        let (ended, captured) = wait(Goal::Drained, &["n1"], moments);
+        let mut events = list(vec![requested("n1")]);
+        events.push(event);
+        let (ended, captured) = wait(Goal::Drained, &["n1"], events);
         assert_eq!(ended, Some(exit));
         let talk: Vec<String> = captured.talk().lines().skip(1).map(str::to_owned).collect();
         assert_eq!(
@@ -194,18 +202,18 @@ fn giving_up_says_how_things_stand_and_how_to_go_on() {
             [
                 first,
                 "node/n1: Requested: no reconciler has picked it up yet",
-                "maintenance goes on: n1",
-                "hint: `kubectl nm watch n1 --until drained` waits again, `kubectl nm stop n1` gives up",
+                "maintenance continues: n1",
+                "hint: `kubectl nm watch n1 --until drained` resumes waiting, `kubectl nm stop n1` stops the maintenance",
             ]
         );
     }
 }
 
 #[test]
-fn a_journal_has_the_time_and_goes_to_stdout() {
-    let mut moments = list(vec![requested("n2"), requested("n1")]);
-    moments.extend([event(Event::Delete(requested("n2"))), Moment::Interrupted]);
-    let (exit, captured) = watch(None, &[], moments);
+fn a_log_has_the_time_and_goes_to_stdout() {
+    let mut events = list(vec![requested("n2"), requested("n1")]);
+    events.extend([event(Event::Delete(requested("n2"))), LoopEvent::Interrupted]);
+    let (exit, captured) = watch(None, &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     assert_eq!(
         captured.data(),
@@ -214,27 +222,27 @@ fn a_journal_has_the_time_and_goes_to_stdout() {
          2026-01-02T12:00:00Z n2 Stopped: the maintenance was deleted\n"
     );
     assert_eq!(captured.talk(), "");
-    let (exit, captured) = watch(None, &[], vec![Moment::TimedOut(Duration::from_secs(90))]);
+    let (exit, captured) = watch(None, &[], vec![LoopEvent::TimedOut(Duration::from_secs(90))]);
     assert_eq!(exit.unwrap(), Some(Exit::TimedOut));
-    assert_eq!(captured.talk(), "timed out after 1m30s\n", "also where nothing is waited for");
+    assert_eq!(captured.talk(), "timed out after 1m30s\n", "also without a goal");
 }
 
 #[test]
-fn a_lost_connection_is_told_and_what_happened_meanwhile_too() {
+fn a_lost_connection_is_reported_and_what_changed_meanwhile_too() {
     let lost = Error::Refused { server: "https://c".into() };
-    let mut moments = list(vec![requested("n1"), requested("n2")]);
-    moments.push(Moment::News(News::Lost(lost)));
-    moments.push(Moment::Reminder);
-    moments.extend(list(vec![requested("n2")]));
-    moments.push(Moment::News(News::Restored));
-    let (_, captured) = watch(Some(Goal::Stopped), &[], moments);
+    let mut events = list(vec![requested("n1"), requested("n2")]);
+    events.push(LoopEvent::Watch(News::Lost(lost)));
+    events.push(LoopEvent::Heartbeat);
+    events.extend(list(vec![requested("n2")]));
+    events.push(LoopEvent::Watch(News::Restored));
+    let (_, captured) = watch(Some(Goal::Stopped), &[], events);
     assert!(captured.data().ends_with("n1 Stopped: the maintenance was deleted\n"));
     assert_eq!(captured.talk().lines().count(), 2);
-    assert!(captured.talk().ends_with("connected again\n"));
+    assert!(captured.talk().ends_with("reconnected\n"));
 }
 
 #[test]
-fn a_watch_for_nothing_ends_as_its_goal_says() {
+fn a_watch_without_maintenances_ends_as_its_goal_demands() {
     let (exit, _) = watch(Some(Goal::Drained), &["n1"], list(vec![requested("n2")]));
     assert!(matches!(exit, Err(Error::NotInMaintenance(nodes)) if nodes == ["n1"]));
     let (exit, captured) = watch(Some(Goal::Stopped), &["n1"], list(vec![]));
@@ -249,42 +257,42 @@ fn a_watch_for_nothing_ends_as_its_goal_says() {
 }
 
 #[test]
-fn who_waits_for_a_stop_that_nobody_asked_for_is_told_so() {
-    let mut moments = list(vec![requested("n1"), stopping(requested("n2"))]);
-    moments.push(Moment::Interrupted);
-    let (exit, captured) = watch(Some(Goal::Stopped), &[], moments);
+fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
+    let mut events = list(vec![requested("n1"), stopping(requested("n2"))]);
+    events.push(LoopEvent::Interrupted);
+    let (exit, captured) = watch(Some(Goal::Stopped), &[], events);
     assert_eq!(exit.unwrap(), Some(Exit::Interrupted));
     let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
     assert_eq!(
         talk[3..],
         [
-            "nobody has stopped the maintenance of: n1",
-            "hint: `kubectl nm stop n1` does, `kubectl nm watch n1 --until stopped` waits again",
-            "nodes are given back all the same: n2",
-            "hint: `kubectl nm watch n2 --until stopped` waits again",
+            "maintenance not stopped by anyone: n1",
+            "hint: `kubectl nm stop n1` stops the maintenance, `kubectl nm watch n1 --until stopped` resumes waiting",
+            "maintenance still stopping: n2",
+            "hint: `kubectl nm watch n2 --until stopped` resumes waiting",
         ]
     );
-    let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![Moment::Interrupted]);
-    assert!(!captured.talk().contains("given back"), "nobody knows: {}", captured.talk());
+    let (_, captured) = watch(Some(Goal::Stopped), &["n1"], vec![LoopEvent::Interrupted]);
+    assert!(captured.talk().contains("in unknown state: n1"), "{}", captured.talk());
 }
 
 #[test]
-fn a_journal_has_the_time_of_a_lost_connection_and_of_a_new_one() {
+fn a_log_has_the_times_at_which_the_connection_was_lost_and_restored() {
     let lost = Error::Refused { server: "https://c".into() };
-    let mut moments = list(vec![requested("n1")]);
-    moments.extend([Moment::News(News::Lost(lost)), Moment::News(News::Restored)]);
-    let (_, captured) = watch(None, &[], moments);
+    let mut events = list(vec![requested("n1")]);
+    events.extend([LoopEvent::Watch(News::Lost(lost)), LoopEvent::Watch(News::Restored)]);
+    let (_, captured) = watch(None, &[], events);
     let talk: Vec<String> = captured.talk().lines().map(str::to_owned).collect();
     assert!(talk[0].starts_with("2026-01-02T12:00:00Z connection lost: "), "{talk:?}");
-    assert_eq!(talk[1], "2026-01-02T12:00:00Z connected again");
+    assert_eq!(talk[1], "2026-01-02T12:00:00Z reconnected");
 }
 
 #[test]
-fn a_node_that_is_given_back_is_not_told_what_held_its_drain() {
+fn a_wait_for_a_stop_does_not_report_blocked_pods() {
     let was = || stopping(with_status("n1", running(40, &[("cart-0", "budget cart has 1")])));
-    let mut moments = list(vec![was()]);
-    moments.push(event(Event::Delete(was())));
-    let (exit, captured) = wait(Goal::Stopped, &["n1"], moments);
+    let mut events = list(vec![was()]);
+    events.push(event(Event::Delete(was())));
+    let (exit, captured) = wait(Goal::Stopped, &["n1"], events);
     assert_eq!(exit, Some(Exit::Done));
     assert_eq!(captured.data(), "node/n1 maintenance stopped\n");
     assert_eq!(captured.talk(), "node/n1: Stopped: the node is back in service\n");

@@ -68,7 +68,7 @@ impl Context {
         self.leave(|node| nodes.contains(node));
         if self.node_conditions && self.maintenances.unsettled_for().is_none() {
             let told = self.cluster.nodes.state_filter(|node| {
-                node_conditions::tells_of_maintenance(node) && !nodes.contains(&*node.name_any())
+                node_conditions::has_maintenance_conditions(node) && !nodes.contains(&*node.name_any())
             });
             for node in told {
                 self.conditions.want(&node.name_any(), Vec::new());

@@ -139,16 +139,16 @@ impl PodForecast {
 impl Forecast {
     /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further
     /// evictions. Pods that are replaced elsewhere are assumed to be evicted first.
-    pub fn hold_back(&mut self, misfits: &BTreeSet<PodReference>) {
+    pub fn hold_back(&mut self, unplaced: &BTreeSet<PodReference>) {
         for guard in &mut self.budgets {
-            let is_misfit = |expected: &PodForecast| {
+            let is_unplaced = |expected: &PodForecast| {
                 expected.guarded_by.as_ref() == Some(&guard.budget)
-                    && misfits.contains(&pod::reference(&expected.pod))
+                    && unplaced.contains(&pod::reference(&expected.pod))
             };
-            let unplaced = self.pods.iter().filter(|expected| is_misfit(expected)).count();
-            let held = unplaced.saturating_sub(guard.at_most);
+            let count = self.pods.iter().filter(|expected| is_unplaced(expected)).count();
+            let held = count.saturating_sub(guard.at_most);
             let later = self.pods.iter_mut().filter(|expected| {
-                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_misfit(expected)
+                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_unplaced(expected)
             });
             let mut short_of = 0;
             for expected in later.rev().take(held) {

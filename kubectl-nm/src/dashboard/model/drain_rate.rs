@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_estimate_uses_the_average_rate_and_needs_progress() {
-        let begun = Timestamp::UNIX_EPOCH;
+        let started = Timestamp::UNIX_EPOCH;
         for (gone, unblocked, seconds, expected) in [
             (10, 5, 60, Some(30)),
             (1, 1000, 60, Some(60_000)),
@@ -77,8 +77,8 @@ mod tests {
             (5, 0, 60, None),
             (5, 5, 4, None),
         ] {
-            let now = begun + SignedDuration::from_secs(seconds);
-            let estimated = estimate(gone, unblocked, begun, now).map(|left| left.as_secs());
+            let now = started + SignedDuration::from_secs(seconds);
+            let estimated = estimate(gone, unblocked, started, now).map(|left| left.as_secs());
             assert_eq!(estimated, expected, "{gone} {unblocked} {seconds}");
         }
     }

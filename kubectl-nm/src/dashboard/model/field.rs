@@ -139,12 +139,12 @@ impl Field {
         let (before, after) = self.text.split_at(self.at);
         let columns = |text: &str| Span::raw(text).width();
         // Keep some of the text after the cursor in view.
-        let room = width.saturating_sub(columns(caret) + columns(after).min(width / 4));
-        if columns(before) <= room {
+        let space = width.saturating_sub(columns(caret) + columns(after).min(width / 4));
+        if columns(before) <= space {
             return format!("{before}{caret}{after}");
         }
         let mut first = before.len();
-        let mut left = room.saturating_sub(columns(more));
+        let mut left = space.saturating_sub(columns(more));
         for (at, c) in before.char_indices().rev() {
             let Some(rest) = left.checked_sub(columns(c.encode_utf8(&mut [0; 4]))) else { break };
             (left, first) = (rest, at);

@@ -29,7 +29,7 @@ pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
     scope: Vec<String>,
     /// Whether the maintenances are known. Until then, the selection cannot have been deliberate.
-    told: bool,
+    complete: bool,
     /// By uid.
     objects: HashMap<String, Arc<NodeMaintenance>>,
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
@@ -56,7 +56,7 @@ impl Fleet {
             WatchChange::Listed(objects) => {
                 self.objects = objects.iter().map(|object| (uid(object), Arc::clone(object))).collect();
                 self.rates.retain(|uid, _| self.objects.contains_key(uid));
-                if !std::mem::replace(&mut self.told, true) {
+                if !std::mem::replace(&mut self.complete, true) {
                     self.rows.unpin();
                 }
                 let selected = self.rows.pinned().map(|row| (row.key().to_owned(), row.node.clone()));

@@ -30,7 +30,7 @@ use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
-use self::pods::Pods;
+use self::pods::PodList;
 use self::watch_health::{PodListing, Freshness, WatchHealth};
 use crate::dashboard::message::WatchKind;
 use crate::explain::explanation;
@@ -80,7 +80,7 @@ pub(crate) struct OpenNode {
     /// Its name.
     pub(crate) name: String,
     /// Its pods.
-    pub(crate) pods: Pods,
+    pub(crate) pods: PodList,
     /// The events about it and its maintenance.
     pub(crate) events: NodeEvents,
 }
@@ -215,9 +215,9 @@ impl Model {
 
     /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
-        let told = matches!(self.health.of(WatchKind::Nodes), Freshness::Live | Freshness::Stale { .. });
+        let is_listed = matches!(self.health.of(WatchKind::Nodes), Freshness::Live | Freshness::Stale { .. });
         // A watch may be live before its first list has arrived.
-        told && self.fleet.node_names().next().is_some()
+        is_listed && self.fleet.node_names().next().is_some()
     }
 
     /// The sort order of the visible rows, and whether it is reversed.
@@ -369,6 +369,6 @@ fn why(case: &Case<'_>, message: &str) -> String {
 impl OpenNode {
     /// A node of which nothing is known yet.
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), pods: Pods::default(), events: NodeEvents::default() }
+        Self { name: name.to_owned(), pods: PodList::default(), events: NodeEvents::default() }
     }
 }

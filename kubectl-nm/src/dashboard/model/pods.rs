@@ -1,4 +1,4 @@
-//! The pods of the open node: those that the watch reports, joined with what the status says about them.
+//! The pods of the open node: those that the watch reports, joined with what the status reports about them.
 //!
 //! A pod that disappears is kept as gone. Without permission to list pods, the pods that the status names are shown.
 
@@ -19,12 +19,12 @@ const FULL_SORT_FROM: usize = 256;
 
 /// The pods of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Pods {
+pub(crate) struct PodList {
     /// The pods that the watch reported, by uid.
     watched: HashMap<String, WatchedPod>,
     /// Their uids by namespace and name, because statuses name pods so.
     uids: HashMap<String, String>,
-    /// What the last status said about all pods, and the pods that it named.
+    /// What the last status reported about all pods, and the pods that it named.
     last_status: (StatusSummary, Vec<String>),
     /// The drain spec behind the verdicts.
     spec: DrainSpec,
@@ -83,7 +83,7 @@ impl WatchedPod {
     }
 }
 
-impl Pods {
+impl PodList {
     /// Replaces all pods.
     pub(crate) fn list(
         &mut self,
@@ -221,7 +221,7 @@ impl Pods {
     }
 }
 
-/// What a status says about all pods.
+/// What a status reports about all pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct StatusSummary {
     in_maintenance: bool,
@@ -233,7 +233,7 @@ struct StatusSummary {
     order: DrainOrder,
 }
 
-/// What a status says about pods, by namespace and name.
+/// What a status reports about pods, by namespace and name.
 #[derive(Default)]
 struct StatusView<'a> {
     summary: StatusSummary,
@@ -272,7 +272,7 @@ impl<'a> StatusView<'a> {
         named.map(|(namespace, name)| path(namespace, name)).collect()
     }
 
-    /// What it says about that pod, if anything.
+    /// What it reports about that pod, if anything.
     fn progress(&self, namespace: &str, name: &str) -> Option<PodProgress> {
         if let Some(pod) = self.blocked.get(&(namespace, name)) {
             return Some(PodProgress {

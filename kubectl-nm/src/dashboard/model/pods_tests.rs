@@ -47,7 +47,7 @@ fn blocked(name: &str, reason: &str) -> Value {
 }
 
 /// The rows, with their messages up to the first comma: the wording of blockers is tested in `nm_shared`.
-fn shown(pods: &Pods) -> Vec<String> {
+fn shown(pods: &PodList) -> Vec<String> {
     let rows = (0..pods.rows.len()).filter_map(|index| pods.rows.nth(index));
     let line = |row: &PodRow| {
         let message = row.progress.message.split(',').next().unwrap_or_default();
@@ -63,7 +63,7 @@ fn a_pods_state_joins_the_pod_and_the_status() {
         "migratingPods": [{"namespace": "shop", "name": "vm", "machine": "db", "source": "n1", "target": "n2"}],
         "podCounts": {"blocked": 3, "waiting": 1, "evicting": 1},
     }));
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     let pods_on_node = [
         plain("w"),
         plain("b"),
@@ -98,7 +98,7 @@ fn a_pods_state_joins_the_pod_and_the_status() {
 
 #[test]
 fn pods_of_a_node_without_a_maintenance_have_no_state_and_are_not_kept() {
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b")], None, now());
     pods.remove(&plain("a").id, None, now());
     assert_eq!(shown(&pods), ["- b"]);
@@ -109,7 +109,7 @@ fn pods_of_a_node_without_a_maintenance_have_no_state_and_are_not_kept() {
 #[test]
 fn pods_that_disappear_are_kept_as_gone_also_after_a_relist() {
     let status = running(&json!({}));
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b"), owned("ds", "DaemonSet")], Some(&status), now());
     pods.remove(&plain("a").id, Some(&status), now());
     pods.remove(&owned("ds", "DaemonSet").id, Some(&status), now());
@@ -124,7 +124,7 @@ fn pods_that_disappear_are_kept_as_gone_also_after_a_relist() {
 
 #[test]
 fn a_change_of_the_status_updates_the_pods_that_it_names() {
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&[plain("a"), plain("b")], Some(&running(&json!({}))), now());
     let status = running(
         &json!({"blockedPods": [blocked("b", "Forbidden")], "podCounts": {"blocked": 1, "evicting": 1}}),
@@ -140,7 +140,7 @@ fn a_change_of_the_status_updates_the_pods_that_it_names() {
 #[test]
 fn a_change_of_many_pods_keeps_them_in_order() {
     let many: Vec<Arc<CompactPod>> = (0..1000).map(|i| plain(&format!("p{i:03}"))).collect();
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&many, Some(&running(&json!({}))), now());
     pods.apply_status(Some(&running(&json!({"podCounts": {"evicting": 1000}}))), now());
     assert_eq!(pods.rows.len(), 1000);
@@ -150,7 +150,7 @@ fn a_change_of_many_pods_keeps_them_in_order() {
 #[test]
 fn a_changed_drain_spec_judges_the_pods_again() {
     let mut other = running(&json!({}));
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&[plain("a"), owned("b", "ReplicaSet")], Some(&other), now());
     assert_eq!(shown(&pods), ["Waiting a", "Waiting b"]);
     other.spec.drain = Some(DrainSpec { force: false, ..DrainSpec::default() });
@@ -169,7 +169,7 @@ fn a_changed_drain_spec_judges_the_pods_again() {
 #[test]
 fn a_terminating_pod_becomes_blocked_after_its_grace_period() {
     let status = running(&json!({}));
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.list(&[terminating("e", "2026-01-02T03:10:20Z")], Some(&status), now());
     pods.tick(Some(&status), now() + SignedDuration::from_secs(60));
     assert_eq!(shown(&pods), ["Terminating e"]);
@@ -183,7 +183,7 @@ fn without_permission_to_list_pods_the_pods_of_the_status_are_shown() {
         let pods: Vec<Value> = names.iter().map(|name| json!({"namespace": "shop", "name": name})).collect();
         running(&json!({"pendingPodsRefs": pods, "blockedPods": [blocked("b", "Forbidden")]}))
     };
-    let mut pods = Pods::default();
+    let mut pods = PodList::default();
     pods.hide(Some(&pending(&["a", "b"])), now());
     assert_eq!(shown(&pods), ["Blocked b m", "Waiting a still on the node"]);
     pods.apply_status(Some(&pending(&["b"])), now());
@@ -198,7 +198,7 @@ fn a_pod_that_waits_for_lower_priorities_says_so() {
     ] {
         let mut maintenance = running(&json!({"podCounts": {"waiting": 1}}));
         maintenance.spec.drain = serde_json::from_value(json!({"order": order})).unwrap();
-        let mut pods = Pods::default();
+        let mut pods = PodList::default();
         pods.list(&[plain("w")], Some(&maintenance), now());
         assert_eq!(shown(&pods), [expected]);
     }

@@ -7,7 +7,7 @@ use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
-use crate::maintenance::request;
+use crate::maintenance::start;
 
 /// How many names a hint lists.
 const HINTED: usize = 4;
@@ -45,7 +45,7 @@ impl StartPlan {
 
     /// Verifies the reason as well.
     pub(crate) fn with_reason(mut self, reason: &str) -> Self {
-        self.problems.extend(request::reason_problem(reason.trim()));
+        self.problems.extend(start::reason_problem(reason.trim()));
         self
     }
 

@@ -13,7 +13,7 @@ pub(crate) struct WatchHealth {
     /// Since when data may be out of date, for each watch whose data is not known to be current.
     old: BTreeMap<WatchKind, Timestamp>,
     /// When anything changed last.
-    heard: Option<Timestamp>,
+    last_change: Option<Timestamp>,
 }
 
 /// How fresh data is.
@@ -84,12 +84,12 @@ impl WatchHealth {
 
     /// Notes a change.
     pub(crate) fn note_change(&mut self, now: Timestamp) {
-        self.heard = Some(now);
+        self.last_change = Some(now);
     }
 
     /// When anything changed last.
     pub(crate) fn last_change(&self) -> Option<Timestamp> {
-        self.heard
+        self.last_change
     }
 
     /// How fresh the data of a watch is.
@@ -160,7 +160,7 @@ mod tests {
         let lost = |second| WatchState::Lost { since: at(second), error: String::from("e") };
         let mut health = WatchHealth::default();
         health.renew(at(1));
-        assert_eq!(health.stale_since(WatchKind::Nodes), None, "nothing was told");
+        assert_eq!(health.stale_since(WatchKind::Nodes), None, "nothing was listed yet");
         health.set(WatchKind::Nodes, WatchState::Live, at(2));
         assert_eq!(health.stale_since(WatchKind::Nodes), None);
         health.renew(at(5));

@@ -201,10 +201,10 @@ fn a_node_opened_while_paused_shows_its_pods_once() {
     let mut model = fleet(options());
     type_in(&mut model, "p");
     press(&mut model, KeyCode::Enter);
-    let told = |pods| Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods) };
-    send(&mut model, told(pods()));
+    let listed = |pods| Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods) };
+    send(&mut model, listed(pods()));
     assert_eq!(model.open.as_ref().unwrap().pods.rows.total(), pods().len());
-    send(&mut model, told(vec![]));
+    send(&mut model, listed(vec![]));
     assert_eq!(model.open.as_ref().unwrap().pods.rows.total(), pods().len());
     let happened = |events| Message::Events { node: "worker-07".into(), change: WatchChange::Listed(events) };
     send(&mut model, happened(super::scenes::events()));

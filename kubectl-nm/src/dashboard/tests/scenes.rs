@@ -46,9 +46,9 @@ pub(super) fn options() -> Options {
 }
 
 /// A maintenance that started so many seconds ago.
-pub(super) fn maintenance(node: &str, begun: i64, status: Value) -> NodeMaintenance {
+pub(super) fn maintenance(node: &str, started: i64, status: Value) -> NodeMaintenance {
     let mut object = requested(node);
-    object.metadata.creation_timestamp = serde_json::from_value(json!(ago(begun))).unwrap();
+    object.metadata.creation_timestamp = serde_json::from_value(json!(ago(started))).unwrap();
     object.spec.reason = Some(String::from("kernel 6.12"));
     object.status = serde_json::from_value(status).unwrap();
     object

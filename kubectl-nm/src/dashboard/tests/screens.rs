@@ -273,7 +273,7 @@ fn a_foreign_finalizer_is_named() {
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
     let shown = text(&model);
-    assert!(!shown.contains("being given back"), "{shown}");
-    assert!(shown.contains("held by backup.example.com/hold"), "{shown}");
+    assert!(!shown.contains("returning to service"), "{shown}");
+    assert!(shown.contains("finalizers: backup.example.com/hold"), "{shown}");
     assert!(shown.contains("patch nm worker-01 --type=merge"), "{shown}");
 }

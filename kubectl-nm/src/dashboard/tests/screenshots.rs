@@ -67,20 +67,20 @@ fn svg(buffer: &Buffer, what: &str) -> String {
     svg
 }
 
-/// Writes the characters from `begin` on that have the same style. Returns where they end.
-fn run(buffer: &Buffer, begin: u16, y: u16, svg: &mut String) -> u16 {
+/// Writes the characters from `start` on that have the same style. Returns where they end.
+fn run(buffer: &Buffer, start: u16, y: u16, svg: &mut String) -> u16 {
     let look = |x: u16| {
         let cell = &buffer[(x, y)];
         (cell.fg, cell.bg, cell.modifier)
     };
-    let end = (begin..buffer.area.width).find(|x| look(*x) != look(begin)).unwrap_or(buffer.area.width);
-    let text: String = (begin..end).map(|x| buffer[(x, y)].symbol()).collect();
-    let (fg, bg, modifier) = look(begin);
+    let end = (start..buffer.area.width).find(|x| look(*x) != look(start)).unwrap_or(buffer.area.width);
+    let text: String = (start..end).map(|x| buffer[(x, y)].symbol()).collect();
+    let (fg, bg, modifier) = look(start);
     let (mut fg, mut bg) = (colour(fg, FOREGROUND), colour(bg, BACKGROUND));
     if modifier.contains(Modifier::REVERSED) {
         std::mem::swap(&mut fg, &mut bg);
     }
-    let (left, top, width) = (MARGIN + begin * CELL.0, MARGIN + y * CELL.1, (end - begin) * CELL.0);
+    let (left, top, width) = (MARGIN + start * CELL.0, MARGIN + y * CELL.1, (end - start) * CELL.0);
     if bg != BACKGROUND {
         writeln!(
             svg,

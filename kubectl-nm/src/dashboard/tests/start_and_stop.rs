@@ -156,7 +156,7 @@ fn nothing_is_confirmed_on_a_screen_too_small_to_list_it() {
         let mut model = fleet(Options { size: (30, 6), ..options() });
         type_in(&mut model, key);
         assert!(model.dialog.is_none());
-        assert!(text(&model).contains("window too small to start or stop maintenances"), "{}", text(&model));
+        assert!(text(&model).contains("window too small for that"), "{}", text(&model));
 
         let mut model = node(options());
         type_in(&mut model, "x");

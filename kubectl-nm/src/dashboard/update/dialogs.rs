@@ -148,7 +148,7 @@ fn is_refused(model: &mut Model) -> bool {
     if model.options.readonly {
         model.show_error(String::from("read-only: starting and stopping is disabled"));
     } else if is_small(model) {
-        model.show_error(String::from("window too small to start or stop maintenances"));
+        model.show_error(String::from("window too small for that"));
     }
     model.options.readonly || is_small(model)
 }

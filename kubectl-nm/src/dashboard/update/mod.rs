@@ -20,14 +20,14 @@ const NOTICE_SECONDS: i64 = 8;
 
 /// Applies a message to the model.
 pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
+    let is_dropped = model.paused.is_some() && !is_first_list(model, &message);
     let effects = match message {
         Message::Input(event) => input::update(model, event),
         Message::Tick(now) => {
             model.now = now;
-            let is_stale = |notice: &crate::dashboard::model::Notice| {
+            model.notice.take_if(|notice| {
                 !notice.is_bad && now.duration_since(notice.at).as_secs() >= NOTICE_SECONDS
-            };
-            model.notice.take_if(|notice| is_stale(notice));
+            });
             if model.paused.is_none() {
                 cluster::tick(model);
             }
@@ -49,17 +49,7 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             cluster::watch_state(model, kind, node.as_deref(), state);
             Vec::new()
         }
-        // While paused, changes are dropped; resuming lists everything again. The exception is a node that was opened
-        // meanwhile, of which nothing is shown yet.
-        Message::Pods { node, change } if !model.has_pods(&node) => {
-            cluster::pods(model, &node, &change);
-            Vec::new()
-        }
-        Message::Events { node, change } if !model.has_events(&node) => {
-            cluster::events(model, &node, &change);
-            Vec::new()
-        }
-        _ if model.paused.is_some() => Vec::new(),
+        _ if is_dropped => Vec::new(),
         Message::Maintenances(change) => {
             cluster::maintenances(model, &change);
             Vec::new()
@@ -79,6 +69,16 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     };
     settle(model);
     effects
+}
+
+/// Whether a change is the first about a node. While paused, other changes are dropped, because resuming lists everything
+/// again; but a node that was opened meanwhile has nothing to show yet.
+fn is_first_list(model: &Model, message: &Message) -> bool {
+    match message {
+        Message::Pods { node, .. } => !model.has_pods(node),
+        Message::Events { node, .. } => !model.has_events(node),
+        _ => false,
+    }
 }
 
 /// Updates what depends on the size of the screen and on the selection.

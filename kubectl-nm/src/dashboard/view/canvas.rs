@@ -39,16 +39,16 @@ impl<'a> Canvas<'a> {
             return x;
         }
         let text = self.shown(text);
-        let room = end - x;
+        let width = end - x;
         let mut style = self.theme.style(tone);
         if self.faded {
             style = style.add_modifier(Modifier::DIM);
         }
         // A string has no more columns than bytes, and counting bytes is cheap.
-        if text.len() <= usize::from(room) || Span::raw(&*text).width() <= usize::from(room) {
-            return self.buffer.set_stringn(x, area.y, text, usize::from(room), style).0;
+        if text.len() <= usize::from(width) || Span::raw(&*text).width() <= usize::from(width) {
+            return self.buffer.set_stringn(x, area.y, text, usize::from(width), style).0;
         }
-        let (x, _) = self.buffer.set_stringn(x, area.y, text, usize::from(room - 1), style);
+        let (x, _) = self.buffer.set_stringn(x, area.y, text, usize::from(width - 1), style);
         self.buffer.set_stringn(x, area.y, self.glyphs.more, 1, style).0
     }
 

@@ -51,14 +51,14 @@ impl DialogLine {
 }
 
 /// The lines that fit, in their order.
-pub(super) fn fit_lines(entries: &[DialogLine], width: u16, room: usize) -> Vec<DialogLine> {
+pub(super) fn fit_lines(entries: &[DialogLine], width: u16, rows: usize) -> Vec<DialogLine> {
     let whole: Vec<DialogLine> = entries.iter().cloned().flat_map(|entry| entry.broken(width)).collect();
     let without_blanks = || entries.iter().filter(|entry| entry.priority != LinePriority::Blank).cloned();
     let dense: Vec<DialogLine> = without_blanks().flat_map(|entry| entry.broken(width)).collect();
     // Cutting the end of each sentence is better than dropping a sentence.
     let cut: Vec<DialogLine> = without_blanks().collect();
     for entries in [whole, dense, cut.clone()] {
-        if entries.len() <= room {
+        if entries.len() <= rows {
             return entries;
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn fit_lines(entries: &[DialogLine], width: u16, room: usize) -> Vec<
     let mut out: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].priority < LinePriority::Required).collect();
     out.sort_by_key(|at| (entries[*at].priority, Reverse(*at)));
     // One more, for the line that counts them.
-    out.truncate(entries.len() - room + 1);
+    out.truncate(entries.len() - rows + 1);
     let Some(first) = out.iter().min().copied() else { return entries };
     let hides_problem = out.iter().any(|at| entries[*at].priority == LinePriority::Problem);
     let tone = if hides_problem { Tone::Bad } else { Tone::Plain };
@@ -92,7 +92,7 @@ mod tests {
         let entries = || {
             let listed = (0..4).map(|at| DialogLine::new(format!("node {at}"), Tone::Plain, LinePriority::Listed));
             let problems =
-                ["no such node", "given back"].map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem));
+                ["no such node", "stopping"].map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem));
             let mut all = vec![DialogLine::new("Nodes:", Tone::Plain, LinePriority::Required), DialogLine::blank()];
             all.extend(problems);
             all.extend(listed);
@@ -100,22 +100,22 @@ mod tests {
             all.push(DialogLine::new("[Enter]", Tone::Quiet, LinePriority::Required));
             all
         };
-        let shown = |room| -> String {
-            let shown = fit_lines(&entries(), 20, room);
-            assert!(shown.len() <= room, "{room}");
+        let shown = |rows| -> String {
+            let shown = fit_lines(&entries(), 20, rows);
+            assert!(shown.len() <= rows, "{rows}");
             shown.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>().join("|")
         };
-        let whole = "Nodes:||no such node|given back|node 0|node 1|node 2|node 3|They are cordoned|[Enter]";
-        for (room, expected) in [
+        let whole = "Nodes:||no such node|stopping|node 0|node 1|node 2|node 3|They are cordoned|[Enter]";
+        for (rows, expected) in [
             (10, whole),
             (9, &whole.replace("||", "|")),
-            (8, "Nodes:|no such node|given back|node 0|node 1|... 2 more lines|They are cordoned|[Enter]"),
-            (6, "Nodes:|no such node|given back|... 4 more lines|They are cordoned|[Enter]"),
-            (5, "Nodes:|no such node|given back|... 5 more lines|[Enter]"),
+            (8, "Nodes:|no such node|stopping|node 0|node 1|... 2 more lines|They are cordoned|[Enter]"),
+            (6, "Nodes:|no such node|stopping|... 4 more lines|They are cordoned|[Enter]"),
+            (5, "Nodes:|no such node|stopping|... 5 more lines|[Enter]"),
             (4, "Nodes:|no such node|... 6 more lines|[Enter]"),
             (3, "Nodes:|... 7 more lines|[Enter]"),
         ] {
-            assert_eq!(shown(room), expected, "{room}");
+            assert_eq!(shown(rows), expected, "{rows}");
         }
         assert_eq!(fit_lines(&entries(), 20, 4)[2].tone, Tone::Bad, "a problem is among what is left out");
         assert_eq!(fit_lines(&entries(), 20, 4)[2].tone, Tone::Bad, "a problem is among the dropped lines");

@@ -31,7 +31,7 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
                 1 => String::from("start 1 node"),
                 count => format!("start {count} nodes"),
             };
-            let lines = start_lines(model, dialog, &plan, &Typed::of(canvas, area));
+            let lines = start_lines(model, dialog, &plan, &FieldText::of(canvas, area));
             boxed(canvas, area, &title, &lines);
         }
         Dialog::Stop(dialog) => {
@@ -41,7 +41,7 @@ pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area
             } else {
                 format!("stop {count} maintenances")
             };
-            let lines = stop_lines(model, dialog, &Typed::of(canvas, area));
+            let lines = stop_lines(model, dialog, &FieldText::of(canvas, area));
             boxed(canvas, area, &title, &lines);
         }
     }
@@ -57,13 +57,13 @@ pub(super) fn draw_line(dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 /// How the field being typed is shown.
-struct Typed {
+struct FieldText {
     glyphs: &'static Glyphs,
     /// The width of a line.
     width: usize,
 }
 
-impl Typed {
+impl FieldText {
     fn of(canvas: &Canvas<'_>, area: Rect) -> Self {
         Self { glyphs: canvas.glyphs, width: usize::from(width_in(area).saturating_sub(4)) }
     }
@@ -96,13 +96,13 @@ fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
     StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).with_reason(dialog.reason.text())
 }
 
-fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Typed) -> Vec<DialogLine> {
+fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &FieldText) -> Vec<DialogLine> {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
-        let text = if is_typed { typed.line(name, field) } else { format!("{name} {}", field.text()) };
+        let text = if is_typed { fields.line(name, field) } else { format!("{name} {}", field.text()) };
         DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
     };
-    let told = |text: &str, tone| DialogLine::new(text, tone, LinePriority::Consequence);
+    let sentence = |text: &str, tone| DialogLine::new(text, tone, LinePriority::Consequence);
     let count = plan.nodes.len();
     let mut lines = vec![
         field("Nodes: ", &dialog.nodes, StartField::Nodes),
@@ -110,7 +110,7 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Ty
         DialogLine::blank(),
     ];
     if plan.is_empty() {
-        lines.push(told("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
+        lines.push(sentence("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
     }
     lines.extend(plan.problems.iter().map(|problem| DialogLine::new(problem, Tone::Bad, LinePriority::Problem)));
     lines.extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
@@ -121,9 +121,9 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Ty
     if count > 0 {
         let them = if count == 1 { "The node is" } else { "The nodes are" };
         let what = format!("{them} cordoned, and the pods are evicted.");
-        lines.push(told(&what, Tone::Plain));
+        lines.push(sentence(&what, Tone::Plain));
         if plan.unchecked {
-            lines.push(told("Nothing verified that the nodes exist: you have no access to nodes.", Tone::Busy));
+            lines.push(sentence("The list of nodes is not available: nothing verified that they exist.", Tone::Busy));
         }
     }
     lines.extend(age_of_nodes(model));
@@ -137,11 +137,11 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, typed: &Ty
     lines
 }
 
-fn stop_lines(model: &Model, dialog: &StopDialog, typed: &Typed) -> Vec<DialogLine> {
+fn stop_lines(model: &Model, dialog: &StopDialog, fields: &FieldText) -> Vec<DialogLine> {
     let count = dialog.targets.len();
     let they = if count == 1 { "the node returns" } else { "the nodes return" };
-    let told = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
-    let mut lines = vec![told(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
+    let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
+    let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
         let row = model.fleet.maintenance(&target.uid).map(|object| FleetRow::of(object));
         let state = row.map_or_else(
@@ -155,11 +155,11 @@ fn stop_lines(model: &Model, dialog: &StopDialog, typed: &Typed) -> Vec<DialogLi
         };
         format!("  {}  {state}{back}", target.node)
     })));
-    lines.push(told("Pods that were evicted are not moved back."));
+    lines.push(sentence("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
     lines.push(DialogLine::blank());
     if count > 1 {
-        let count = typed.line(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
+        let count = fields.line(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = is_confirmed(&dialog.count, count);

@@ -14,8 +14,8 @@ use crate::dashboard::model::Model;
 /// Draws the header.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (freshness_word, tone) = freshness_word(model, canvas);
-    let begin = canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
-    let area = Rect { width: begin.saturating_sub(area.x), ..area };
+    let start = canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
+    let area = Rect { width: start.saturating_sub(area.x), ..area };
     let mut x = canvas.write(area, area.x + 1, "nm watch", Tone::Strong);
     if area.width >= 60 || model.open.is_none() {
         x = canvas.write(area, x + 2, &format!("ctx:{}", model.options.context), Tone::Plain);
@@ -37,12 +37,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
         }
     }
-    let room = usize::from((area.x + area.width).saturating_sub(x + 2));
-    canvas.write_right(area, &details(model, room), Tone::Quiet);
+    let width = usize::from((area.x + area.width).saturating_sub(x + 2));
+    canvas.write_right(area, &details(model, width), Tone::Quiet);
 }
 
 /// Details, as far as there is space: read-only before the sort order before the time of the last change.
-fn details(model: &Model, room: usize) -> String {
+fn details(model: &Model, width: usize) -> String {
     let readonly = model.options.readonly.then(|| String::from("read-only"));
     let (sort, reversed) = model.sorting();
     let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
@@ -52,7 +52,7 @@ fn details(model: &Model, room: usize) -> String {
     let details =
         [[&sort, changed.as_slice(), readonly].concat(), [&sort, readonly].concat(), readonly.to_vec()];
     let lines = details.iter().map(|details| format!("{}  ", details.join("  ")));
-    lines.into_iter().find(|line| line.len() <= room).unwrap_or_default()
+    lines.into_iter().find(|line| line.len() <= width).unwrap_or_default()
 }
 
 /// Draws how many rows there are, and the active filters.

@@ -26,7 +26,7 @@ enum PodColumn {
 }
 
 const COLUMNS: [Column<PodColumn>; 5] = [
-    Column::new(PodColumn::State, "STATE", 10, 0, 8),
+    Column::new(PodColumn::State, "STATE", 12, 0, 8),
     Column::new(PodColumn::Pod, "NAMESPACE/POD", 18, 3, 9),
     Column::new(PodColumn::Owner, "OWNER", 14, 1, 1),
     Column::new(PodColumn::Time, "FOR", 6, 0, 2),

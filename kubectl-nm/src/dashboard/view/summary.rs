@@ -157,8 +157,8 @@ fn eta(model: &Model, maintenance: &NodeMaintenance, row: &FleetRow) -> String {
 
 fn sparkline(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'_>, area: Rect) {
     let Some(rate) = model.fleet.rate(&uid(maintenance)) else { return };
-    let room = area.width.saturating_sub(30).min(SPARKS);
-    let steps = rate.steps(usize::from(room));
+    let width = area.width.saturating_sub(30).min(SPARKS);
+    let steps = rate.steps(usize::from(width));
     let most = steps.iter().copied().max().unwrap_or(0);
     let top = canvas.glyphs.sparks.len() - 1;
     let spark = |step: &i32| {

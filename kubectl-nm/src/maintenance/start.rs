@@ -1,0 +1,214 @@
+//! Starting maintenances, for `start`, `plan` and the dashboard: what is requested, what exists already, and the creation.
+
+use clap::Args;
+use kube::ResourceExt;
+use kube::core::Status;
+use nm_shared::api::maintenance::MAX_REASON_LENGTH;
+use nm_shared::gate::ownership;
+use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use serde_json::{Map, Value, json};
+
+use crate::args::drain_flags::DrainFlags;
+use crate::client::cluster::Cluster;
+use crate::error::Error;
+use crate::maintenance::node;
+
+/// The spec that the flags of `start` request.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct StartRequest {
+    /// Why the node is in maintenance, for others who look at it; at most 1,024 characters
+    #[arg(long, short = 'r', value_parser = parse_reason)]
+    pub(crate) reason: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) drain: DrainFlags,
+}
+
+impl StartRequest {
+    /// The spec for a node.
+    pub(crate) fn spec(&self, node: &str) -> NodeMaintenanceSpec {
+        NodeMaintenanceSpec {
+            node_name: node.to_owned(),
+            reason: self.reason.clone(),
+            drain: self.drain.spec(),
+        }
+    }
+
+    /// The same request without a timeout for the drain.
+    pub(crate) fn without_timeout(&self) -> Self {
+        Self { drain: self.drain.without_timeout(), ..self.clone() }
+    }
+
+    /// Checks that an existing maintenance has the requested spec. `kubectl` is the command that reaches this cluster.
+    ///
+    /// # Errors
+    ///
+    /// When it differs: the differences, and the command that changes the existing maintenance.
+    pub(crate) fn check(&self, existing: &NodeMaintenance, kubectl: &str) -> Result<(), Error> {
+        let (mut differences, mut spec) = (Vec::new(), Map::new());
+        if self.reason.is_some() && self.reason != existing.spec.reason {
+            differences.push(difference("reason", &json!(existing.spec.reason), &json!(self.reason)));
+            spec.insert(String::from("reason"), json!(self.reason));
+        }
+        let mut drain = Map::new();
+        for (field, is, wanted) in self.drain.differences(existing.spec.drain.as_ref()) {
+            differences.push(difference(&format!("drain.{field}"), &is, &wanted));
+            drain.insert(field.to_owned(), wanted);
+        }
+        if !drain.is_empty() {
+            spec.insert(String::from("drain"), Value::Object(drain));
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let patch = json!({"spec": spec}).to_string().replace('\'', r"'\''");
+        Err(Error::Differs {
+            node: node(existing).to_owned(),
+            differences: differences.join(", "),
+            remedy: format!("{kubectl} patch nm {} --type=merge -p '{patch}'", existing.name_any()),
+        })
+    }
+}
+
+/// Why the API server would not accept a reason; none if it would.
+pub(crate) fn reason_problem(reason: &str) -> Option<String> {
+    let length = reason.chars().count();
+    (length > MAX_REASON_LENGTH)
+        .then(|| format!("a reason has at most {MAX_REASON_LENGTH} characters, and this one has {length}"))
+}
+
+fn parse_reason(reason: &str) -> Result<String, String> {
+    reason_problem(reason).map_or_else(|| Ok(reason.to_owned()), Err)
+}
+
+fn difference(field: &str, is: &Value, wanted: &Value) -> String {
+    let shown = |value: &Value| if value.is_null() { String::from("not set") } else { value.to_string() };
+    format!("{field} is {} and not {}", shown(is), shown(wanted))
+}
+
+/// What exists for a node that is to be put into maintenance.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Existing {
+    /// Nothing: a maintenance has to be created.
+    Nothing,
+    /// The maintenance that has the node.
+    Maintenance(Box<NodeMaintenance>),
+    /// Only maintenances that are being deleted.
+    Stopping,
+    /// An object with the node's name, for this other node.
+    NameTaken(String),
+}
+
+impl Existing {
+    /// What exists for a node among all maintenances.
+    pub(crate) fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
+        let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
+        let oldest = all
+            .iter()
+            .filter(|object| node(object) == wanted && !is_stopping(object))
+            .min_by(|a, b| ownership::age_rank(a).cmp(&ownership::age_rank(b)));
+        let namesake = all.iter().find(|object| object.name_any() == wanted);
+        match (oldest, namesake) {
+            (Some(object), _) => Self::Maintenance(Box::new(object.clone())),
+            (None, Some(object)) if node(object) != wanted => Self::NameTaken(node(object).to_owned()),
+            _ if all.iter().any(|object| node(object) == wanted) => Self::Stopping,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// Why no maintenance can be started for the node; none if one can, or exists.
+    pub(crate) fn refusal(&self, node: &str) -> Option<Error> {
+        match self {
+            Self::Nothing | Self::Maintenance(_) => None,
+            Self::Stopping => Some(Error::Ending(node.to_owned())),
+            Self::NameTaken(other) => Some(Error::NameTaken { name: node.to_owned(), other: other.clone() }),
+        }
+    }
+}
+
+/// A node's maintenance after a start.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Started {
+    /// The object.
+    pub(crate) object: NodeMaintenance,
+    /// Whether the start created it. Otherwise it existed.
+    pub(crate) created: bool,
+}
+
+/// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
+/// the API server only validates the request.
+///
+/// # Errors
+///
+/// When the API server or its webhooks refuse, or the existing maintenance is being deleted or for another node.
+pub(crate) async fn start(
+    cluster: &Cluster,
+    wanted: &NodeMaintenance,
+    dry_run: bool,
+) -> Result<Started, Error> {
+    let refused = match cluster.create(wanted, dry_run).await {
+        Ok(object) => return Ok(Started { object, created: true }),
+        Err(error) if error.status().is_some_and(Status::is_already_exists) => error,
+        Err(error) => return Err(error),
+    };
+    let existing: Vec<NodeMaintenance> = cluster.maintenance(&wanted.name_any()).await?.into_iter().collect();
+    match Existing::find(node(wanted), &existing) {
+        Existing::Maintenance(object) => Ok(Started { object: *object, created: false }),
+        other => Err(other.refusal(node(wanted)).unwrap_or(refused)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::fixture::{named, requested, stopping};
+
+    fn maintenance(object: NodeMaintenance) -> Existing {
+        Existing::Maintenance(Box::new(object))
+    }
+
+    #[test]
+    fn the_oldest_maintenance_that_is_not_stopping_has_the_node() {
+        for (all, existing) in [
+            (vec![], Existing::Nothing),
+            (vec![requested("n2")], Existing::Nothing),
+            (vec![requested("n1")], maintenance(requested("n1"))),
+            (vec![named("other", "n1", "u")], maintenance(named("other", "n1", "u"))),
+            (vec![named("n1", "n2", "u")], Existing::NameTaken("n2".into())),
+            (vec![named("n1", "n2", "u"), named("n2", "n1", "v")], maintenance(named("n2", "n1", "v"))),
+            (vec![stopping(requested("n1"))], Existing::Stopping),
+            (
+                vec![stopping(requested("n1")), named("other", "n1", "u")],
+                maintenance(named("other", "n1", "u")),
+            ),
+            (vec![stopping(named("other", "n1", "u"))], Existing::Stopping),
+        ] {
+            assert_eq!(Existing::find("n1", &all), existing, "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_maintenance_with_another_spec_is_an_error_with_the_command_that_changes_it() {
+        let mut existing = named("other", "n1", "u");
+        existing.spec.reason = Some("disk".into());
+        let wants = |reason: Option<&str>| StartRequest {
+            reason: reason.map(str::to_owned),
+            ..StartRequest::default()
+        };
+        for same in [None, Some("disk")] {
+            assert!(wants(same).check(&existing, "kubectl").is_ok(), "{same:?}");
+        }
+        let differs = wants(Some("it's the kernel")).check(&existing, "kubectl --context=c").unwrap_err();
+        assert_eq!(
+            (differs.to_string().as_str(), differs.hint().unwrap().as_str()),
+            (
+                "error: node \"n1\" is in maintenance already, but reason is \"disk\" and not \"it's the kernel\"",
+                "`kubectl --context=c patch nm other --type=merge -p '{\"spec\":{\"reason\":\"it'\\''s the kernel\"}}'` \
+                 changes it"
+            )
+        );
+        existing.spec.reason = None;
+        let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();
+        assert!(differs.ends_with("but reason is not set and not \"disk\""), "{differs}");
+    }
+}

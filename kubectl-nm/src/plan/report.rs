@@ -1,0 +1,213 @@
+//! The result of a plan: snapshot, dry runs and the decisions of `nm-shared` combined.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use nm_shared::cluster::node;
+use nm_shared::cluster::pod;
+use nm_shared::cluster::pod_requests::Resources;
+use nm_shared::drain::budget_forecast::Budgets;
+use nm_shared::drain::eviction_outcome::EvictionOutcome;
+use nm_shared::drain::plan::InvalidSelector;
+use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
+use nm_shared::forecast::gate_preview;
+use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodOutcome};
+use nm_shared::gate::{Gate, overrides_quorum};
+use nm_shared::{DrainSpec, NodeMaintenance};
+
+use crate::maintenance::State;
+use crate::maintenance::start::Existing;
+use crate::plan::cluster_snapshot::ClusterSnapshot;
+use crate::plan::max_unavailable::MaxUnavailableLimit;
+
+/// What a drain of some nodes would do.
+#[derive(Debug)]
+pub(crate) struct PlanReport {
+    /// The nodes, in the given order.
+    pub(crate) nodes: Vec<NodeReport>,
+    /// The outcome for each pod; none without access to pods.
+    pub(crate) forecast: Option<Forecast>,
+    /// The local volumes of pods that leave, by the pods' uids.
+    pub(crate) local_volumes: HashMap<String, Vec<String>>,
+    /// Whether the replacements of pods fit on other nodes; none without access to nodes or pods.
+    pub(crate) capacity: Option<CapacityEstimate>,
+    /// How many nodes may be unavailable at once.
+    pub(crate) limit: MaxUnavailableLimit,
+    /// Warnings about the drain settings.
+    pub(crate) warnings: Vec<&'static str>,
+    /// What is unknown, and the missing access.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// What would happen to a node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeReport {
+    /// The node.
+    pub(crate) node: String,
+    /// The state of its maintenance, if it is already in maintenance.
+    pub(crate) state: Option<State>,
+    /// Why it cannot be put into maintenance.
+    pub(crate) refusal: Option<String>,
+    /// Why it would be queued.
+    pub(crate) queue: Option<String>,
+}
+
+/// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
+/// requested.
+///
+/// # Errors
+///
+/// When a pod selector is invalid.
+pub(crate) fn preview(
+    planned: &[String],
+    requested: Option<&DrainSpec>,
+    snapshot: &ClusterSnapshot,
+    now: Timestamp,
+) -> Result<Option<DrainPreview>, InvalidSelector> {
+    let Some(pods) = &snapshot.pods else { return Ok(None) };
+    let planned_node = |name: &String| {
+        let known = snapshot.nodes.iter().flatten().find(|known| node::name(known) == name);
+        PlannedNode {
+            node: name.clone(),
+            drain: drain_of(name, requested, snapshot),
+            pods: pods.planned.get(name).cloned().unwrap_or_default(),
+            ready: known.is_none_or(node::is_ready),
+        }
+    };
+    DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
+}
+
+/// The drain settings of a node.
+fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
+    let mut all = snapshot.maintenances.iter().chain(&snapshot.older);
+    let existing = all.find(|other| other.spec.node_name == node);
+    let own = existing.and_then(|existing| existing.spec.drain.as_ref());
+    requested.or(own).cloned().unwrap_or_default()
+}
+
+impl PlanReport {
+    /// Combines a snapshot with the answers to evictions, by pod uid.
+    pub(crate) fn new(
+        planned: &[String],
+        requested: Option<&DrainSpec>,
+        preview: Option<&DrainPreview>,
+        snapshot: ClusterSnapshot,
+        answers: &HashMap<String, EvictionOutcome>,
+        now: Timestamp,
+    ) -> Self {
+        let budgets = Budgets::from_objects(&snapshot.budgets);
+        let mut forecast = preview.map(|preview| preview.forecast(budgets, answers, now));
+        let nodes = node_reports(planned, &snapshot, now);
+        let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
+        if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
+            forecast.hold_back(&capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect());
+        }
+        let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
+        let local_volumes =
+            leaving().filter_map(|expected| local_volumes(&expected.pod, &snapshot)).collect();
+        let mut unknown = snapshot.unknown.clone();
+        let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
+        unknown.extend(unanswered.map(|(why, pods)| {
+            format!("the answer of the API server to the eviction of {}: {why}", counted(*pods, "pod"))
+        }));
+        let mut warnings: Vec<&str> =
+            planned.iter().filter_map(|name| drain_of(name, requested, &snapshot).warning()).collect();
+        warnings.dedup();
+        Self { warnings, nodes, capacity, local_volumes, limit: snapshot.limit, unknown, forecast }
+    }
+
+    /// Whether a pod would be blocked, or a node cannot be put into maintenance. A position in the queue does not block.
+    pub(crate) fn is_blocked(&self) -> bool {
+        let mut pods = self.forecast.iter().flat_map(|forecast| &forecast.pods);
+        self.nodes.iter().any(|node| node.refusal.is_some())
+            || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
+    }
+
+    /// Whether a replacement fits on no other node, by the estimate.
+    pub(crate) fn lacks_capacity(&self) -> bool {
+        self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
+    }
+}
+
+/// `1 pod`, `2 pods`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) -> Vec<NodeReport> {
+    let existing = [snapshot.maintenances.as_slice(), snapshot.older.as_slice()].concat();
+    let guard = snapshot.guard();
+    let nodes = snapshot.nodes.as_deref().unwrap_or_default();
+    let limit = snapshot.limit.value();
+    let mut gates: HashMap<String, Gate> =
+        gate_preview::gates(planned, nodes, &existing, guard.as_ref(), limit, now).into_iter().collect();
+    // Object names are unique per API group: in the older groups only the node matters.
+    let older_of = |name: &str| -> Vec<NodeMaintenance> {
+        snapshot.older.iter().filter(|other| other.spec.node_name == name).cloned().collect()
+    };
+    let report = |name: &String| {
+        let existing = match Existing::find(name, &snapshot.maintenances) {
+            Existing::Nothing => Existing::find(name, &older_of(name)),
+            existing => existing,
+        };
+        let (quorum, queue) = match (&existing, gates.remove(name)) {
+            (Existing::Maintenance(object), _) => current_gates(object),
+            (_, Some(gate)) => (gate.quorum, gate.queue.map(|queued| queued.to_string())),
+            (_, None) => (None, None),
+        };
+        let state = match &existing {
+            Existing::Maintenance(object) => Some(State::of(object)),
+            _ => None,
+        };
+        let refusal = existing.refusal(name).map(|refusal| refusal.to_string()).or(quorum);
+        NodeReport { node: name.clone(), state, refusal, queue }
+    };
+    planned.iter().map(report).collect()
+}
+
+/// The quorum or the queue that an existing maintenance waits for, from its status.
+fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
+    use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
+    let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
+    let error = |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
+    let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
+    (quorum, error(MaxUnavailable.as_str()))
+}
+
+/// Whether the pods of the nodes that drain now fit on the others. Queued nodes stay in use until others return to
+/// service, and so count as others.
+fn capacity(
+    planned: &[NodeReport],
+    forecast: &Forecast,
+    snapshot: &ClusterSnapshot,
+) -> Option<CapacityEstimate> {
+    let (nodes, pods) = (snapshot.nodes.as_ref()?, snapshot.pods.as_ref()?);
+    let drains_now = |name: &str| planned.iter().any(|node| node.node == name && node.queue.is_none());
+    let replaced =
+        forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
+    let to_place: Vec<PodToPlace<'_>> = replaced
+        .map(|expected| PodToPlace { pod: &expected.pod, volumes: snapshot.volumes.node_selectors(&expected.pod) })
+        .collect();
+    let mut used = pods.used.clone();
+    for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
+        let running = pods.iter().filter(|pod| !pod::is_finished(pod));
+        for pod in running {
+            used.entry(name.clone()).or_default().add(&Resources::of_pod(pod));
+        }
+    }
+    let others = nodes.iter().filter(|known| !drains_now(node::name(known)));
+    Some(capacity::estimate(&to_place, others, &used))
+}
+
+fn local_volumes(pod: &Arc<Pod>, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {
+    let local = snapshot.volumes.local(pod);
+    let names = local.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    (!names.is_empty()).then(|| (pod.uid().unwrap_or_default(), names))
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,127 @@
+//! The loop in which every command watches maintenances: an event of the watch, the clock or Ctrl-C, whichever is first.
+
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+
+use crate::client::watch_stream::News;
+use crate::error::Error;
+use crate::error::exit::Exit;
+
+/// When the first heartbeat comes.
+const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How often heartbeats come after that.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
+
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Something that a watching command reacts to.
+#[derive(Debug)]
+pub(crate) enum LoopEvent {
+    /// From the watch.
+    Watch(News),
+    /// The time for a sign of life.
+    Heartbeat,
+    /// A second has passed, for what shows ages.
+    Tick,
+    /// This timeout has expired.
+    TimedOut(Duration),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+}
+
+/// Passes every event to `react` until that breaks with an exit code.
+///
+/// # Errors
+///
+/// When the watch fails for good, or `react` fails.
+pub(crate) async fn run(
+    watch: impl Stream<Item = Result<News, Error>>,
+    timeout: Option<Duration>,
+    interrupted: impl Future<Output = ()>,
+    mut react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
+) -> Result<Exit, Error> {
+    let (mut watch, mut interrupted) = (pin!(watch), pin!(interrupted));
+    let start = Instant::now();
+    // A timeout that overflows the clock never expires.
+    let deadline = timeout.and_then(|after| Some((start.checked_add(after)?, after)));
+    let mut heartbeats = interval_at(start + FIRST_HEARTBEAT, HEARTBEAT_INTERVAL);
+    heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval_at(start + TICK_INTERVAL, TICK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = &mut interrupted => LoopEvent::Interrupted,
+            event = watch.next() => match event {
+                Some(event) => LoopEvent::Watch(event?),
+                // The stream ends only after an error, which has been returned.
+                None => return Ok(Exit::Error),
+            },
+            after = expiry(deadline) => LoopEvent::TimedOut(after),
+            _ = heartbeats.tick() => LoopEvent::Heartbeat,
+            _ = ticks.tick() => LoopEvent::Tick,
+        };
+        if let ControlFlow::Break(exit) = react(event)? {
+            return Ok(exit);
+        }
+    }
+}
+
+/// Returns at the deadline, with the timeout that led to it; never without a deadline.
+pub(crate) async fn expiry(deadline: Option<(Instant, Duration)>) -> Duration {
+    match deadline {
+        Some((at, timeout)) => {
+            sleep_until(at).await;
+            timeout
+        }
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures::stream;
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    fn exit_at(event: &LoopEvent) -> ControlFlow<Exit> {
+        match event {
+            LoopEvent::TimedOut(_) => ControlFlow::Break(Exit::TimedOut),
+            LoopEvent::Interrupted => ControlFlow::Break(Exit::Interrupted),
+            LoopEvent::Watch(News::Restored) => ControlFlow::Break(Exit::Done),
+            LoopEvent::Watch(_) | LoopEvent::Heartbeat | LoopEvent::Tick => ControlFlow::Continue(()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timeout_expires_after_heartbeats() {
+        let mut heartbeats = 0;
+        let start = Instant::now();
+        let silence = stream::pending::<Result<News, Error>>();
+        let exit = run(silence, Some(Duration::from_secs(60)), pending(), |event| {
+            heartbeats += i32::from(matches!(event, LoopEvent::Heartbeat));
+            Ok(exit_at(&event))
+        });
+        assert_eq!(exit.await.unwrap(), Exit::TimedOut);
+        assert_eq!((start.elapsed(), heartbeats), (Duration::from_secs(60), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_event_that_breaks_decides() {
+        let good = || stream::iter([Ok(News::Event(Box::new(Event::Init))), Ok(News::Restored)]);
+        let react = |event: LoopEvent| Ok(exit_at(&event));
+        assert_eq!(run(good(), Some(Duration::ZERO), pending(), react).await.unwrap(), Exit::Done);
+        assert_eq!(run(good(), None, ready(()), react).await.unwrap(), Exit::Interrupted);
+        assert_eq!(run(good(), Some(Duration::MAX), pending(), react).await.unwrap(), Exit::Done);
+        let bad = stream::iter([Err(Error::NotInMaintenance(vec![]))]);
+        assert!(run(bad, None, pending(), react).await.is_err());
+    }
+}
