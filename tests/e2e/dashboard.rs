@@ -66,7 +66,9 @@ async fn a_node_is_drained_and_given_back_by_keys_alone() {
 
     terminal.press("x");
     terminal.press(ENTER);
-    terminal.until(&format!("{node} to return to service"), |screen| !screen.contents().contains("Drained")).await;
+    terminal
+        .until(&format!("{node} to return to service"), |screen| !screen.contents().contains("Drained"))
+        .await;
     until(&cluster.maintenances(), &node, "gone", |found| found.is_none()).await;
     assert_eq!(configuration(&cluster.node(&node).await), configuration(&before));
     terminal.press("q");

@@ -112,9 +112,7 @@ async fn of_a_burst_that_comes_in_the_wrong_order_no_more_begin_than_may() {
     }
     let settled = |found: Option<&NodeMaintenance>| {
         let status = found.and_then(|found| found.status.as_ref());
-        status.is_some_and(|status| {
-            status.phase == Some(Phase::Succeeded) || status.queue.is_some()
-        })
+        status.is_some_and(|status| status.phase == Some(Phase::Succeeded) || status.queue.is_some())
     };
     let mut begun = 0;
     for (name, node) in names.iter().zip(&nodes) {

@@ -162,7 +162,9 @@ async fn nodes_of_a_plan_share_budgets_room_and_the_line() {
     assert_eq!(count, 4);
     for line in [
         "2 nodes, 6 pods: 1 blocked, 2 waiting, 1 evicted, 2 staying".to_owned(),
-        format!("node/{b}: queued: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"),
+        format!(
+            "node/{b}: queued: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"
+        ),
         format!(
             "budget {space}/cart: guards 4 pods, lets 1 go now and 1 at once when all its pods are healthy, but 1 never: \
              replacements of the others fit on no other node"

@@ -53,7 +53,8 @@ async fn a_node_that_failed_and_one_that_is_drained_are_told_by_every_command() 
     let pod = format!("{}/cart", workload.namespace());
     let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
-    let failed = format!("the drain timed out after 1 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
+    let failed =
+        format!("the drain timed out after 1 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let aside = format!("node/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,

@@ -12,8 +12,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::FutureExt;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};

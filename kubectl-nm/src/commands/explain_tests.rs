@@ -55,9 +55,12 @@ fn a_queued_maintenance_is_not_stuck() {
     let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
         "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let object = with_status("n1", json!({"phase": "Pending", "conditions": [condition],
+    let object = with_status(
+        "n1",
+        json!({"phase": "Pending", "conditions": [condition],
         "lastError": "position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2",
-        "queue": {"position": 1, "length": 2, "limit": 2}}));
+        "queue": {"position": 1, "length": 2, "limit": 2}}),
+    );
     let expected = "\
 node/n1: Queued
 
@@ -82,8 +85,7 @@ fn a_drain_without_leader_is_stuck_and_without_knowledge_nothing_is_promised() {
     let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, stuck) = under(lapsed);
-    let expected =
-        "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
+    let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
     let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");

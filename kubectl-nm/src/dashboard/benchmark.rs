@@ -14,10 +14,10 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{WatchKind, WatchState, Message, NodeMetadata};
+use crate::dashboard::compact_pod::CompactPod;
+use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::update::update;
 use crate::dashboard::view::draw;
 
@@ -59,10 +59,18 @@ impl SimulatedDashboard {
             size: SIZE,
             now: Timestamp::UNIX_EPOCH,
         };
-        let mut simulated =
-            Self { model: Model::new(options), terminal, nodes, pods, step: 0, pressed: 0, changes: Vec::new() };
+        let mut simulated = Self {
+            model: Model::new(options),
+            terminal,
+            nodes,
+            pods,
+            step: 0,
+            pressed: 0,
+            changes: Vec::new(),
+        };
         simulated.send(live(WatchKind::Maintenances, None));
-        let metadata = (0..nodes).map(|node| Arc::new(NodeMetadata { name: name(node), ..NodeMetadata::default() }));
+        let metadata =
+            (0..nodes).map(|node| Arc::new(NodeMetadata { name: name(node), ..NodeMetadata::default() }));
         simulated.send(Message::Nodes(WatchChange::Listed(metadata.collect())));
         let objects = (0..nodes).map(|node| Arc::new(maintenance(node, pods, 0)));
         simulated.send(Message::Maintenances(WatchChange::Listed(objects.collect())));

@@ -170,9 +170,7 @@ async fn until_ended(
         if let Some(exit) = exit {
             break EndReason::Settled(std::mem::take(&mut dashboard.settled), exit);
         }
-        if let Some(reason) =
-            dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)?
-        {
+        if let Some(reason) = dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)? {
             break reason;
         }
     };

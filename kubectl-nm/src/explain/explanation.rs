@@ -13,7 +13,7 @@ use nm_shared::{BlockedPod, NodeMaintenance};
 
 use crate::explain::remedy::{self, Case, Remedy, quoted};
 use crate::install::leadership::Leadership;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, node, status, degraded, reason};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, status};
 
 /// How many sentences and commands of one cause are listed.
 const LISTED: usize = 3;
@@ -64,7 +64,9 @@ pub(crate) fn abandoned(
     let Leadership::Lapsed(since) = leadership else { return None };
     let matters =
         matches!(State::of(maintenance), State::Queued | State::Draining | State::Blocked | State::Failed);
-    matters.then(|| no_reconciler("No reconciler leads, so the maintenance makes no progress.", Some(since), kubectl, now))
+    matters.then(|| {
+        no_reconciler("No reconciler leads, so the maintenance makes no progress.", Some(since), kubectl, now)
+    })
 }
 
 /// How many pods are blocked beyond those that the status lists.
@@ -98,7 +100,12 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
     let since = maintenance.metadata.deletion_timestamp.as_ref().map(|at| at.0);
     let finalizers = maintenance.finalizers();
     if finalizers.is_empty() || finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return no_reconciler("The reconciler has not returned the node to service yet.", since, kubectl, now);
+        return no_reconciler(
+            "The reconciler has not returned the node to service yet.",
+            since,
+            kubectl,
+            now,
+        );
     }
     let name = quoted(&maintenance.name_any());
     Cause {

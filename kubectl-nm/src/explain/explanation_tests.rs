@@ -77,14 +77,20 @@ fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
     let waiting = only(&requested("n1"));
     assert_eq!(waiting.what, ["No reconciler has picked it up yet."]);
     assert_eq!(waiting.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
-    assert_eq!(only(&stopping(requested("n1"))).what, ["The reconciler has not returned the node to service yet."]);
+    assert_eq!(
+        only(&stopping(requested("n1"))).what,
+        ["The reconciler has not returned the node to service yet."]
+    );
     assert!(!waiting.passes);
     let soon = causes(&requested("n1"), "kubectl", "2026-01-02T03:04:19Z".parse().unwrap());
     assert!(soon[0].passes, "a moment is no problem");
     let mut held = stopping(requested("n1"));
     held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
     let cause = only(&held);
-    assert_eq!(cause.what, ["The node is back in service, but finalizers keep the object: example.com/audit."]);
+    assert_eq!(
+        cause.what,
+        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+    );
     assert_eq!(cause.commands, [r#"kubectl patch nm n1 --type=merge -p '{"metadata":{"finalizers":null}}'"#]);
 }
 
@@ -160,5 +166,8 @@ fn a_status_that_was_written_without_facts_is_explained_by_its_messages() {
     let mut status = running(40, &[("cart-0", numbers)]);
     status["blockedPods"][0].as_object_mut().unwrap().remove("budget");
     let cause = only(&with_status("n1", status));
-    assert_eq!((cause.what, cause.commands), (vec![format!("{numbers}.")], vec!["kubectl -n shop get pdb".to_owned()]));
+    assert_eq!(
+        (cause.what, cause.commands),
+        (vec![format!("{numbers}.")], vec!["kubectl -n shop get pdb".to_owned()])
+    );
 }

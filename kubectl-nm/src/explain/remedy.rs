@@ -37,7 +37,11 @@ pub(crate) struct Remedy {
 }
 
 /// What to do about access that the reconciler lacks. `default` is checked where the status does not say which.
-pub(crate) fn missing_access(kubectl: &str, access: Option<&ForbiddenAccess>, default: &str) -> (String, String) {
+pub(crate) fn missing_access(
+    kubectl: &str,
+    access: Option<&ForbiddenAccess>,
+    default: &str,
+) -> (String, String) {
     if let Some(grant) = access.and_then(Grant::of) {
         let (verb, resource) = grant.permission();
         // A plugin takes kubectl's flags after its name.
@@ -66,7 +70,10 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
         ),
         BlockReason::NotMigratable => (
             "Shut the virtual machine down, or make it migratable: its conditions say what it lacks".into(),
-            format!("{kubectl_in} describe {}", virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))),
+            format!(
+                "{kubectl_in} describe {}",
+                virtual_machine(case).unwrap_or_else(|| format!("pod {pod}"))
+            ),
         ),
         BlockReason::MigrationFailed => (
             "KubeVirt retries the migration; its migrations say why it failed".into(),
@@ -94,7 +101,8 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
         ),
         BlockReason::ComesBack => respawns(case, &kubectl_in),
         BlockReason::Finalizers => (
-            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers".into(),
+            "The owners of its finalizers must remove them; if they no longer exist, remove the finalizers"
+                .into(),
             format!(
                 "{kubectl_in} patch pod {pod} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
             ),
@@ -140,7 +148,9 @@ pub(crate) fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts,
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(BudgetFacts { name, desired_healthy, current_healthy, .. })) => {
             match (desired_healthy, current_healthy) {
-                (Some(desired), Some(current)) => format!("PDB {namespace}/{name} needs {desired}, has {current}"),
+                (Some(desired), Some(current)) => {
+                    format!("PDB {namespace}/{name} needs {desired}, has {current}")
+                }
                 _ => format!("PDB {namespace}/{name}: {message}"),
             }
         }

@@ -109,8 +109,20 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
     use BlockReason as Reason;
     let finalizers = BlockFacts { finalizers: vec!["a/b".to_owned(), "c/d".to_owned()], ..none() };
     for (reason, facts, message, short, common) in [
-        (Reason::DisruptionBudget, budget("cart", Some((3, 3))), "m", "PDB shop/cart needs 3, has 3", "PDB shop/cart"),
-        (Reason::DisruptionBudget, budget("cart", None), "it is new", "PDB shop/cart: it is new", "PDB shop/cart"),
+        (
+            Reason::DisruptionBudget,
+            budget("cart", Some((3, 3))),
+            "m",
+            "PDB shop/cart needs 3, has 3",
+            "PDB shop/cart",
+        ),
+        (
+            Reason::DisruptionBudget,
+            budget("cart", None),
+            "it is new",
+            "PDB shop/cart: it is new",
+            "PDB shop/cart",
+        ),
         (Reason::DisruptionBudget, none(), "no", "no", "disruption budget in shop"),
         (Reason::Finalizers, finalizers, "m", "finalizers a/b, c/d", "finalizers in shop"),
         (Reason::Finalizers, none(), "kept by a/b", "kept by a/b", "finalizers in shop"),
@@ -127,5 +139,8 @@ fn a_permission_that_is_not_installed_by_default_is_granted_by_a_command() {
     let (advice, command) = missing_access("kubectl --context=c", Some(&access), "--list");
     assert_eq!(advice, "Grant nm-reconciler the permission to delete pods");
     assert_eq!(command, "kubectl nm install --grant pod-deletion --context=c");
-    assert_eq!(missing_access("kubectl", None, "--list").1, format!("kubectl auth can-i --list --as={DEFAULT_USER}"));
+    assert_eq!(
+        missing_access("kubectl", None, "--list").1,
+        format!("kubectl auth can-i --list --as={DEFAULT_USER}")
+    );
 }

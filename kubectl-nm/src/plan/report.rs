@@ -172,7 +172,8 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
 fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
     let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
-    let error = |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
+    let error =
+        |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
     let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
     (quorum, error(MaxUnavailable.as_str()))
 }
@@ -189,7 +190,10 @@ fn capacity(
     let replaced =
         forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
-        .map(|expected| PodToPlace { pod: &expected.pod, volumes: snapshot.volumes.node_selectors(&expected.pod) })
+        .map(|expected| PodToPlace {
+            pod: &expected.pod,
+            volumes: snapshot.volumes.node_selectors(&expected.pod),
+        })
         .collect();
     let mut used = pods.used.clone();
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {

@@ -280,7 +280,13 @@ mod tests {
         assert_eq!(asked(&mut ledger), None);
         ledger.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
         assert_eq!(asked(&mut ledger), Some(at(1)));
-        ledger.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(BudgetRefusal::default()), at(2));
+        ledger.end(
+            "n",
+            "a",
+            RemovalRequest::Evict,
+            EvictionOutcome::RefusedByBudget(BudgetRefusal::default()),
+            at(2),
+        );
         assert_eq!(asked(&mut ledger), Some(at(2)));
     }
 

@@ -112,11 +112,11 @@ impl Reviewer {
             if review.refusal.is_some() {
                 return Ok(review);
             }
-            live.in_maintenance.extend(reservations.against(own).map(str::to_owned));
+            live.in_maintenance.extend(reservations.of_others(own).map(str::to_owned));
             let review = admission::create(maintenance, &live, now);
             if review.refusal.is_none() {
                 if !dry_run {
-                    reservations.hold(maintenance, now);
+                    reservations.reserve(maintenance, now);
                 }
                 return Ok(review);
             }

@@ -3,12 +3,12 @@
 //! A request may come from anyone who reaches the port, so nothing about it is trusted. A body that is no review is
 //! reported as such, and a review that is not understood is refused, never allowed.
 
+use kube::Resource as _;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
 };
 use kube::core::response::StatusSummary;
 use kube::core::{DynamicObject, Status};
-use kube::Resource as _;
 
 use crate::admission::AdmissionDecision;
 use crate::api::maintenance::NodeMaintenance;
@@ -93,9 +93,7 @@ fn change(request: AdmissionRequest<DynamicObject>) -> Result<RequestedChange, S
     }
     match request.operation {
         _ if request.sub_resource.is_some_and(|part| !part.is_empty()) => Ok(RequestedChange::Other),
-        Operation::Create => {
-            Ok(RequestedChange::Create(Box::new(maintenance("object", request.object)?)))
-        }
+        Operation::Create => Ok(RequestedChange::Create(Box::new(maintenance("object", request.object)?))),
         Operation::Update => {
             let before = maintenance("oldObject", request.old_object)?;
             Ok(RequestedChange::Update(Box::new((before, maintenance("object", request.object)?))))
@@ -249,7 +247,10 @@ mod tests {
         let answer = |given: &ReviewAnswer| json!(answer("u", given));
         let review = |refusal: Option<&str>, warnings: &[&str]| {
             let warnings = warnings.iter().map(|&warning| warning.to_owned()).collect();
-            answer(&ReviewAnswer::Reviewed(AdmissionDecision { refusal: refusal.map(str::to_owned), warnings }))
+            answer(&ReviewAnswer::Reviewed(AdmissionDecision {
+                refusal: refusal.map(str::to_owned),
+                warnings,
+            }))
         };
         let allowed = json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND,
             "response": {"uid": "u", "allowed": true, "status": {}}});

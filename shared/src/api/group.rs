@@ -153,7 +153,8 @@ struct SerializedMaintenance {
 
 impl<'de> Deserialize<'de> for Grouped {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let SerializedMaintenance { api_version, metadata, spec, status } = SerializedMaintenance::deserialize(deserializer)?;
+        let SerializedMaintenance { api_version, metadata, spec, status } =
+            SerializedMaintenance::deserialize(deserializer)?;
         let group = api_version.split('/').next().unwrap_or_default();
         let group = Group::ALL.into_iter().find(|known| known.name() == group);
         let unknown = || D::Error::custom(format!("no NodeMaintenance is of apiVersion {api_version:?}"));

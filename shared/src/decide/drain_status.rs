@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
-use crate::api::status::{NodeMaintenanceStatus, Phase, PodCounts, QueuePosition, ForbiddenAccess};
+use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition};
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
 use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_patch::CordonedBy;

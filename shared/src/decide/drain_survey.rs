@@ -108,7 +108,11 @@ impl<'a> DrainSurvey<'a> {
         }
         let named = self.blocked().take(MAX_NAMED_PODS).map(|(planned, blocker)| {
             let (pod, reason) = (pod::reference(&planned.pod), blocker.reason.as_str());
-            if self.keeps_details { format!("{pod} ({reason})") } else { format!("{pod}: {}", blocker.message) }
+            if self.keeps_details {
+                format!("{pod} ({reason})")
+            } else {
+                format!("{pod}: {}", blocker.message)
+            }
         });
         let separator = if self.keeps_details { ", " } else { "; " };
         let named = named.collect::<Vec<_>>().join(separator);

@@ -95,7 +95,9 @@ impl EvictionQueue {
                 }
             };
             match due {
-                Some(at) if at <= now => queue.request(planned, RemovalRequest::Evict, spends, spec, observed),
+                Some(at) if at <= now => {
+                    queue.request(planned, RemovalRequest::Evict, spends, spec, observed)
+                }
                 later => queue.next = earliest(queue.next, later),
             }
         }

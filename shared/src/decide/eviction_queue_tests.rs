@@ -131,17 +131,9 @@ fn a_pod_that_does_not_wait_for_its_budget_leaves_its_disruptions_to_the_next() 
         assert!(queue.next.is_some());
         (asked(&queue).join(","), queue.blocked_by_budget.len())
     };
-    assert_eq!(
-        asked(webhook(500)),
-        ("b,c".to_owned(), 1),
-        "one that the budget allows, one as a probe"
-    );
+    assert_eq!(asked(webhook(500)), ("b,c".to_owned(), 1), "one that the budget allows, one as a probe");
     assert_eq!(asked(webhook(1_500)), ("a,b".to_owned(), 2));
-    assert_eq!(
-        asked(refused(100)),
-        ("b".to_owned(), 2),
-        "the disruption is for the pod that waits for it"
-    );
+    assert_eq!(asked(refused(100)), ("b".to_owned(), 2), "the disruption is for the pod that waits for it");
 }
 
 #[test]
@@ -154,8 +146,7 @@ fn an_api_server_that_fails_does_not_count_as_refusing() {
     };
     let minutes = 120_000;
     let throttled = EvictionOutcome::Throttled { retry_after: None, message: String::new() };
-    for outcome in
-        [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden("".into())]
+    for outcome in [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden("".into())]
     {
         assert_eq!(requests(answered(outcome, minutes)), [RemovalRequest::Evict]);
     }
@@ -167,7 +158,11 @@ fn an_api_server_that_fails_does_not_count_as_refusing() {
     let mut anew = answered(EvictionOutcome::Unknown(String::new()), minutes);
     anew.end(EvictionOutcome::RefusedByBudget("".into()), ago(1_000));
     assert_eq!(requests(anew), [RemovalRequest::Evict], "it has been refused for a second");
-    assert_eq!(requests(refused(minutes)), [RemovalRequest::Evict], "no eviction was requested for two minutes");
+    assert_eq!(
+        requests(refused(minutes)),
+        [RemovalRequest::Evict],
+        "no eviction was requested for two minutes"
+    );
 }
 
 #[test]

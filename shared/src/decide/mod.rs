@@ -159,8 +159,7 @@ fn cordon(
         decision.recordon_count = Some(observed.recordons.next_count());
         // Otherwise only the undo record was missing, or it named no maintenance.
         if !node_patch::has_all_marks(node, observed.group) {
-            let sentence =
-                format!("Node {name} was uncordoned during its maintenance and is cordoned again");
+            let sentence = format!("Node {name} was uncordoned during its maintenance and is cordoned again");
             for subject in [EventSubject::Maintenance, EventSubject::Node] {
                 decision.events.push(event(subject, EventReason::RecordonNode, sentence.clone()));
             }
@@ -227,7 +226,9 @@ fn drain(
             return fail(decision, maintenance, ConditionReason::InvalidDrain, error.to_string().into(), now);
         }
     };
-    plan.block_respawning(|pod| observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod));
+    plan.block_respawning(|pod| {
+        observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
+    });
     let queue = EvictionQueue::new(&plan, &spec, observed, observed.steady_now);
     let survey = DrainSurvey::new(&plan, observed, &queue, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);

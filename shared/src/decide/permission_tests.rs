@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_missing_right_degrades_and_is_named() {
+fn missing_access_degrades_the_maintenance() {
     let mut attempt = Attempt::default();
     attempt
         .end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), SteadyTime::MIN);
@@ -14,7 +14,7 @@ fn a_missing_right_degrades_and_is_named() {
 }
 
 #[test]
-fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
+fn node_conditions_that_may_not_be_written_degrade_and_block_nothing() {
     let forbidden = Some("cannot patch nodes/status".into());
     let observed = ClusterState { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
     let decision = decide(&maintenance(&json!({})), &observed, now());
@@ -24,7 +24,7 @@ fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
 }
 
 #[test]
-fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
+fn without_access_to_leases_the_node_is_not_changed_and_the_error_has_a_hint() {
     let forbidden = ClusterState { leases_forbidden: Some("cannot list leases".into()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
@@ -36,7 +36,7 @@ fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
 }
 
 #[test]
-fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
+fn without_access_to_pods_the_node_is_cordoned() {
     let forbidden = ClusterState { pods_forbidden: Some("cannot list pods".into()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     let status = decision.status.as_ref().unwrap();

@@ -123,9 +123,7 @@ impl Attempt {
             EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_TIMEOUT,
             EvictionOutcome::Migrating(_) => MAX_BACKOFF,
             EvictionOutcome::Throttled { retry_after: Some(wait), .. } => (*wait).min(MAX_RETRY_AFTER),
-            _ => {
-                MIN_BACKOFF.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(MAX_BACKOFF)
-            }
+            _ => MIN_BACKOFF.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(MAX_BACKOFF),
         };
         Some(at.after(wait))
     }

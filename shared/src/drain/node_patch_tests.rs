@@ -182,11 +182,7 @@ fn a_node_with_only_the_label_of_the_medik8s_operator_loses_everything_it_set() 
         assert_eq!(tidy(apply(&node, uncordon(&parse(&node), CordonedBy::Medik8s))), bare);
         let adopted = apply(&node, cordon(&parse(&node), CordonedBy::Medik8s));
         assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), CordonedBy::NmReconciler))), bare);
-        assert_eq!(
-            uncordon(&parse(&node), CordonedBy::Nobody),
-            None,
-            "the mark of another"
-        );
+        assert_eq!(uncordon(&parse(&node), CordonedBy::Nobody), None, "the mark of another");
         // The operator's predecessors have no label.
         assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, CordonedBy::Medik8s), node);
     }

@@ -164,8 +164,9 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
         let facts = BlockFacts { finalizers: finalizers.to_vec(), ..BlockFacts::default() };
         Blocker::new(BlockReason::Finalizers, message).with(facts)
     } else if let Some(node) = unready_node {
-        let message =
-            format!("terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended");
+        let message = format!(
+            "terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended"
+        );
         let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
         Blocker::new(BlockReason::NodeNotReady, message).with(facts)
     } else if overdue > KUBELET_TIMEOUT {
@@ -349,7 +350,8 @@ mod tests {
             }
         };
         let numbers = "The disruption budget c needs 1 healthy pods and has 1 currently";
-        let from_answer = json!({"name": "c", "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0});
+        let from_answer =
+            json!({"name": "c", "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0});
         assert_eq!(facts(Outcome::RefusedByBudget(numbers.into())), json!({"budget": from_answer}));
         let watched = json!({"name": "b", "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
         assert_eq!(facts(Outcome::RefusedByBudget("no".into())), json!({"budget": watched}));
@@ -405,7 +407,12 @@ mod tests {
                 PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
             assert_eq!(word(&state(&pod, &known, now())), expected);
         };
-        let failed = || Some(MigrationFailure { message: "its live migration failed".to_owned(), ..MigrationFailure::default() });
+        let failed = || {
+            Some(MigrationFailure {
+                message: "its live migration failed".to_owned(),
+                ..MigrationFailure::default()
+            })
+        };
         let migrating = || Some(answered(Outcome::Migrating(String::new())));
         check(None, None, "Migrating");
         check(migrating(), None, "Migrating");

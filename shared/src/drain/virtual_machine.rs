@@ -182,10 +182,11 @@ impl Evacuations {
             let failed = |blocked: &BlockReason| *blocked == BlockReason::MigrationFailed;
             status.pod_counts.migrating > 0 || status.blocked_pods.iter().any(|pod| failed(&pod.reason))
         });
-        in_status || attempts.values().any(|attempt| {
-            let migrating = matches!(attempt.last, Some((_, EvictionOutcome::Migrating(_))));
-            migrating || (self.known && attempt.in_flight)
-        })
+        in_status
+            || attempts.values().any(|attempt| {
+                let migrating = matches!(attempt.last, Some((_, EvictionOutcome::Migrating(_))));
+                migrating || (self.known && attempt.in_flight)
+            })
     }
 
     /// The evacuation of the virtual machine in a pod, if there is one.

@@ -64,8 +64,7 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
 
 #[test]
 fn a_budget_is_shared_by_all_nodes_of_the_plan() {
-    let nodes =
-        || vec![planned("n1", carts(&["a", "b", "c"])), planned("n2", carts(&["d", "e", "f", "g"]))];
+    let nodes = || vec![planned("n1", carts(&["a", "b", "c"])), planned("n2", carts(&["d", "e", "f", "g"]))];
     let check = |allowed: i32, expected: i32, now: usize, at_most: usize, rounds: Option<usize>| {
         let found = forecast(nodes(), &[budget("cart", "cart", allowed, expected)], &[]);
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
@@ -84,24 +83,24 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
 
 #[test]
 fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
-    let forecast_with = |misfits: &[&str], seconds: i64| {
+    let forecast_with = |unplaced: &[&str], seconds: i64| {
         let drain = DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() };
         let station = PlannedNode { drain, ..planned("n1", carts(&["a", "b", "c", "d"])) };
         let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
         let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
-        found.hold_back(&misfits.iter().map(reference).collect());
+        found.hold_back(&unplaced.iter().map(reference).collect());
         found
     };
     // Two may be unavailable at once: as many may stay unreplaced, and still all go.
-    for (misfits, expected, short_of, rounds) in [
+    for (unplaced, expected, short_of, rounds) in [
         (&[][..], ["goes", "later", "later", "later"], 0, Some(3)),
         (&["c", "d"], ["goes", "later", "later", "later"], 0, Some(3)),
         (&["b", "c", "d"], ["goes", "later", "later", "DisruptionBudget"], 1, None),
         (&["a", "b", "c", "d"], ["goes", "later", "DisruptionBudget", "DisruptionBudget"], 2, None),
     ] {
-        let found = forecast_with(misfits, 0);
-        assert_eq!(words(&found), expected, "{misfits:?}");
-        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{misfits:?}");
+        let found = forecast_with(unplaced, 0);
+        assert_eq!(words(&found), expected, "{unplaced:?}");
+        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{unplaced:?}");
     }
     assert_eq!(words(&forecast_with(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
 }

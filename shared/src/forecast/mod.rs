@@ -181,7 +181,10 @@ impl DrainPreview {
 
     /// The pods for which an eviction would be requested.
     pub fn to_evict(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.planned().map(|(_, planned)| planned).filter(|planned| is_asked(planned)).map(|planned| &planned.pod)
+        self.planned()
+            .map(|(_, planned)| planned)
+            .filter(|planned| is_asked(planned))
+            .map(|planned| &planned.pod)
     }
 
     /// What would happen to each pod. `answers` are those to dry-run evictions, by uid.

@@ -238,7 +238,12 @@ mod tests {
         let limit = limit.parse().unwrap();
         for (maintenance, expected) in all.iter().zip(expected) {
             let found = position(maintenance, all.iter().rev(), |_| false, &nodes, limit);
-            assert_eq!(found.map(|queued| queued.to_string()).as_deref(), *expected, "{maintenances:?}: {:?}", maintenance.metadata.name);
+            assert_eq!(
+                found.map(|queued| queued.to_string()).as_deref(),
+                *expected,
+                "{maintenances:?}: {:?}",
+                maintenance.metadata.name
+            );
         }
     }
 

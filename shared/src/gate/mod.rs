@@ -111,7 +111,11 @@ pub fn evaluate(
     if failures > 0 && due > now {
         return GateResult::Lost { error, attempts: failures, next: due };
     }
-    GateResult::Lost { error, attempts: failures + 1, next: now.saturating_add(LEASE_RETRY_INTERVAL).unwrap_or(now) }
+    GateResult::Lost {
+        error,
+        attempts: failures + 1,
+        next: now.saturating_add(LEASE_RETRY_INTERVAL).unwrap_or(now),
+    }
 }
 
 /// What a maintenance that has not begun waits for. The queue comes last: only a maintenance that waits for nothing else

@@ -107,8 +107,11 @@ mod tests {
         let again = json!({"reason": "Old", "type": "Warning", "metadata": {}, "eventTime": "2026-01-01T00:00:00.000000Z",
             "series": {"count": 3, "lastObservedTime": "2026-01-01T00:01:00.000000Z"}});
         events.apply(&WatchChange::Applied(event("a", again)));
-        let shown: Vec<(&str, i32, bool)> =
-            events.latest().iter().map(|event| (event.reason.as_str(), event.count, event.is_warning)).collect();
+        let shown: Vec<(&str, i32, bool)> = events
+            .latest()
+            .iter()
+            .map(|event| (event.reason.as_str(), event.count, event.is_warning))
+            .collect();
         assert_eq!(shown, [("Old", 3, true), ("New", 1, false)]);
     }
 }

@@ -36,42 +36,42 @@ impl Field {
 
     /// Edits the text with the keys of a shell.
     pub(crate) fn press(&mut self, key: KeyEvent) {
-    let controlled = key.modifiers.contains(KeyModifiers::CONTROL);
-    let alt = key.modifiers.contains(KeyModifiers::ALT);
-    match key.code {
-        // Both together is how some terminals send characters typed with AltGr.
-        KeyCode::Char(c) if controlled == alt => self.add(c.encode_utf8(&mut [0; 4])),
-        KeyCode::Char(c) if controlled => self.press_control(c),
-        KeyCode::Char('b') => self.left_word(),
-        KeyCode::Char('f') => self.right_word(),
-        KeyCode::Char('d') => self.delete_word(),
-        KeyCode::Backspace if alt || controlled => self.back_word(),
-        KeyCode::Backspace => self.back(),
-        KeyCode::Delete => self.delete(),
-        KeyCode::Left if alt || controlled => self.left_word(),
-        KeyCode::Left => self.left(),
-        KeyCode::Right if alt || controlled => self.right_word(),
-        KeyCode::Right => self.right(),
-        KeyCode::Home => self.home(),
-        KeyCode::End => self.end(),
-        _ => {}
+        let controlled = key.modifiers.contains(KeyModifiers::CONTROL);
+        let alt = key.modifiers.contains(KeyModifiers::ALT);
+        match key.code {
+            // Both together is how some terminals send characters typed with AltGr.
+            KeyCode::Char(c) if controlled == alt => self.add(c.encode_utf8(&mut [0; 4])),
+            KeyCode::Char(c) if controlled => self.press_control(c),
+            KeyCode::Char('b') => self.left_word(),
+            KeyCode::Char('f') => self.right_word(),
+            KeyCode::Char('d') => self.delete_word(),
+            KeyCode::Backspace if alt || controlled => self.back_word(),
+            KeyCode::Backspace => self.back(),
+            KeyCode::Delete => self.delete(),
+            KeyCode::Left if alt || controlled => self.left_word(),
+            KeyCode::Left => self.left(),
+            KeyCode::Right if alt || controlled => self.right_word(),
+            KeyCode::Right => self.right(),
+            KeyCode::Home => self.home(),
+            KeyCode::End => self.end(),
+            _ => {}
+        }
     }
-}
 
     fn press_control(&mut self, c: char) {
-    match c {
-        'a' => self.home(),
-        'b' => self.left(),
-        'd' => self.delete(),
-        'e' => self.end(),
-        'f' => self.right(),
-        'h' => self.back(),
-        'k' => self.delete_all(),
-        'u' => self.back_all(),
-        'w' => self.back_word(),
-        _ => {}
+        match c {
+            'a' => self.home(),
+            'b' => self.left(),
+            'd' => self.delete(),
+            'e' => self.end(),
+            'f' => self.right(),
+            'h' => self.back(),
+            'k' => self.delete_all(),
+            'u' => self.back_all(),
+            'w' => self.back_word(),
+            _ => {}
+        }
     }
-}
 
     /// Deletes the character before the cursor.
     fn back(&mut self) {

@@ -54,7 +54,9 @@ impl Filter {
     /// Whether a row matches.
     pub(crate) fn matches(&self, fields: &Fields<'_>) -> bool {
         self.terms.iter().all(|term| match term {
-            Term::Namespace(pattern) => fields.namespaces.iter().any(|namespace| name_matches(pattern, namespace)),
+            Term::Namespace(pattern) => {
+                fields.namespaces.iter().any(|namespace| name_matches(pattern, namespace))
+            }
             Term::State(prefix) => has_prefix(fields.state, prefix),
             Term::Node(pattern) => fields.node.is_none_or(|node| name_matches(pattern, node)),
             Term::Anywhere(word) => {

@@ -8,9 +8,9 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::NodeMetadata;
+use crate::dashboard::model::drain_rate::DrainRate;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::{Listing, Row};
-use crate::dashboard::model::drain_rate::DrainRate;
 
 /// Something that blocks pods, on one node or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,8 @@ impl Fleet {
     pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
         match change {
             WatchChange::Listed(all) => {
-                self.nodes = all.iter().map(|metadata| (metadata.name.clone(), Arc::clone(metadata))).collect();
+                self.nodes =
+                    all.iter().map(|metadata| (metadata.name.clone(), Arc::clone(metadata))).collect();
             }
             WatchChange::Applied(metadata) => {
                 self.nodes.insert(metadata.name.clone(), Arc::clone(metadata));
@@ -187,8 +188,7 @@ impl Fleet {
             *nodes += 1;
             *pods += count;
         }
-        let blocker =
-            |(cause, (nodes, pods)): (&str, _)| Blocker { cause: cause.to_owned(), nodes, pods };
+        let blocker = |(cause, (nodes, pods)): (&str, _)| Blocker { cause: cause.to_owned(), nodes, pods };
         let mut blockers: Vec<Blocker> = counted.into_iter().map(blocker).collect();
         blockers.sort_by(|a, b| (b.nodes, b.pods, &a.cause).cmp(&(a.nodes, a.pods, &b.cause)));
         blockers

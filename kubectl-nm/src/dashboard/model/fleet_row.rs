@@ -9,7 +9,7 @@ use nm_shared::NodeMaintenance;
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, status, stop_progress, reason};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress};
 
 /// The word for a node without a maintenance.
 pub(crate) const IDLE: &str = "Idle";

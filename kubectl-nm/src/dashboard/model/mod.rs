@@ -4,13 +4,13 @@
 
 pub(crate) mod dialog;
 pub(crate) mod document;
+pub(crate) mod drain_rate;
 pub(crate) mod events;
 pub(crate) mod field;
 pub(crate) mod filter;
 pub(crate) mod fleet;
 pub(crate) mod fleet_row;
 pub(crate) mod listing;
-pub(crate) mod drain_rate;
 pub(crate) mod pod_row;
 pub(crate) mod pods;
 pub(crate) mod start_plan;
@@ -31,7 +31,7 @@ use self::fleet_row::FleetRow;
 use self::listing::{Row, Sort};
 use self::pod_row::PodRow;
 use self::pods::PodList;
-use self::watch_health::{PodListing, Freshness, WatchHealth};
+use self::watch_health::{Freshness, PodListing, WatchHealth};
 use crate::dashboard::message::WatchKind;
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
@@ -192,7 +192,8 @@ impl Model {
 
     /// How fresh the view is.
     pub(crate) fn freshness(&self) -> Freshness<'_> {
-        let arrival = |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
+        let arrival =
+            |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
         self.health.overall(self.open.as_ref().map(arrival))
     }
 

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::{BlockFacts, BlockReason};
 use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
+use nm_shared::{BlockFacts, BlockReason};
 
 use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::filter::Fields;

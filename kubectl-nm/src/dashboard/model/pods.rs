@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::drain::plan::Verdict;
-use nm_shared::{BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference};
+use nm_shared::{
+    BlockReason, BlockedPod, DrainOrder, DrainSpec, MigratingPod, NodeMaintenance, PodReference,
+};
 
 use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::listing::{Listing, Row};
@@ -96,7 +98,8 @@ impl PodList {
         self.spec = spec(maintenance);
         let watched = pods.iter().map(|pod| (pod.id.key.clone(), WatchedPod::new(pod, &self.spec, now)));
         self.watched = watched.collect();
-        self.uids = pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), pod.id.key.clone())).collect();
+        self.uids =
+            pods.iter().map(|pod| (path(&pod.id.namespace, &pod.id.name), pod.id.key.clone())).collect();
         self.replace(maintenance, now);
     }
 
@@ -186,7 +189,8 @@ impl PodList {
         now: Timestamp,
     ) -> Vec<PodRow> {
         let rows = concerned.into_iter().map(|watched| watched.row(status, now));
-        rows.filter(|row| self.rows.get(row.key()).is_none_or(|known| known.progress != row.progress)).collect()
+        rows.filter(|row| self.rows.get(row.key()).is_none_or(|known| known.progress != row.progress))
+            .collect()
     }
 
     fn upsert(&mut self, changed: Vec<PodRow>) {

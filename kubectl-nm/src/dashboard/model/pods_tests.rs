@@ -192,10 +192,9 @@ fn without_permission_to_list_pods_the_pods_of_the_status_are_shown() {
 
 #[test]
 fn a_pod_that_waits_for_lower_priorities_says_so() {
-    for (order, expected) in [
-        ("PriorityAscending", "Waiting w waits for pods of lower priority"),
-        ("None", "Waiting w"),
-    ] {
+    for (order, expected) in
+        [("PriorityAscending", "Waiting w waits for pods of lower priority"), ("None", "Waiting w")]
+    {
         let mut maintenance = running(&json!({"podCounts": {"waiting": 1}}));
         maintenance.spec.drain = serde_json::from_value(json!({"order": order})).unwrap();
         let mut pods = PodList::default();

@@ -38,7 +38,8 @@ impl StartPlan {
                 plan.add_one(word, fleet);
             }
         }
-        let is_control_plane = |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
+        let is_control_plane =
+            |node: &&String| fleet.node(node).is_some_and(|metadata| metadata.control_plane);
         plan.control_plane = plan.nodes.iter().filter(is_control_plane).cloned().collect();
         plan
     }

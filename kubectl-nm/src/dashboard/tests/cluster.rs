@@ -8,11 +8,11 @@ use nm_shared::{BlockReason, DrainSpec};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{WatchKind, WatchState, Message};
+use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
+use crate::dashboard::model::Options;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::watch_health::Freshness;
-use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{
     empty, fleet, maintenances, node, now, options, pods, press, send, set_watch, type_in, worker_07,
@@ -154,7 +154,10 @@ fn nothing_changes_while_paused_and_resuming_reconnects() {
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
     assert_eq!(model.fleet.rows.total(), 11);
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden("no".into()));
-    assert!(matches!(model.freshness(), Freshness::Forbidden("no")), "the state of the watches is always shown");
+    assert!(
+        matches!(model.freshness(), Freshness::Forbidden("no")),
+        "the state of the watches is always shown"
+    );
     assert_eq!(type_in(&mut model, "p"), [Effect::Reconnect]);
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
     assert_eq!(model.fleet.rows.total(), 0);

@@ -5,8 +5,8 @@ use crossterm::event::{Event, KeyModifiers, MouseButton, MouseEvent, MouseEventK
 use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::Options;
+use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, options, send, type_in};
 

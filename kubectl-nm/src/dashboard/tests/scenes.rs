@@ -10,11 +10,11 @@ use nm_shared::NodeMaintenance;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{WatchKind, WatchState, Message, NodeMetadata};
+use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
-use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::update::update;
 use crate::maintenance::fixture::{budget, requested, stopping};
 
@@ -201,7 +201,10 @@ pub(super) fn fleet(options: Options) -> Model {
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
     set_watch(&mut model, WatchKind::Nodes, WatchState::Live);
     send(&mut model, Message::Nodes(WatchChange::Listed(nodes())));
-    send(&mut model, Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())));
+    send(
+        &mut model,
+        Message::Maintenances(WatchChange::Listed(maintenances().into_iter().map(Arc::new).collect())),
+    );
     model
 }
 
@@ -239,7 +242,8 @@ pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
 
 /// Reports the state of a watch; one on a node is on the open node.
 pub(super) fn set_watch(model: &mut Model, kind: WatchKind, state: WatchState) {
-    let opened = matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
+    let opened =
+        matches!(kind, WatchKind::Pods | WatchKind::Events).then(|| model.opened().map(String::from));
     send(model, Message::Watch { kind, node: opened.flatten(), state });
 }
 

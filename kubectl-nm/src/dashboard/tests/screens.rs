@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{WatchKind, WatchState, Message};
+use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
@@ -130,8 +130,10 @@ fn stale_data_never_looks_live() {
     for (name, mut model) in
         [("fleet", fleet(sized(80, 24))), ("node", node(sized(80, 24))), ("line", fleet(sized(30, 6)))]
     {
-        let lost =
-            WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "connection refused".into() };
+        let lost = WatchState::Lost {
+            since: now() - SignedDuration::from_secs(12),
+            error: "connection refused".into(),
+        };
         set_watch(&mut model, WatchKind::Maintenances, lost);
         assert_snapshot!(format!("stale_{name}"), painted(&model));
     }
@@ -155,7 +157,10 @@ fn screens_without_data() {
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
     send(&mut model, Message::Maintenances(WatchChange::Listed(vec![])));
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
-    send(&mut model, Message::Pods { node: "worker-05".into(), change: WatchChange::Listed(super::scenes::pods()) });
+    send(
+        &mut model,
+        Message::Pods { node: "worker-05".into(), change: WatchChange::Listed(super::scenes::pods()) },
+    );
     assert_snapshot!("node_idle", text(&model));
     let mut model = empty(Options { nodes: vec!["worker-5".into()], ..sized(80, 12) });
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Live);
@@ -249,8 +254,8 @@ fn text_from_the_api_never_controls_the_terminal() {
 #[test]
 fn a_failed_or_queued_node_is_explained_below_the_rows() {
     for (node, advice, command) in [
-        ("worker-33", "See what its events say", "kubectl describe nm worker-33"),
-        ("worker-21", "See what its events say", "kubectl describe nm worker-21"),
+        ("worker-33", "Check its events", "kubectl describe nm worker-33"),
+        ("worker-21", "Check its events", "kubectl describe nm worker-21"),
     ] {
         let mut model = fleet(options());
         type_in(&mut model, &format!("/{node}"));

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{WatchKind, WatchState, Message};
+use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
@@ -70,7 +70,10 @@ fn a_stopping_maintenance_is_not_stopped_again() {
     type_in(&mut model, "/worker-01");
     press(&mut model, KeyCode::Enter);
     type_in(&mut model, "x");
-    assert_eq!((model.dialog, model.notice.unwrap().text.as_str()), (None, "the maintenance is already stopping"));
+    assert_eq!(
+        (model.dialog, model.notice.unwrap().text.as_str()),
+        (None, "the maintenance is already stopping")
+    );
 }
 
 #[test]
@@ -180,7 +183,11 @@ fn dialogs_warn_about_stale_information_about_nodes() {
         assert!(!text(&model).contains("The information about nodes is out of date"));
         let lost = WatchState::Lost { since: now() - SignedDuration::from_secs(12), error: "e".into() };
         set_watch(&mut model, WatchKind::Nodes, lost);
-        assert!(text(&model).contains("The information about nodes is out of date: STALE 12s"), "{}", text(&model));
+        assert!(
+            text(&model).contains("The information about nodes is out of date: STALE 12s"),
+            "{}",
+            text(&model)
+        );
     }
 }
 

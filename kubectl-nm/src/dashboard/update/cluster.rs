@@ -6,9 +6,9 @@ use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
+use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::compact_pod::CompactPod;
 
 /// Applies a change of maintenances.
 pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) {

@@ -4,10 +4,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::dashboard::message::Effect;
 use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, StopTarget, is_confirmed};
+use crate::dashboard::model::dialog::{
+    Dialog, StartDialog, StartField, StopDialog, StopTarget, is_confirmed,
+};
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::update::motion::{Motion, motion};
@@ -50,8 +52,11 @@ pub(super) fn open_stop(model: &mut Model) {
     let going = objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
     let targets: Vec<StopTarget> = going.map(|object| target(object)).collect();
     if targets.is_empty() {
-        let words =
-            if objects.is_empty() { "no maintenance to stop here" } else { "the maintenance is already stopping" };
+        let words = if objects.is_empty() {
+            "no maintenance to stop here"
+        } else {
+            "the maintenance is already stopping"
+        };
         model.show_error(words.to_owned());
     } else {
         model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));

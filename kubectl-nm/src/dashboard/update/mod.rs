@@ -9,8 +9,8 @@ mod keys;
 mod motion;
 mod mouse;
 
-use crate::dashboard::message::Effect;
 use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::{Model, Side};

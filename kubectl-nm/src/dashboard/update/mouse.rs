@@ -3,8 +3,8 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-use crate::dashboard::message::Effect;
 use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::update::keys::enter;

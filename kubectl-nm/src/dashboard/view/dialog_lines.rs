@@ -63,7 +63,8 @@ pub(super) fn fit_lines(entries: &[DialogLine], width: u16, rows: usize) -> Vec<
         }
     }
     let entries = cut;
-    let mut out: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].priority < LinePriority::Required).collect();
+    let mut out: Vec<usize> =
+        (0..entries.len()).filter(|at| entries[*at].priority < LinePriority::Required).collect();
     out.sort_by_key(|at| (entries[*at].priority, Reverse(*at)));
     // One more, for the line that counts them.
     out.truncate(entries.len() - rows + 1);
@@ -90,10 +91,12 @@ mod tests {
     #[test]
     fn problems_are_dropped_last_and_what_is_dropped_is_counted() {
         let entries = || {
-            let listed = (0..4).map(|at| DialogLine::new(format!("node {at}"), Tone::Plain, LinePriority::Listed));
-            let problems =
-                ["no such node", "stopping"].map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem));
-            let mut all = vec![DialogLine::new("Nodes:", Tone::Plain, LinePriority::Required), DialogLine::blank()];
+            let listed =
+                (0..4).map(|at| DialogLine::new(format!("node {at}"), Tone::Plain, LinePriority::Listed));
+            let problems = ["no such node", "stopping"]
+                .map(|text| DialogLine::new(text, Tone::Bad, LinePriority::Problem));
+            let mut all =
+                vec![DialogLine::new("Nodes:", Tone::Plain, LinePriority::Required), DialogLine::blank()];
             all.extend(problems);
             all.extend(listed);
             all.push(DialogLine::new("They are cordoned", Tone::Plain, LinePriority::Consequence));

@@ -8,9 +8,9 @@ use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialo
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::start_plan::StartPlan;
+use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
 use crate::dashboard::view::header::age_word;
-use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::{Glyphs, Tone};
 
 /// The widest that a dialog gets.
@@ -93,7 +93,8 @@ fn boxed(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine])
 }
 
 fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
-    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known()).with_reason(dialog.reason.text())
+    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
+        .with_reason(dialog.reason.text())
 }
 
 fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &FieldText) -> Vec<DialogLine> {
@@ -112,8 +113,11 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &F
     if plan.is_empty() {
         lines.push(sentence("Names or patterns such as worker-1*, separated by spaces.", Tone::Quiet));
     }
-    lines.extend(plan.problems.iter().map(|problem| DialogLine::new(problem, Tone::Bad, LinePriority::Problem)));
-    lines.extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
+    lines.extend(
+        plan.problems.iter().map(|problem| DialogLine::new(problem, Tone::Bad, LinePriority::Problem)),
+    );
+    lines
+        .extend(plan.skipped.iter().map(|notice| DialogLine::new(notice, Tone::Busy, LinePriority::Problem)));
     lines.extend(listed(plan.nodes.iter().map(|node| {
         let role = if plan.control_plane.contains(node) { "  control plane" } else { "" };
         format!("  {node}{role}")
@@ -123,7 +127,10 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &F
         let what = format!("{them} cordoned, and the pods are evicted.");
         lines.push(sentence(&what, Tone::Plain));
         if plan.unchecked {
-            lines.push(sentence("The list of nodes is not available: nothing verified that they exist.", Tone::Busy));
+            lines.push(sentence(
+                "The list of nodes is not available: nothing verified that they exist.",
+                Tone::Busy,
+            ));
         }
     }
     lines.extend(age_of_nodes(model));
@@ -172,14 +179,22 @@ fn stop_lines(model: &Model, dialog: &StopDialog, fields: &FieldText) -> Vec<Dia
 fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
     let more = lines.len().saturating_sub(LISTED);
     let and_more = (more > 0).then(|| format!("  and {more} more"));
-    lines.take(LISTED).chain(and_more).map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed)).collect()
+    lines
+        .take(LISTED)
+        .chain(and_more)
+        .map(|text| DialogLine::new(text, Tone::Plain, LinePriority::Listed))
+        .collect()
 }
 
 /// A notice that the metadata of nodes may be out of date.
 fn age_of_nodes(model: &Model) -> Option<DialogLine> {
     model.fleet.node_names().next()?;
     let (age, _) = age_word(&model.health.of(WatchKind::Nodes), model.now)?;
-    Some(DialogLine::new(format!("The information about nodes is out of date: {age}"), Tone::Busy, LinePriority::Problem))
+    Some(DialogLine::new(
+        format!("The information about nodes is out of date: {age}"),
+        Tone::Busy,
+        LinePriority::Problem,
+    ))
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {

@@ -8,8 +8,8 @@ use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::model::listing::Row;
 use crate::dashboard::model::watch_health::Freshness;
-use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::canvas::{Canvas, cell, line, wrapped};
+use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::theme::Tone;
 
 /// FleetColumn a column shows.
@@ -78,7 +78,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout
     }
 }
 
-fn table_row(model: &Model, canvas: &mut Canvas<'_>, area: Rect, columns: &[Column<FleetColumn>], row: &FleetRow) {
+fn table_row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    columns: &[Column<FleetColumn>],
+    row: &FleetRow,
+) {
     let mut x = area.x + 2;
     for column in columns {
         let (text, tone) = value(model, canvas, column, row);

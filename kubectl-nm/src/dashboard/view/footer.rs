@@ -41,8 +41,14 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     if let Some((field, _)) = &model.typing {
         let x = canvas.write(area, area.x + 1, "filter: ", Tone::Strong);
         let width = usize::from((area.x + area.width).saturating_sub(x));
-        let x = canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
-        canvas.write(area, x + 2, "ns:x state:blocked node:worker-1* text  [Enter] keep  [Esc] undo", Tone::Quiet);
+        let x =
+            canvas.write(area, x, &field.shown(canvas.glyphs.caret, canvas.glyphs.more, width), Tone::Plain);
+        canvas.write(
+            area,
+            x + 2,
+            "ns:x state:blocked node:worker-1* text  [Enter] keep  [Esc] undo",
+            Tone::Quiet,
+        );
         return;
     }
     if let Some(notice) = &model.notice {

@@ -14,7 +14,8 @@ use crate::dashboard::model::Model;
 /// Draws the header.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (freshness_word, tone) = freshness_word(model, canvas);
-    let start = canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
+    let start =
+        canvas.write_right(Rect { width: area.width.saturating_sub(1), ..area }, &freshness_word, tone);
     let area = Rect { width: start.saturating_sub(area.x), ..area };
     let mut x = canvas.write(area, area.x + 1, "nm watch", Tone::Strong);
     if area.width >= 60 || model.open.is_none() {
@@ -46,8 +47,10 @@ fn details(model: &Model, width: usize) -> String {
     let readonly = model.options.readonly.then(|| String::from("read-only"));
     let (sort, reversed) = model.sorting();
     let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
-    let changed =
-        model.health.last_change().map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
+    let changed = model
+        .health
+        .last_change()
+        .map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
     let (readonly, sort) = (readonly.as_slice(), [sort]);
     let details =
         [[&sort, changed.as_slice(), readonly].concat(), [&sort, readonly].concat(), readonly.to_vec()];

@@ -1,13 +1,13 @@
 //! `view`: draws the model. Nothing here changes it, and only visible rows are visited.
 
+mod canvas;
 mod columns;
-mod dialogs;
 mod dialog_lines;
+mod dialogs;
 mod fleet;
 mod footer;
 mod header;
 mod node;
-mod canvas;
 mod side;
 mod summary;
 mod theme;

@@ -9,8 +9,8 @@ use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::canvas::{Canvas, cell, line};
+use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::theme::Tone;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
@@ -71,9 +71,19 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
     }
 }
 
-fn table_row(model: &Model, canvas: &mut Canvas<'_>, area: Rect, columns: &[Column<PodColumn>], row: &PodRow) {
+fn table_row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    columns: &[Column<PodColumn>],
+    row: &PodRow,
+) {
     let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
-    let rest = if matches!(row.progress.state, Some(PodState::Staying | PodState::Gone)) { Tone::Quiet } else { Tone::Plain };
+    let rest = if matches!(row.progress.state, Some(PodState::Staying | PodState::Gone)) {
+        Tone::Quiet
+    } else {
+        Tone::Plain
+    };
     let mut x = area.x + 1;
     for column in columns {
         let (text, tone) = match column.what {
@@ -126,9 +136,10 @@ fn detail(row: &PodRow, now: Timestamp) -> String {
 /// Draws why there is no pod.
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
     let (first, second) = match model.health.of(WatchKind::Pods) {
-        _ if open.pods.rows.total() > 0 => {
-            (format!("None of {} pods matches the filter.", open.pods.rows.total()), "[Esc] clears the filter")
-        }
+        _ if open.pods.rows.total() > 0 => (
+            format!("None of {} pods matches the filter.", open.pods.rows.total()),
+            "[Esc] clears the filter",
+        ),
         Freshness::Connecting => (format!("Loading the pods of {}", open.name), ""),
         Freshness::Forbidden(why) => (String::from("The status lists no pod that still has to go."), why),
         Freshness::Stale { error, .. } if !open.pods.complete => {

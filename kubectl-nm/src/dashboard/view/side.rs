@@ -6,8 +6,8 @@ use crate::args::duration::age;
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode, Side};
-use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::canvas::{Canvas, line};
+use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 
 /// Draws the pane.
@@ -50,7 +50,10 @@ fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
     }
     let words = match model.health.of(WatchKind::Events) {
         Freshness::Forbidden(why) => {
-            return vec![(String::from("You have no permission to list events:"), Tone::Bad), (why.to_owned(), Tone::Plain)];
+            return vec![
+                (String::from("You have no permission to list events:"), Tone::Bad),
+                (why.to_owned(), Tone::Plain),
+            ];
         }
         Freshness::Connecting => "loading events",
         Freshness::Stale { error, .. } => error,

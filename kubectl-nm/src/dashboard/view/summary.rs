@@ -7,12 +7,12 @@ use ratatui::layout::Rect;
 use crate::args::duration::age;
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::message::WatchKind;
-use crate::dashboard::model::fleet_row::{FleetRow, states};
 use crate::dashboard::model::drain_rate;
+use crate::dashboard::model::fleet_row::{FleetRow, states};
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::canvas::{Canvas, line};
+use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 use crate::maintenance::{State, condition, status, uid};
 

@@ -111,7 +111,8 @@ impl Watches {
     fn watch_fleet(&mut self) {
         self.fleet = JoinSet::new();
         let target = self.target(Api::all(self.client.clone()), RESOURCE, None);
-        let maintenances = watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
+        let maintenances =
+            watch(target, WatchPolicy::DASHBOARD, |object| Some(without_managed_fields(object)));
         let forwarder = self.forwarder(WatchKind::Maintenances, None);
         self.fleet.spawn(forwarder.run(vec![maintenances], Message::Maintenances));
         let target = self.target::<PartialObjectMeta<Node>>(Api::all(self.client.clone()), "nodes", None);
@@ -166,7 +167,8 @@ impl Forwarder {
     ) {
         let mut live = vec![false; watches.len()];
         let numbered = watches.into_iter().enumerate();
-        let mut updates = select_all(numbered.map(|(at, watch)| watch.map(move |update| (at, update)).boxed()));
+        let mut updates =
+            select_all(numbered.map(|(at, watch)| watch.map(move |update| (at, update)).boxed()));
         while let Some((at, update)) = updates.next().await {
             match update {
                 Ok(WatchUpdate::Change(change)) => self.send(message(change)).await,

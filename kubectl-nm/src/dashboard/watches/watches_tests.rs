@@ -50,7 +50,8 @@ async fn several_watches_are_live_when_all_are_and_lost_when_one_is() {
             other => panic!("{other:?}"),
         }
     }
-    let [WatchState::Live, WatchState::Lost { .. }, WatchState::Live, WatchState::Forbidden(_)] = &states[..] else {
+    let [WatchState::Live, WatchState::Lost { .. }, WatchState::Live, WatchState::Forbidden(_)] = &states[..]
+    else {
         panic!("{states:?}")
     };
 }
