@@ -18,7 +18,7 @@ use crate::commands::watch::WatchArgs;
 use crate::connection::ConnectionFlags;
 use crate::terminal::output::Colour;
 
-/// The help of the whole, which is to fit a terminal of 24 lines and 80 columns with the prompt below it.
+/// The top-level help. It fits a terminal of 24 lines and 80 columns, with the prompt below it.
 const HELP: &str = "\
 {about}
 
@@ -29,10 +29,10 @@ const HELP: &str = "\
 Examples:
   kubectl nm start node-1 --reason 'new kernel' --wait
   kubectl nm stop node-1
-A maintenance is an object of the cluster: it goes on when this program ends.
-`kubectl nm COMMAND --help`: its flags and kubectl's own, examples, exit codes.";
+A maintenance is an object in the cluster: it continues when this program ends.
+Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
 
-/// Put nodes into maintenance and see how it goes
+/// Drain nodes for maintenance and return them to service
 #[derive(Parser, Debug)]
 #[command(name = "kubectl-nm", bin_name = "kubectl nm", version)]
 #[command(args_override_self = true, help_template = HELP, max_term_width = 110)]
@@ -41,7 +41,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 
     // A doc comment would have to put backticks around the variable.
-    #[arg(help = "When to colour; auto respects NO_COLOR and TERM=dumb")]
+    #[arg(help = "When to use colour; auto respects NO_COLOR and TERM=dumb")]
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Colour,
 
@@ -49,7 +49,7 @@ pub(crate) struct Cli {
     pub(crate) connection: ConnectionFlags,
 }
 
-/// The verbs.
+/// The commands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Start(StartArgs),
@@ -69,7 +69,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether its exit code speaks of a goal, which a reader who goes away leaves unreached.
+    /// Whether the exit code reports a goal, which is not reached if stdout is closed early.
     pub(crate) fn has_goal(&self) -> bool {
         match self {
             Self::Start(_) | Self::Stop(_) | Self::Install(_) | Self::Uninstall(_) => true,
@@ -86,14 +86,14 @@ impl Command {
     }
 }
 
-/// What `--color` says on a command line that could not be parsed as a whole.
-pub(crate) fn colour_on(line: &[std::ffi::OsString]) -> Colour {
+/// The value of `--color` on a command line that could not be parsed.
+pub(crate) fn colour_flag(line: &[std::ffi::OsString]) -> Colour {
     let words: Vec<&str> = line.iter().filter_map(|word| word.to_str()).collect();
-    let said = words.iter().enumerate().find_map(|(at, word)| match *word {
+    let value = words.iter().enumerate().find_map(|(at, word)| match *word {
         "--color" => words.get(at + 1).copied(),
         word => word.strip_prefix("--color="),
     });
-    match said {
+    match value {
         Some("always") => Colour::Always,
         Some("never") => Colour::Never,
         _ => Colour::Auto,

@@ -1,4 +1,4 @@
-//! What the command line takes and refuses.
+//! The command line: what it accepts and refuses, and its help.
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -10,12 +10,12 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
 }
 
 #[test]
-fn the_definition_is_sound() {
+fn the_definition_is_valid() {
     Cli::command().debug_assert();
 }
 
 #[test]
-fn flags_stand_before_and_after_the_verb_as_in_kubectl() {
+fn flags_are_accepted_before_and_after_the_command() {
     for line in [
         "start n1 n2 --reason kernel --wait --timeout 1h30m",
         "start node/n1 -r kernel",
@@ -30,8 +30,6 @@ fn flags_stand_before_and_after_the_verb_as_in_kubectl() {
         "start n1 -f nodes --delete-after 5m --order priorityascending --dry-run server -o name",
         "start -f - --watch --wait",
         "stop --all --yes",
-        "status -o jsonpath={.items[*].metadata.name}",
-        "status -o custom-columns=A:.metadata.name,B:.spec.nodeName",
         "watch --until drained --timeout 0",
         "watch n1 --until stopped",
         "stop n1 --wait --timeout 1m",
@@ -43,7 +41,7 @@ fn flags_stand_before_and_after_the_verb_as_in_kubectl() {
 }
 
 #[test]
-fn the_last_flag_wins_but_lists_grow() {
+fn the_last_flag_takes_effect_and_lists_accumulate() {
     let cli = parse("status --context a --as-group a n1 --context b --as-group b n2").unwrap();
     assert_eq!(cli.connection.context.as_deref(), Some("b"));
     assert_eq!(cli.connection.as_group, ["a", "b"]);
@@ -51,7 +49,7 @@ fn the_last_flag_wins_but_lists_grow() {
 }
 
 #[test]
-fn nonsense_is_refused_as_such() {
+fn invalid_command_lines_are_refused() {
     for line in [
         "start",
         "start N1",
@@ -71,8 +69,8 @@ fn nonsense_is_refused_as_such() {
         "start n1 --dry-run maybe",
         "stop --all n1",
         "stop n1 --timeout 1m",
-        "status -o jsonpath={.a",
-        "status -o custom-columns=A",
+        "status -o jsonpath={.items}",
+        "status -o custom-columns=A:.metadata.name",
         "start n1 --wait --timeout 1",
         "start n1 --wait --timeout=-1s",
         "stop",
@@ -82,6 +80,7 @@ fn nonsense_is_refused_as_such() {
         "install -n Foo_x",
         "gather -o -",
         "gather -o json",
+        "gather -o jsonpath={.a}",
         "status --color sometimes",
         "status --insecure-skip-tls-verify=maybe",
         "status --token t --username u",
@@ -92,7 +91,7 @@ fn nonsense_is_refused_as_such() {
 }
 
 #[test]
-fn help_speaks_of_kubectl_nm_and_gives_examples() {
+fn help_names_kubectl_nm_and_has_examples() {
     for (line, expected) in [
         ("--help", "Usage: kubectl nm "),
         ("start --help", "Usage: kubectl nm start "),
@@ -109,7 +108,7 @@ fn help_speaks_of_kubectl_nm_and_gives_examples() {
         let help = parse(line).unwrap_err().to_string();
         assert!(
             help.lines().count() < 24 && help.lines().all(|line| line.len() <= 80),
-            "a screen with a prompt: {help}"
+            "fits a screen with a prompt: {help}"
         );
         assert!(help.contains("Examples:") && help.contains("kubectl nm start node-1"), "{help}");
     }
@@ -118,7 +117,7 @@ fn help_speaks_of_kubectl_nm_and_gives_examples() {
 }
 
 #[test]
-fn every_command_has_examples_and_says_its_exit_codes() {
+fn the_help_of_every_command_has_examples_and_exit_codes() {
     for command in Cli::command().get_subcommands() {
         let help = parse(&format!("{} --help", command.get_name())).unwrap_err().to_string();
         for part in ["Examples:\n", "Exit codes"] {
@@ -128,7 +127,7 @@ fn every_command_has_examples_and_says_its_exit_codes() {
 }
 
 #[test]
-fn only_what_concerns_the_drain_stands_under_that_heading() {
+fn only_flags_of_the_drain_are_under_its_heading() {
     let help = parse("start -h").unwrap_err().to_string();
     let (options, drain) = help.split_once("\nDrain:").unwrap();
     assert!(options.contains("--yes") && options.contains("--reason"), "{help}");
@@ -138,11 +137,11 @@ fn only_what_concerns_the_drain_stands_under_that_heading() {
 }
 
 #[test]
-fn the_colour_of_complaints_follows_the_flag() {
+fn the_colour_of_parser_errors_follows_the_flag() {
     let words = |line: &str| line.split(' ').map(Into::into).collect::<Vec<std::ffi::OsString>>();
-    assert_eq!(colour_on(&words("nm --color always bogus")), Colour::Always);
-    assert_eq!(colour_on(&words("nm bogus --color=never")), Colour::Never);
-    assert_eq!(colour_on(&words("nm bogus --color")), Colour::Auto);
+    assert_eq!(colour_flag(&words("nm --color always bogus")), Colour::Always);
+    assert_eq!(colour_flag(&words("nm bogus --color=never")), Colour::Never);
+    assert_eq!(colour_flag(&words("nm bogus --color")), Colour::Auto);
 }
 
 #[test]
@@ -171,7 +170,7 @@ fn every_flag_of_every_command_is_described_in_its_man_page() {
     assert_eq!(count, std::fs::read_dir(folder.path()).unwrap().count());
 }
 
-/// Whether something stands below the line that names a flag.
+/// Whether there is text below the line that names a flag.
 fn has_text(part: &str) -> bool {
     part.lines().nth(1).is_some_and(|text| !text.trim().is_empty() && !text.starts_with(".SH"))
 }

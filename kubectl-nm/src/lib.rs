@@ -1,9 +1,8 @@
 //! The kubectl plugin `kubectl nm`.
 //!
-//! It creates, deletes and shows `NodeMaintenance` objects; a reconciler in the cluster does what they ask for. Begin
-//! with [`run`]: it parses the command line (`cli`), connects as kubectl would (`connection`), and runs one of the
-//! `commands`. These take their decisions in pure functions, make requests through `cluster`, wait with `follow` and
-//! `vigil`, and print through `output` alone. Shells that complete a line that is being typed ask `completion`.
+//! It creates, deletes and shows `NodeMaintenance` objects, which nm-reconciler reconciles in the cluster. [`run`] parses the
+//! command line (`cli`), connects as kubectl does (`connection`), and runs one of the `commands`. Commands decide in pure
+//! functions, send requests through `client`, follow maintenances with `watch` and print through `terminal::output` only.
 
 mod args;
 mod cli;
@@ -40,28 +39,30 @@ use crate::cli::{Cli, Command};
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::error::exit::Exit;
+use crate::terminal::command_context;
 use crate::terminal::output::{Colour, FirstAnswer, Output};
 
-/// Runs the plugin with these arguments, the name of the program first, and says how it ended.
+/// Runs the plugin with these arguments, the name of the program first, and returns its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let begun = std::env::var_os("_");
-    let command = args::invocation::called(arguments.first().map(OsString::as_os_str), begun.as_deref());
-    if let Some(answer) = completion::answer(&arguments) {
-        // A shell that has stopped listening needs no words.
-        let _ = Output::of_this_process(Colour::Never, command).text(&answer);
+    let started = std::env::var_os("_");
+    let program = arguments.first().map(OsString::as_os_str);
+    let command = command_context::command_name(program, started.as_deref());
+    if let Some(candidates) = completion::respond(&arguments, Cli::command) {
+        // If the shell does not read them, nothing is left to do.
+        let _ = Output::from_process(Colour::Never, command).text(&candidates);
         return Exit::Done.into();
     }
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => execute(cli, command).into(),
-        Err(mut said) => {
-            let hint = unknown_command::hint(&mut said);
-            let mut out = Output::of_this_process(cli::colour_on(&arguments), command);
-            out.parser(&said);
+        Err(mut error) => {
+            let hint = unknown_command::hint(&mut error);
+            let mut out = Output::from_process(cli::colour_flag(&arguments), command);
+            out.parser_error(&error);
             if let Some(hint) = hint {
                 out.hint(&hint);
             }
-            if said.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
+            if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
         }
     }
 }
@@ -69,21 +70,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn execute(cli: Cli, command: &'static str) -> Exit {
     let first = FirstAnswer::default();
     let mut out =
-        Output::of_this_process(cli.color, command).leading(cli.connection.to_paste(), first.clone());
+        Output::from_process(cli.color, command).for_cluster(cli.connection.to_paste(), first.clone());
     let has_goal = cli.command.has_goal();
-    let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let result = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let ended = runtime.block_on(dispatch(cli, &first, &mut out));
-            // A name server that does not answer holds a thread for as long as it likes; nobody waits for that one.
+            let result = runtime.block_on(dispatch(cli, &first, &mut out));
+            // A DNS lookup without response can block a thread, which is not awaited.
             runtime.shutdown_background();
-            ended
+            result
         }
         Err(error) => Err(Error::Runtime(error)),
     };
-    match ended {
+    match result {
         Ok(exit) => exit,
-        // Whoever read our output has seen enough.
-        Err(Error::Closed(closed)) if closed.is_quiet() => {
+        // The reader of stdout went away.
+        Err(Error::Stdout(error)) if error.is_broken_pipe() => {
             if has_goal {
                 Exit::Error
             } else {
@@ -91,7 +92,7 @@ fn execute(cli: Cli, command: &'static str) -> Exit {
             }
         }
         Err(error) => {
-            error.tell(&mut out);
+            error.print(&mut out);
             error.exit()
         }
     }
@@ -113,7 +114,9 @@ async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exi
                 Err(error)
             }
         },
-        Command::Install(args) if !args.needs_cluster() => commands::install::rehearse(&args, namespace, out),
+        Command::Install(args) if !args.needs_cluster() => {
+            commands::install::run_client_dry_run(&args, namespace, out)
+        }
         Command::Install(args) => {
             let cluster = cluster().await?;
             Box::pin(commands::install::run(args, namespace, &cluster, out)).await
@@ -130,10 +133,10 @@ async fn dispatch(cli: Cli, first: &FirstAnswer, out: &mut Output) -> Result<Exi
             let cluster = cluster().await?;
             Box::pin(commands::gather::run(args, namespace, &cluster, out)).await
         }
-        Command::Version(args) if !args.needs_cluster() => commands::version::own(&args, out),
+        Command::Version(args) if !args.needs_cluster() => commands::version::run_client(&args, out),
         Command::Version(args) => match cluster().await {
             Ok(cluster) => commands::version::run(args, &cluster, out).await,
-            Err(error) => commands::version::own(&args, out).and(Err(error)),
+            Err(error) => commands::version::run_client(&args, out).and(Err(error)),
         },
         Command::Completion(args) => commands::completion::run(&args, out),
         Command::Man(args) => commands::man::run(&args, Cli::command(), out),

@@ -1,69 +1,66 @@
-//! What somebody may have meant who typed a command that there is not.
+//! Suggestions for unknown commands and flags.
 //!
-//! Here clap's own guesses would be dangerous: it takes `list` for `install`, which changes the cluster.
+//! clap's own suggestions would be dangerous: for `list` it suggests `install`, which changes the cluster.
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::args::suggestion::closest;
+use crate::args::names::closest;
 use crate::cli::Cli;
 
-/// Other programs' words for what our commands do: what is typed, the command, and what that does.
-const KNOWN_ELSEWHERE: &[(&[&str], &str, &str)] = &[
-    (&["drain", "cordon"], "start", "cordons nodes and moves their pods away"),
-    (&["uncordon"], "stop", "gives nodes back"),
+/// Commands of other programs: the words, the corresponding command, and what that does.
+const COMMANDS_OF_OTHERS: &[(&[&str], &str, &str)] = &[
+    (&["drain", "cordon"], "start", "cordons nodes and evicts their pods"),
+    (&["uncordon"], "stop", "returns nodes to service"),
     (&["get", "list", "ls"], "status", "shows the nodes in maintenance"),
-    (&["top"], "watch", "shows how maintenances get on"),
-    (&["describe"], "explain", "says why a maintenance is stuck"),
+    (&["top"], "watch", "shows the progress of maintenances"),
+    (&["describe"], "explain", "shows why a maintenance is blocked"),
 ];
 
-/// Flags of `kubectl drain` that there are not here, and what to do without them.
+/// Flags of `kubectl drain` that this program does not have, and what to do instead.
 const FLAGS_OF_DRAIN: &[(&str, &str)] = &[
-    ("--ignore-daemonsets", "leave it out: pods of DaemonSets always stay"),
+    ("--ignore-daemonsets", "omit it: pods of DaemonSets always stay"),
     (
         "--delete-local-data",
-        "leave it out: pods with emptyDir volumes are evicted unless --delete-emptydir-data=false",
+        "omit it: pods with emptyDir volumes are evicted unless --delete-emptydir-data=false",
     ),
-    (
-        "--disable-eviction",
-        "--delete-after 10m deletes pods past their budgets, after they were refused for so long",
-    ),
+    ("--disable-eviction", "to delete pods regardless of budgets after 10 minutes, use --delete-after 10m"),
     (
         "--skip-wait-for-delete-timeout",
-        "leave it out; in a NodeMaintenance it is spec.drain.skipWaitForDeleteTimeoutSeconds",
+        "omit it; a NodeMaintenance has spec.drain.skipWaitForDeleteTimeoutSeconds",
     ),
-    ("--chunk-size", "leave it out: it has no meaning here"),
+    ("--chunk-size", "omit it: it has no effect here"),
 ];
 
-/// What to do about it, if that is what is wrong with the command line; it takes the place of what clap would say.
-pub(crate) fn hint(said: &mut clap::Error) -> Option<String> {
-    match said.kind() {
+/// The hint about an unknown command or flag, which replaces clap's suggestions.
+pub(crate) fn hint(error: &mut clap::Error) -> Option<String> {
+    match error.kind() {
         ErrorKind::InvalidSubcommand => {}
-        ErrorKind::UnknownArgument => return flag_of_drain(said),
+        ErrorKind::UnknownArgument => return flag_hint(error),
         _ => return None,
     }
-    for theirs in [ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
-        said.remove(theirs);
+    for suggestion in [ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
+        error.remove(suggestion);
     }
-    match said.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(wrong)) => meant(wrong),
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(wrong)) => command_hint(wrong),
         _ => None,
     }
 }
 
-fn flag_of_drain(said: &mut clap::Error) -> Option<String> {
-    let Some(ContextValue::String(wrong)) = said.get(ContextKind::InvalidArg) else { return None };
+fn flag_hint(error: &mut clap::Error) -> Option<String> {
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return None };
     let wrong = wrong.split('=').next().unwrap_or_default();
     let (flag, instead) = FLAGS_OF_DRAIN.iter().find(|(flag, _)| *flag == wrong)?;
-    for theirs in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
-        said.remove(theirs);
+    for suggestion in [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::Suggested] {
+        error.remove(suggestion);
     }
     Some(format!("{flag} is a flag of kubectl drain; {instead}"))
 }
 
-fn meant(wrong: &str) -> Option<String> {
-    if let Some((_, command, does)) = KNOWN_ELSEWHERE.iter().find(|(words, ..)| words.contains(&wrong)) {
-        return Some(format!("`kubectl nm {command}` {does}"));
+fn command_hint(wrong: &str) -> Option<String> {
+    if let Some((_, command, effect)) = COMMANDS_OF_OTHERS.iter().find(|(words, ..)| words.contains(&wrong)) {
+        return Some(format!("`kubectl nm {command}` {effect}"));
     }
     let known = Cli::command();
     let known = known.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
@@ -78,63 +75,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_command_is_told_the_right_one() {
+    fn unknown_commands_get_a_suggestion() {
         for (wrong, expected) in [
             ("wacth", Some("did you mean `kubectl nm watch`?")),
             ("strat", Some("did you mean `kubectl nm start`?")),
             ("statu", Some("did you mean `kubectl nm status`?")),
             ("list", Some("`kubectl nm status` shows the nodes in maintenance")),
-            ("drain", Some("`kubectl nm start` cordons nodes and moves their pods away")),
-            ("uncordon", Some("`kubectl nm stop` gives nodes back")),
-            ("top", Some("`kubectl nm watch` shows how maintenances get on")),
+            ("drain", Some("`kubectl nm start` cordons nodes and evicts their pods")),
+            ("uncordon", Some("`kubectl nm stop` returns nodes to service")),
+            ("top", Some("`kubectl nm watch` shows the progress of maintenances")),
             ("frobnicate", None),
             ("mam", None),
         ] {
-            assert_eq!(meant(wrong).as_deref(), expected, "{wrong}");
+            assert_eq!(command_hint(wrong).as_deref(), expected, "{wrong}");
         }
     }
 
     #[test]
-    fn no_command_of_kubectl_is_taken_for_one_that_changes_something() {
+    fn commands_of_kubectl_suggest_no_command_that_changes_the_cluster() {
         const KUBECTL: &str = "annotate api-resources api-versions apply attach auth autoscale certificate cluster-info \
             config cordon cp create debug delete describe diff drain edit events exec explain expose get kustomize label \
             logs options patch plugin port-forward proxy replace rollout run scale set taint top uncordon version wait";
         for word in KUBECTL.split_whitespace().filter(|word| !["cordon", "drain", "uncordon"].contains(word))
         {
-            let meant = meant(word).unwrap_or_default();
+            let hint = command_hint(word).unwrap_or_default();
             for changing in ["start", "stop", "install", "uninstall"] {
-                assert!(!meant.contains(&format!("nm {changing}`")), "{word}: {meant}");
+                assert!(!hint.contains(&format!("nm {changing}`")), "{word}: {hint}");
             }
         }
     }
 
     #[test]
-    fn flags_of_kubectl_drain_are_told_what_takes_their_place() {
+    fn flags_of_kubectl_drain_get_an_alternative() {
         for command in ["start", "plan"] {
             for (flag, instead) in FLAGS_OF_DRAIN {
                 for line in [(*flag).to_owned(), format!("{flag}=true")] {
-                    let mut said = Cli::try_parse_from(["kubectl-nm", command, "n1", &line]).unwrap_err();
-                    let hint = hint(&mut said).unwrap();
+                    let mut error = Cli::try_parse_from(["kubectl-nm", command, "n1", &line]).unwrap_err();
+                    let hint = hint(&mut error).unwrap();
                     assert_eq!(hint, format!("{flag} is a flag of kubectl drain; {instead}"));
-                    assert!(!said.to_string().contains("tip: "), "{said}");
+                    assert!(!error.to_string().contains("tip: "), "{error}");
                 }
             }
         }
     }
 
     #[test]
-    fn what_stands_for_another_word_is_a_command() {
+    fn suggested_commands_exist() {
         let command = Cli::command();
-        for (words, ours, _) in KNOWN_ELSEWHERE {
+        for (words, ours, _) in COMMANDS_OF_OTHERS {
             assert!(command.find_subcommand(ours).is_some(), "{ours}");
             assert!(words.iter().all(|word| command.find_subcommand(word).is_none()), "{words:?}");
         }
     }
 
     #[test]
-    fn other_mistakes_are_left_to_others() {
-        let mut said = Cli::try_parse_from(["kubectl-nm", "start", "--raeson", "x", "n1"]).unwrap_err();
-        assert_eq!(hint(&mut said), None);
-        assert!(said.to_string().contains("--reason"), "{said}");
+    fn other_errors_keep_the_suggestions_of_clap() {
+        let mut error = Cli::try_parse_from(["kubectl-nm", "start", "--raeson", "x", "n1"]).unwrap_err();
+        assert_eq!(hint(&mut error), None);
+        assert!(error.to_string().contains("--reason"), "{error}");
     }
 }

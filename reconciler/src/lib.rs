@@ -1,9 +1,9 @@
-//! The in-cluster half of kubectl-nm.
+//! The in-cluster part of kubectl-nm.
 //!
-//! For every `NodeMaintenance`: [`observe`](observe) what is there, ask `nm-shared` what to do, [`apply`](apply) it.
-//! Evictions run apart from that, in the [`evictor`](evictor), so that no reconcile waits for a pod and no node for
-//! another. Of several replicas one leads and does all that ([`election`](election)). Files use only files below them;
-//! [`program`](program) puts them together.
+//! For every `NodeMaintenance` the controller [observes](controller::observe) the cluster, lets `nm-shared` decide, and
+//! [applies](controller::apply) the decision. The [evictor](evict::evictor) runs beside it, so that no reconcile waits for
+//! a pod and no node for another. One of several replicas [leads](leader::election) and does all this for a
+//! [term](leader_term). Folders import only from those below them; [`program`] puts everything together.
 
 mod cache;
 mod client;
@@ -11,6 +11,7 @@ mod config;
 mod controller;
 mod evict;
 mod leader;
+mod leader_term;
 mod program;
 mod runtime;
 mod server;
@@ -21,7 +22,7 @@ mod webhook;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs the program until it is told to stop. `args` begins with the program's name.
+/// Runs the program until shutdown. `args` begins with the program's name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(args)
 }

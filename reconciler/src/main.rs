@@ -1,4 +1,4 @@
-//! `nm-reconciler`: puts nodes into maintenance and gives them back.
+//! `nm-reconciler`: cordons and drains nodes for their `NodeMaintenance`, and returns them to service.
 
 use std::process::ExitCode;
 

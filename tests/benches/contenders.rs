@@ -1,4 +1,4 @@
-//! The programs that drain: the built nm-reconciler, and the `kubectl` on PATH.
+//! The programs that are compared: the built nm-reconciler, and the `kubectl` on `PATH`.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use nm_tests::programs::program_of_benchmark;
 use nm_tests::reconciler::Reconciler;
 use tokio::process::Command;
 
+use crate::observer::Observation;
 use crate::run::{Run, Stopwatch};
-use crate::scenario::Ground;
-use crate::witness::Sight;
+use crate::scenario::PreparedCluster;
 
-/// What the reconciler watches of the whole cluster, before anything is in maintenance.
+/// The resources that the reconciler watches before any node is in maintenance.
 const WATCHED: [&str; 6] = [
     "nodemaintenances",
     "customresourcedefinitions",
@@ -24,53 +24,54 @@ const WATCHED: [&str; 6] = [
     "poddisruptionbudgets",
     "leases",
 ];
-/// It says of each node that its maintenance begins, and that it succeeds.
-const EVENTS_A_NODE: usize = 2;
-/// Words after the last status.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The events of each maintenance: its begin and its success.
+const EVENTS_PER_NODE: usize = 2;
+/// How long the last events may take after the last status.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Drains by maintenances, all created at once. The reconciler runs already, as it does in a cluster, and with the
-/// flags that it is shipped with.
-pub(crate) async fn reconciler(ground: &Ground, limit: Duration) -> Run {
-    let log = ground.cluster.sandbox().unwrap().requests();
-    let reconciler = Reconciler::of(&ground.cluster, &program_of_benchmark("nm-reconciler"));
+/// Drains with maintenances that are created concurrently. The reconciler runs before that, without flags, as it does in a
+/// cluster.
+pub(crate) async fn reconciler(prepared: &PreparedCluster, limit: Duration) -> Run {
+    let log = prepared.cluster.sandbox().unwrap().requests();
+    let reconciler = Reconciler::start_build(&prepared.cluster, &program_of_benchmark("nm-reconciler"));
     let ours = "nm-reconciler/";
     let watches = |entry: &Entry| entry.verb == "watch" && entry.user_agent.starts_with(ours);
     log.until(|log| {
         WATCHED.iter().all(|resource| log.count(|entry| watches(entry) && entry.resource == *resource) > 0)
     })
     .await;
-    let watch = Stopwatch::start(ground);
-    let api = ground.cluster.maintenances();
+    let watch = Stopwatch::start(prepared);
+    let api = prepared.cluster.maintenances();
     let params = PostParams::default();
-    join_all(ground.nodes.iter().map(|node| {
+    join_all(prepared.nodes.iter().map(|node| {
         let spec = NodeMaintenanceSpec { node_name: node.clone(), ..NodeMaintenanceSpec::default() };
         let (api, params) = (&api, &params);
         async move { api.create(params, &NodeMaintenance::new(node, spec)).await.unwrap() }
     }))
     .await;
-    let over = |sight: &Sight| sight.all_gone.is_some() && sight.all_told.is_some();
-    let sight = watch.witness.until(watch.left_of(limit), over).await;
+    let is_over =
+        |observation: &Observation| observation.all_gone.is_some() && observation.all_reported.is_some();
+    let observation = watch.observer.until(watch.left_of(limit), is_over).await;
     let used = reconciler.processor_time();
-    let said = |entry: &Entry| {
+    let is_event = |entry: &Entry| {
         entry.verb == "create" && entry.resource == "events" && entry.user_agent.starts_with(ours)
     };
-    let all_said = log.until(|log| log.count(said) >= EVENTS_A_NODE * ground.nodes.len());
-    let _ = tokio::time::timeout(LAST_WORDS, all_said).await;
-    let mut run = watch.stop(ground, ours, sight);
+    let all_logged = log.until(|log| log.count(is_event) >= EVENTS_PER_NODE * prepared.nodes.len());
+    let _ = tokio::time::timeout(LAST_EVENTS_TIMEOUT, all_logged).await;
+    let mut run = watch.stop(prepared, ours, observation);
     run.processor = used;
     run
 }
 
-/// Drains as a person would, by one command for all nodes. When the time is over it is killed.
-pub(crate) async fn kubectl(ground: &Ground, limit: Duration) -> Run {
-    let watch = Stopwatch::start(ground);
+/// Drains with one command for all nodes. The command is killed after `limit`.
+pub(crate) async fn kubectl(prepared: &PreparedCluster, limit: Duration) -> Run {
+    let watch = Stopwatch::start(prepared);
     let mut command = Command::new("kubectl");
     command
         .arg("drain")
-        .args(&ground.nodes)
+        .args(&prepared.nodes)
         .args(["--ignore-daemonsets", "--delete-emptydir-data", "--force"])
-        .env("KUBECONFIG", ground.cluster.kubeconfig())
+        .env("KUBECONFIG", prepared.cluster.kubeconfig())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -78,9 +79,10 @@ pub(crate) async fn kubectl(ground: &Ground, limit: Duration) -> Run {
     let mut child = command.spawn().unwrap();
     let exit = tokio::time::timeout(limit, child.wait()).await;
     let exited = exit.is_ok_and(|status| status.unwrap().success()).then(Instant::now);
-    // Whatever it said, the witness has seen it by now.
-    let sight = watch.witness.until(Duration::from_millis(200), |sight| sight.all_gone.is_some()).await;
-    let mut run = watch.stop(ground, "kubectl", sight);
-    run.told = exited.map(|at| at - watch.began);
+    // After the command has exited, the observer has seen every deletion.
+    let observation =
+        watch.observer.until(Duration::from_millis(200), |observation| observation.all_gone.is_some()).await;
+    let mut run = watch.stop(prepared, "kubectl", observation);
+    run.reported = exited.map(|at| at - watch.began);
     run
 }

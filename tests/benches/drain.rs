@@ -1,24 +1,25 @@
-//! How fast nodes are drained: nm-reconciler beside the real `kubectl drain`, and both beside the floor.
+//! How fast nodes are drained by nm-reconciler and by `kubectl drain`, compared with a lower bound, the floor.
 //!
-//! `cargo bench -p nm-tests --bench drain` measures all; words after `--` choose: `one`, `ten`, `fifty` by the number of
-//! nodes, `free` or `budgets`, and `floor`, `reconciler` or `kubectl`. The floor and ours take turns for `NM_DRAIN_ROUNDS`
-//! rounds, because machines are not alike from one minute to the next; `kubectl drain`, which takes minutes, has one. Each
-//! drain is given up after `NM_DRAIN_LIMIT` seconds. Nothing is asserted but that every pod went, by the floor and by ours.
+//! `cargo bench -p nm-tests --bench drain` measures everything. Words after `--` select: `one`, `ten` or `fifty` nodes,
+//! `free` or `budgets`, and `floor`, `reconciler` or `kubectl`. The floor and the reconciler take turns for
+//! `NM_DRAIN_ROUNDS` rounds, because the speed of a machine changes from minute to minute. `kubectl drain`, which takes
+//! minutes, has one round. Each drain times out after `NM_DRAIN_LIMIT` seconds. The benchmark asserts only that the floor and
+//! the reconciler evicted every pod.
 //!
-//! Read [`scenario`] for what is drained, [`floor`] for what it is compared with, [`witness`] for how it is seen, and
-//! [`contenders`] for how it is done.
+//! [`scenario`] describes what is drained, [`floor`] the lower bound, [`contenders`] the two programs, and [`observer`] how
+//! the times are measured.
 
 #![expect(clippy::print_stdout, reason = "figures are what a benchmark is for")]
-// Whatever is not as it should be ends the benchmark.
+// The benchmark panics where it cannot measure.
 #![allow(clippy::unwrap_used)]
 
 mod contenders;
-mod ends;
 mod floor;
+mod observer;
+mod pod_watch;
 mod run;
 mod scenario;
 mod table;
-mod witness;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use nm_tests::programs::has_kubectl;
 use crate::run::Run;
 use crate::scenario::Scenario;
 
-/// `kubectl drain` sends some ten requests a second, and was at a tenth of fifty nodes after two minutes.
+/// Seconds. `kubectl drain` sends about ten requests a second, so fifty nodes take longer.
 const LIMIT: u64 = 300;
 const ROUNDS: u64 = 1;
 
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
         (Duration::from_secs(number("NM_DRAIN_LIMIT", LIMIT)), number("NM_DRAIN_ROUNDS", ROUNDS));
     let with_kubectl = wanted(KUBECTL, &contenders) && has_kubectl();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    table::print_surroundings(with_kubectl);
+    table::print_environment(with_kubectl);
     let mut complete = true;
     for scenario in all {
         let kind = if scenario.budgets { "budgets" } else { "free" };
@@ -71,16 +72,17 @@ fn main() -> ExitCode {
         let mut ratios = Vec::new();
         for _ in 0..rounds {
             if wanted(FLOOR, &contenders) {
-                let run = runtime
-                    .block_on(async { floor::drain(&scenario.stand().await, scenario.budgets, limit).await });
+                let run = runtime.block_on(async {
+                    floor::drain(&scenario.prepare().await, scenario.budgets, limit).await
+                });
                 complete &= run.left == 0;
                 least = run.wall;
                 table::print_run(FLOOR, &run, least, limit);
             }
             if wanted(RECONCILER, &contenders) {
-                let run: Run =
-                    runtime.block_on(async { contenders::reconciler(&scenario.stand().await, limit).await });
-                complete &= run.left == 0 && run.told.is_some();
+                let run: Run = runtime
+                    .block_on(async { contenders::reconciler(&scenario.prepare().await, limit).await });
+                complete &= run.left == 0 && run.reported.is_some();
                 ratios.extend(run.ratio_to(least));
                 table::print_run("nm-reconciler", &run, least, limit);
                 table::print_details(&run);
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
         }
         table::print_median("nm-reconciler", ratios);
         if with_kubectl {
-            let run = runtime.block_on(async { contenders::kubectl(&scenario.stand().await, limit).await });
+            let run = runtime.block_on(async { contenders::kubectl(&scenario.prepare().await, limit).await });
             table::print_run("kubectl drain", &run, least, limit);
         }
     }

@@ -1,9 +1,9 @@
-//! The floor: what no program that sees a cluster from outside can be much faster than.
+//! The floor: a lower bound for the time that any client of the API server needs.
 //!
-//! It does nothing but evict, and see the pods end by the cheapest watch there is: one on each node's pods that tells
-//! their metadata only. The nodes are cordoned, 64 connections are open and the pods are listed before the clock starts;
-//! where nothing stands in the way all evictions are posted at once. With budgets it looks into the sandbox's own memory,
-//! and posts a pod's eviction in the moment in which its budget allows one more: it never asks in vain.
+//! It only sends evictions, and sees the deletions by the cheapest watch: one of the metadata of each node's pods. Before
+//! the time starts, the nodes are cordoned, 64 connections are open and the pods are listed. Without budgets all evictions are
+//! sent at once. With budgets it reads them in the sandbox's memory, and sends an eviction as soon as the pod's budget allows
+//! one more, so that none is refused.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,117 +17,117 @@ use kube_sandbox::resource::BUDGETS;
 use kube_sandbox::store::{Key, State};
 use tokio::sync::{Mutex, mpsc};
 
-use crate::ends::Ends;
+use crate::pod_watch::PodWatch;
 use crate::run::{Run, Stopwatch};
-use crate::scenario::{Ground, Pod, set_unschedulable};
+use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
 
 const CONNECTIONS: usize = 64;
 const AGENT: &str = "floor";
 
-type Asks = mpsc::UnboundedSender<Pod>;
-type Answers = mpsc::UnboundedReceiver<(Pod, bool)>;
+type Requests = mpsc::UnboundedSender<Pod>;
+type Responses = mpsc::UnboundedReceiver<(Pod, bool)>;
 
-/// Drains the nodes of `ground`.
-pub(crate) async fn drain(ground: &Ground, budgets: bool, limit: Duration) -> Run {
-    set_unschedulable(&ground.cluster, &ground.nodes, true).await;
-    let (asks, answers) = connect(ground).await;
-    let ends = Ends::watch(client(ground).await, ground).await;
-    let watch = Stopwatch::start(ground);
-    let post = async {
+/// Drains the nodes of `prepared`.
+pub(crate) async fn drain(prepared: &PreparedCluster, budgets: bool, limit: Duration) -> Run {
+    set_unschedulable(&prepared.cluster, &prepared.nodes, true).await;
+    let (requests, responses) = connect(prepared).await;
+    let pod_watch = PodWatch::start(client(prepared).await, prepared).await;
+    let watch = Stopwatch::start(prepared);
+    let send = async {
         if budgets {
-            post_as_allowed(ground, &asks, answers).await;
+            evict_as_allowed(prepared, &requests, responses).await;
         } else {
-            for pod in &ground.pods {
-                asks.send(pod.clone()).unwrap();
+            for pod in &prepared.pods {
+                requests.send(pod.clone()).unwrap();
             }
-            // What is answered is the witness's to say; here it is only kept open.
+            // The observer sees the deletions; here the channel only stays open.
             std::future::pending::<()>().await;
-            drop(answers);
+            drop(responses);
         }
     };
     let see = async {
-        let seen = ends.all(watch.left_of(limit)).await;
-        (seen, watch.witness.until(watch.left_of(limit), |sight| sight.all_gone.is_some()).await)
+        let seen = pod_watch.all_deleted(watch.left_of(limit)).await;
+        (seen, watch.observer.until(watch.left_of(limit), |observation| observation.all_gone.is_some()).await)
     };
-    let (seen, sight) = tokio::select! {
+    let (seen, observation) = tokio::select! {
         both = see => both,
-        () = async { post.await; std::future::pending::<()>().await } => unreachable!("it is pending"),
+        () = async { send.await; std::future::pending::<()>().await } => unreachable!("it is pending"),
     };
-    let mut run = watch.stop(ground, AGENT, sight);
-    run.told = seen.map(|at| at - watch.began);
+    let mut run = watch.stop(prepared, AGENT, observation);
+    run.reported = seen.map(|at| at - watch.began);
     run
 }
 
-/// Opens the connections: each evicts one pod after another.
-async fn connect(ground: &Ground) -> (Asks, Answers) {
-    let (asks, asked) = mpsc::unbounded_channel::<Pod>();
-    let (tell, answers) = mpsc::unbounded_channel();
-    let asked = Arc::new(Mutex::new(asked));
+/// Opens the connections. Each sends one eviction after another.
+async fn connect(prepared: &PreparedCluster) -> (Requests, Responses) {
+    let (requests, queue) = mpsc::unbounded_channel::<Pod>();
+    let (sender, responses) = mpsc::unbounded_channel();
+    let queue = Arc::new(Mutex::new(queue));
     for _ in 0..CONNECTIONS {
-        let client = client(ground).await;
+        let client = client(prepared).await;
         client.apiserver_version().await.unwrap();
-        let (asked, tell) = (asked.clone(), tell.clone());
+        let (queue, sender) = (queue.clone(), sender.clone());
         tokio::spawn(async move {
             loop {
-                let next = asked.lock().await.recv().await;
+                let next = queue.lock().await.recv().await;
                 let Some(pod) = next else { return };
                 let pods: Api<core::Pod> = Api::namespaced(client.clone(), &pod.namespace);
                 let accepted = pods.evict(&pod.name, &EvictParams::default()).await.is_ok();
-                // Nobody listens when the drain is over.
-                let _ = tell.send((pod, accepted));
+                // The receiver is gone after the drain.
+                let _ = sender.send((pod, accepted));
             }
         });
     }
-    (asks, answers)
+    (requests, responses)
 }
 
-/// A client of its own has a connection of its own.
-async fn client(ground: &Ground) -> Client {
-    let kubeconfig = Kubeconfig::read_from(ground.cluster.kubeconfig()).unwrap();
+/// Each client has a connection of its own.
+async fn client(prepared: &PreparedCluster) -> Client {
+    let kubeconfig = Kubeconfig::read_from(prepared.cluster.kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
     config.headers.push(("user-agent".parse().unwrap(), AGENT.parse().unwrap()));
     Client::try_from(config).unwrap()
 }
 
-/// The pods of each budget, and how many of them are being asked.
+/// The waiting pods of a budget, and how many evictions are in flight.
 #[derive(Default)]
-struct Line {
+struct BudgetQueue {
     waiting: Vec<Pod>,
-    asked: usize,
+    in_flight: usize,
 }
 
-/// Posts evictions as budgets allow them, until none waits.
-async fn post_as_allowed(ground: &Ground, asks: &Asks, mut answers: Answers) {
-    let mut lines: HashMap<Key, Line> = HashMap::new();
-    for pod in &ground.pods {
-        lines.entry(Key::new(&*pod.namespace, &*pod.app)).or_default().waiting.push(pod.clone());
+/// Sends evictions as budgets allow them, until no pod waits.
+async fn evict_as_allowed(prepared: &PreparedCluster, requests: &Requests, mut responses: Responses) {
+    let mut budget_queues: HashMap<Key, BudgetQueue> = HashMap::new();
+    for pod in &prepared.pods {
+        budget_queues.entry(Key::new(&*pod.namespace, &*pod.app)).or_default().waiting.push(pod.clone());
     }
-    let store = &ground.cluster.sandbox().unwrap().cluster().store;
+    let store = &prepared.cluster.sandbox().unwrap().cluster().store;
     let mut wake = store.subscribe();
     let mut seen = store.read(State::revision);
-    let mut changed: HashSet<Key> = lines.keys().cloned().collect();
-    while lines.values().any(|line| !line.waiting.is_empty() || line.asked > 0) {
+    let mut changed: HashSet<Key> = budget_queues.keys().cloned().collect();
+    while budget_queues.values().any(|queue| !queue.waiting.is_empty() || queue.in_flight > 0) {
         for key in changed.drain() {
-            let Some(line) = lines.get_mut(&key) else { continue };
+            let Some(queue) = budget_queues.get_mut(&key) else { continue };
             let budget = store.read(|state| state.get(&BUDGETS, &key));
             let allowed =
                 budget.and_then(|budget| budget["status"]["disruptionsAllowed"].as_u64()).unwrap_or(0);
-            // Those that are under way may be counted already or not.
-            let free = usize::try_from(allowed).unwrap_or(usize::MAX).saturating_sub(line.asked);
-            for pod in line.waiting.drain(..free.min(line.waiting.len())) {
-                line.asked += 1;
-                asks.send(pod).unwrap();
+            // The budget may or may not count the evictions in flight.
+            let free = usize::try_from(allowed).unwrap_or(usize::MAX).saturating_sub(queue.in_flight);
+            for pod in queue.waiting.drain(..free.min(queue.waiting.len())) {
+                queue.in_flight += 1;
+                requests.send(pod).unwrap();
             }
         }
         tokio::select! {
-            answer = answers.recv() => {
-                let Some((pod, accepted)) = answer else { return };
+            response = responses.recv() => {
+                let Some((pod, accepted)) = response else { return };
                 let key = Key::new(&*pod.namespace, &*pod.app);
-                let Some(line) = lines.get_mut(&key) else { continue };
-                line.asked -= 1;
+                let Some(queue) = budget_queues.get_mut(&key) else { continue };
+                queue.in_flight -= 1;
                 if !accepted {
-                    line.waiting.push(pod);
+                    queue.waiting.push(pod);
                 }
                 changed.insert(key);
             }
@@ -136,8 +136,8 @@ async fn post_as_allowed(ground: &Ground, asks: &Asks, mut answers: Answers) {
                     return;
                 }
                 store.read(|state| {
-                    let news = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
-                    changed.extend(news.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
+                    let changes = state.changes_since(&BUDGETS, seen).expect("the floor keeps up");
+                    changed.extend(changes.filter_map(|change| change.after).map(|budget| Key::of(&budget)));
                     seen = state.revision();
                 });
             }

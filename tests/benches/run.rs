@@ -1,4 +1,4 @@
-//! One contender's drain, as it is measured: by the witness, and by the API server's log of requests.
+//! The measurements of one drain, from the observer and the API server's request log.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,112 +6,112 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube_sandbox::request_log::Entry;
 
-use crate::scenario::Ground;
-use crate::witness::{Sight, Witness};
+use crate::observer::{Observation, Observer};
+use crate::scenario::PreparedCluster;
 
-/// What a drain took.
+/// The result of a drain.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    /// How many nodes.
+    /// The number of nodes.
     nodes: usize,
-    /// How many pods had to go.
+    /// The number of pods to evict.
     pub(crate) pods: usize,
-    /// How many of them were left when the time was over.
+    /// How many of them were left at the timeout.
     pub(crate) left: usize,
-    /// Until the last pod was gone; none if one is left.
+    /// The time until the last pod was gone; `None` if one is left.
     pub(crate) wall: Option<Duration>,
-    /// Until the contender said so: by its last status, or by its exit.
-    pub(crate) told: Option<Duration>,
-    /// The processor time that the contender's process used, where it has one.
+    /// The time until the program reported it: by its last status, or by its exit.
+    pub(crate) reported: Option<Duration>,
+    /// The processor time of the program, if it is a process of its own.
     pub(crate) processor: Option<Duration>,
-    /// Between which two moments it asked for evictions.
-    pub(crate) asked: Option<(Duration, Duration)>,
-    /// From each pod's end to the status that shows it.
+    /// The times of the first and the last eviction.
+    pub(crate) evicted_between: Option<(Duration, Duration)>,
+    /// The delay from each pod's deletion to the status that reports it.
     pub(crate) lags: Vec<Duration>,
     requests: Vec<Entry>,
 }
 
-/// A drain under way.
+/// A running drain.
 pub(crate) struct Stopwatch {
-    /// What looks on.
-    pub(crate) witness: Witness,
-    /// When it began.
+    /// Observes the deletions and statuses.
+    pub(crate) observer: Observer,
+    /// When the drain began.
     pub(crate) began: Instant,
     began_at: Timestamp,
 }
 
 impl Stopwatch {
-    /// Begins now, with an empty log of requests.
-    pub(crate) fn start(ground: &Ground) -> Self {
-        let witness = Witness::start(ground);
-        ground.cluster.sandbox().unwrap().requests().clear();
-        Self { witness, began: Instant::now(), began_at: Timestamp::now() }
+    /// Starts now, with an empty request log.
+    pub(crate) fn start(prepared: &PreparedCluster) -> Self {
+        let observer = Observer::start(prepared);
+        prepared.cluster.sandbox().unwrap().requests().clear();
+        Self { observer, began: Instant::now(), began_at: Timestamp::now() }
     }
 
-    /// What is left of `limit`.
+    /// The rest of `limit`.
     pub(crate) fn left_of(&self, limit: Duration) -> Duration {
         limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Ends it: all requests of whoever calls itself `agent` are counted.
-    pub(crate) fn stop(&self, ground: &Ground, agent: &str, sight: Sight) -> Run {
-        let mut requests = ground.cluster.sandbox().unwrap().requests().all();
+    /// Stops, and counts all requests with this user agent.
+    pub(crate) fn stop(&self, prepared: &PreparedCluster, agent: &str, observation: Observation) -> Run {
+        let mut requests = prepared.cluster.sandbox().unwrap().requests().all();
         requests.retain(|entry| entry.user_agent.starts_with(agent));
         let evictions = requests.iter().filter(|entry| is_eviction(entry));
-        let asked = evictions.map(|entry| entry.at.duration_since(self.began_at).unsigned_abs());
+        let times = evictions.map(|entry| entry.at.duration_since(self.began_at).unsigned_abs());
         Run {
-            asked: asked.clone().min().zip(asked.max()),
-            nodes: ground.nodes.len(),
-            pods: ground.pods.len(),
-            left: sight.left,
-            wall: sight.all_gone.map(|at| at - self.began),
-            told: sight.all_told.map(|at| at - self.began),
+            evicted_between: times.clone().min().zip(times.max()),
+            nodes: prepared.nodes.len(),
+            pods: prepared.pods.len(),
+            left: observation.left,
+            wall: observation.all_gone.map(|at| at - self.began),
+            reported: observation.all_reported.map(|at| at - self.began),
             processor: None,
-            lags: sight.lags,
+            lags: observation.lags,
             requests,
         }
     }
 }
 
 impl Run {
-    /// How many times as long as the floor it took, where both came to an end.
+    /// The ratio to the time of the floor, if both finished.
     pub(crate) fn ratio_to(&self, floor: Option<Duration>) -> Option<f64> {
         self.wall.zip(floor).map(|(wall, floor)| wall.as_secs_f64() / floor.as_secs_f64())
     }
 
-    /// How many requests there were.
+    /// The number of requests.
     pub(crate) fn requests(&self) -> usize {
         self.requests.len()
     }
 
-    /// How many evictions were accepted for each pod.
-    pub(crate) fn evictions_a_pod(&self) -> f64 {
+    /// Accepted evictions per pod.
+    pub(crate) fn evictions_per_pod(&self) -> f64 {
         ratio(self.requests.iter().filter(|entry| is_eviction(entry) && entry.code == 201).count(), self.pods)
     }
 
-    /// How many requests were answered by 429.
+    /// Requests answered with 429.
     pub(crate) fn refusals(&self) -> usize {
         self.requests.iter().filter(|entry| entry.code == 429).count()
     }
 
-    /// Answers to evictions that are neither 201 nor 429, by code.
-    pub(crate) fn odd_answers(&self) -> BTreeMap<u16, usize> {
-        let mut odd = BTreeMap::new();
+    /// Evictions answered with neither 201 nor 429, by code.
+    pub(crate) fn other_codes(&self) -> BTreeMap<u16, usize> {
+        let mut codes = BTreeMap::new();
         for entry in
             self.requests.iter().filter(|entry| is_eviction(entry) && ![201, 429].contains(&entry.code))
         {
-            *odd.entry(entry.code).or_default() += 1;
+            *codes.entry(entry.code).or_default() += 1;
         }
-        odd
+        codes
     }
 
-    /// Requests beside evictions, a node.
-    pub(crate) fn others_a_node(&self) -> f64 {
+    /// Requests other than evictions, per node.
+    pub(crate) fn other_requests_per_node(&self) -> f64 {
         ratio(self.requests.iter().filter(|entry| !is_eviction(entry)).count(), self.nodes)
     }
 
-    /// The same by kind, the most frequent first.
-    pub(crate) fn others_by_kind(&self) -> Vec<(String, f64)> {
+    /// Requests other than evictions per node, by kind, the most frequent first.
+    pub(crate) fn other_requests_by_kind(&self) -> Vec<(String, f64)> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for entry in self.requests.iter().filter(|entry| !is_eviction(entry)) {
             let below = if entry.subresource.is_empty() { "" } else { "/" };

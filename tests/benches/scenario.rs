@@ -1,7 +1,7 @@
-//! What is drained: nodes full of pods, and as many empty ones for the pods to go to.
+//! What is drained: nodes full of pods, and as many empty nodes for their replacements.
 //!
-//! Every contender gets a cluster of its own, filled in the same way. Pods start 1 s after they are bound, and end some
-//! seconds after they are deleted, those of one deployment all alike.
+//! Every drain gets a new cluster with the same pods. Pods start 1 s after they are bound, and take some seconds to terminate,
+//! all pods of a deployment equally long.
 
 use std::collections::HashMap;
 
@@ -15,48 +15,49 @@ use kube_sandbox::workload::{self, App, Kind};
 use nm_tests::cluster::Cluster;
 use serde_json::{Value, json};
 
-/// Pods of one deployment. A budget of 10% lets two of them go at a time.
+/// Pods of a deployment. A budget of 10% allows two disruptions at a time.
 const REPLICAS: usize = 20;
-/// Deployments of one namespace.
-const NEIGHBOURS: usize = 10;
+/// Deployments in a namespace.
+const DEPLOYMENTS_PER_NAMESPACE: usize = 10;
 
-/// How many milliseconds the quickest pods have to say goodbye. Programs that close their connections well take longer.
-const QUICKEST: u64 = 4_000;
-/// The others end up to this much later,
+/// How many milliseconds the fastest pods take to terminate. Programs that close their connections properly take longer.
+const FASTEST: u64 = 4_000;
+/// How many milliseconds longer the slowest pods take.
 const SPREAD: u64 = 1_000;
-/// each deployment so much later than the one before it, and round again: in step with nobody's clock.
+/// How many milliseconds longer each deployment takes than the one before it, modulo [`SPREAD`], so that deletions are not
+/// in step with any interval.
 const STEP: u64 = 370;
 
-/// From deleted to gone, in milliseconds, of the quickest and of the slowest pods.
-pub(crate) fn ends() -> (u64, u64) {
-    let quickest = std::env::var("NM_DRAIN_ENDS").map_or(QUICKEST, |text| text.parse().unwrap());
-    (quickest, quickest + SPREAD)
+/// How many milliseconds the fastest and the slowest pods take to terminate.
+pub(crate) fn termination_times() -> (u64, u64) {
+    let fastest = std::env::var("NM_DRAIN_ENDS").map_or(FASTEST, |text| text.parse().unwrap());
+    (fastest, fastest + SPREAD)
 }
 
-/// So many nodes of so many pods.
+/// A number of nodes with a number of pods.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// The nodes that are drained.
+    /// How many nodes are drained.
     pub(crate) nodes: usize,
     /// Pods on each of them.
-    pub(crate) pods_a_node: usize,
+    pub(crate) pods_per_node: usize,
     /// Whether each deployment has a budget of 10%.
     pub(crate) budgets: bool,
 }
 
-/// A cluster that stands as a scenario says, before anything is drained.
-pub(crate) struct Ground {
+/// The cluster of a scenario, before the drain.
+pub(crate) struct PreparedCluster {
     /// The cluster.
     pub(crate) cluster: Cluster,
     /// The nodes to drain.
     pub(crate) nodes: Vec<String>,
-    /// The pods to move.
+    /// The pods to evict.
     pub(crate) pods: Vec<Pod>,
 }
 
-/// A pod to move.
+/// A pod to evict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
     /// Its namespace.
@@ -65,22 +66,22 @@ pub(crate) struct Pod {
     pub(crate) name: String,
     /// Its uid.
     pub(crate) uid: String,
-    /// The node that it is to leave.
+    /// Its node.
     pub(crate) node: String,
-    /// Its deployment, which is also the name of its budget.
+    /// The name of its deployment and of its budget.
     pub(crate) app: String,
 }
 
 impl Scenario {
-    /// All that are measured.
+    /// All scenarios.
     pub(crate) fn all() -> Vec<Self> {
         let shapes = [("one", 1, 100), ("ten", 10, 80), ("fifty", 50, 100)];
-        let with = |budgets| move |(name, nodes, pods_a_node)| Self { name, nodes, pods_a_node, budgets };
+        let with = |budgets| move |(name, nodes, pods_per_node)| Self { name, nodes, pods_per_node, budgets };
         shapes.into_iter().map(with(false)).chain(shapes.into_iter().map(with(true))).collect()
     }
 
-    /// A fresh cluster: the pods stand on the nodes to be drained, evenly, and the others are empty.
-    pub(crate) async fn stand(&self) -> Ground {
+    /// A new cluster: the pods are spread evenly over the nodes to drain, and the other nodes are empty.
+    pub(crate) async fn prepare(&self) -> PreparedCluster {
         let all = 2 * self.nodes + 1;
         let names: Vec<String> = (1..=all).map(|number| workload::node_name(number, all)).collect();
         let (drained, spare) = names.split_at(self.nodes);
@@ -94,20 +95,20 @@ impl Scenario {
         for pod in &pods {
             *on.entry(&pod.node).or_default() += 1;
         }
-        assert!(drained.iter().all(|node| on.get(node.as_str()) == Some(&self.pods_a_node)), "{on:?}");
-        Ground { nodes: drained.to_vec(), pods, cluster }
+        assert!(drained.iter().all(|node| on.get(node.as_str()) == Some(&self.pods_per_node)), "{on:?}");
+        PreparedCluster { nodes: drained.to_vec(), pods, cluster }
     }
 
     fn fill(&self, cluster: &Cluster) {
         let cluster = cluster.sandbox().unwrap().cluster();
-        let (quickest, _) = ends();
+        let (fastest, _) = termination_times();
         for number in 0..self.deployments() {
-            let namespace = format!("team-{}", number / NEIGHBOURS);
-            if number % NEIGHBOURS == 0 {
+            let namespace = format!("team-{}", number / DEPLOYMENTS_PER_NAMESPACE);
+            if number % DEPLOYMENTS_PER_NAMESPACE == 0 {
                 workload::seed_namespace(cluster, &namespace).unwrap();
             }
             let later = STEP * u64::try_from(number).unwrap() % SPREAD;
-            let stop = format!("{}ms", quickest + later);
+            let stop = format!("{}ms", fastest + later);
             let app = App::new(Kind::Deployment, &namespace, &format!("app-{number}"))
                 .replicas(REPLICAS)
                 .annotation(START_DELAY, "1s")
@@ -127,11 +128,11 @@ impl Scenario {
     }
 
     fn deployments(&self) -> usize {
-        self.nodes * self.pods_a_node / REPLICAS
+        self.nodes * self.pods_per_node / REPLICAS
     }
 }
 
-/// Cordons nodes, or gives them back.
+/// Cordons or uncordons nodes.
 pub(crate) async fn set_unschedulable(cluster: &Cluster, nodes: &[String], unschedulable: bool) {
     let api: Api<Node> = Api::all(cluster.client.clone());
     let patch = Patch::Merge(json!({"spec": {"unschedulable": unschedulable.then_some(true)}}));
@@ -140,20 +141,20 @@ pub(crate) async fn set_unschedulable(cluster: &Cluster, nodes: &[String], unsch
     }
 }
 
-/// Waits until something holds of the cluster's memory. It is asked after every change.
-async fn until(cluster: &Cluster, holds: impl Fn(&State) -> bool) {
+/// Waits until `condition` is true for the state of the cluster. It is checked after every change.
+async fn until(cluster: &Cluster, condition: impl Fn(&State) -> bool) {
     let store = &cluster.sandbox().unwrap().cluster().store;
     let mut wake = store.subscribe();
     loop {
         wake.borrow_and_update();
-        if store.read(&holds) {
+        if store.read(&condition) {
             return;
         }
         wake.changed().await.unwrap();
     }
 }
 
-/// The pods of deployments on these nodes.
+/// The deployments' pods on these nodes.
 fn pods(cluster: &Cluster, nodes: &[String]) -> Vec<Pod> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     cluster.sandbox().unwrap().cluster().store.read(|state| {

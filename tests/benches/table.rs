@@ -1,13 +1,13 @@
-//! What is printed.
+//! Prints the results.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::run::Run;
-use crate::scenario::{Scenario, ends};
+use crate::scenario::{Scenario, termination_times};
 
-/// The machine and the programs, without which figures say nothing.
-pub(crate) fn print_surroundings(with_kubectl: bool) {
+/// Prints the machine and the versions: results depend on them.
+pub(crate) fn print_environment(with_kubectl: bool) {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     let profile = if cfg!(debug_assertions) { "without optimizations" } else { "optimized" };
     println!("{}, {processors} processors, load {}, {profile}", jiff::Timestamp::now(), load());
@@ -15,53 +15,53 @@ pub(crate) fn print_surroundings(with_kubectl: bool) {
         let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
         println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
     }
-    let (quickest, slowest) = ends();
+    let (fastest, slowest) = termination_times();
     println!(
-        "Pods end {quickest} to {slowest} ms after they are deleted and start 1 s after they are bound, in deployments of 20."
+        "Pods terminate within {fastest} to {slowest} ms and start 1 s after they are bound, in deployments of 20."
     );
     println!("The programs share the processors with the sandbox that they drain.");
 }
 
-/// What is to be drained, and the heads of the columns.
+/// Prints what is drained, and the header of the table.
 pub(crate) fn print_scenario(scenario: &Scenario) {
-    let Scenario { name, nodes, pods_a_node, budgets } = scenario;
+    let Scenario { name, nodes, pods_per_node, budgets } = scenario;
     let floor = if *budgets {
-        "a budget of 10% a deployment; floor: evicts in the moment in which the budget's object allows it"
+        "a budget of 10% for each deployment; floor: evicts as soon as the budget allows it"
     } else {
         "no budgets; floor: all evictions at once"
     };
-    println!("\n{name}: {nodes} x {pods_a_node} pods, {floor}, over 64 open connections (load {})", load());
+    println!("\n{name}: {nodes} x {pods_per_node} pods, {floor}, over 64 open connections (load {})", load());
     println!(
         "{:<14} {:>11} {:>7} {:>11} {:>9} {:>15} {:>6} {:>10}",
-        "", "all gone", "x floor", "said so", "requests", "evictions a pod", "429s", "processor"
+        "", "all gone", "x floor", "reported", "requests", "evictions/pod", "429s", "processor"
     );
 }
 
-/// A line of the table.
+/// Prints a line of the table.
 pub(crate) fn print_run(name: &str, run: &Run, floor: Option<Duration>, limit: Duration) {
     let gone = run.wall.map_or_else(|| format!("> {} s", limit.as_secs()), seconds);
     let times = run.ratio_to(floor).map(|ratio| format!("{ratio:.2}"));
     println!(
         "{name:<14} {gone:>11} {:>7} {:>11} {:>9} {:>15.3} {:>6} {:>10}",
         times.unwrap_or_default(),
-        run.told.map(seconds).unwrap_or_default(),
+        run.reported.map(seconds).unwrap_or_default(),
         run.requests(),
-        run.evictions_a_pod(),
+        run.evictions_per_pod(),
         run.refusals(),
         run.processor.map(seconds).unwrap_or_default(),
     );
-    if let Some((first, last)) = run.asked {
-        println!("{:<14} asked for evictions from {} to {}", "", seconds(first), seconds(last));
+    if let Some((first, last)) = run.evicted_between {
+        println!("{:<14} sent evictions from {} to {}", "", seconds(first), seconds(last));
     }
     if run.left > 0 {
         println!("{:<14} {} of {} pods were gone by then", "", run.pods - run.left, run.pods);
     }
-    for (code, count) in run.odd_answers() {
-        println!("{:<14} {count} evictions were answered by {code}", "");
+    for (code, count) in run.other_codes() {
+        println!("{:<14} {count} evictions were answered with {code}", "");
     }
 }
 
-/// The ratio to the floor of several rounds: of an odd number the one in the middle.
+/// Prints the median of several rounds' ratios to the floor.
 pub(crate) fn print_median(name: &str, mut ratios: Vec<f64>) {
     ratios.sort_by(f64::total_cmp);
     let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
@@ -70,11 +70,16 @@ pub(crate) fn print_median(name: &str, mut ratios: Vec<f64>) {
     }
 }
 
-/// What only ours can be asked.
+/// Prints what is measured of the reconciler only.
 pub(crate) fn print_details(run: &Run) {
     let kinds: Vec<String> =
-        run.others_by_kind().into_iter().map(|(kind, count)| format!("{count:.1} {kind}")).collect();
-    println!("{:<14} further requests a node: {:.1} ({})", "", run.others_a_node(), kinds.join(", "));
+        run.other_requests_by_kind().into_iter().map(|(kind, count)| format!("{count:.1} {kind}")).collect();
+    println!(
+        "{:<14} other requests per node: {:.1} ({})",
+        "",
+        run.other_requests_per_node(),
+        kinds.join(", ")
+    );
     let mut lags = run.lags.clone();
     lags.sort_unstable();
     let share = |percent: usize| {
@@ -82,7 +87,7 @@ pub(crate) fn print_details(run: &Run) {
         lags.get(place).map_or_else(String::new, |lag| format!("{} ms", lag.as_millis()))
     };
     println!(
-        "{:<14} status behind a pod's end: {} at the median, {} at the 95th percentile, {} at most, of {}",
+        "{:<14} delay from a pod's deletion to the status: {} at the median, {} at the 95th percentile, {} at most, of {} pods",
         "",
         share(50),
         share(95),

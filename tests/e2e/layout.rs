@@ -10,17 +10,19 @@ type Modules = BTreeMap<Vec<String>, String>;
 
 /// The folders (and files) directly under `src/` of each crate, from the lowest layer to the highest. Those on one line
 /// do not import each other; `lib.rs` and `main.rs` are above all of them.
-const LAYERS: [(&str, &[&[&str]]); 3] = [
+const LAYERS: [(&str, &[&[&str]]); 4] = [
     ("shared", &[&["api"], &["cluster"], &["drain"], &["gate"], &["admission", "decide", "forecast"]]),
     (
         "reconciler",
         &[
-            &["cache", "runtime"],
+            &["runtime"],
+            &["cache"],
             &["server", "telemetry"],
             &["client", "config"],
             &["evict", "leader"],
             &["watch"],
             &["controller", "webhook"],
+            &["leader_term"],
             &["program"],
         ],
     ),
@@ -36,10 +38,24 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["watch"],
             &["install"],
             &["doctor", "explain"],
-            &["dashboard"],
+            &["completion", "dashboard"],
             &["commands"],
             &["cli"],
-            &["completion", "unknown_command"],
+            &["unknown_command"],
+        ],
+    ),
+    (
+        "tests/sandbox",
+        &[
+            &["model"],
+            &["request_log"],
+            &["cluster"],
+            &["access", "faults", "workload"],
+            &["controllers"],
+            &["kubevirt"],
+            &["http"],
+            &["server"],
+            &["sandbox"],
         ],
     ),
 ];

@@ -23,17 +23,27 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::manifests;
 use crate::older_groups;
-use crate::until::{until, until_all};
+use crate::programs::skipped;
+use crate::wait::{wait_until, wait_until_all};
 
-/// Namespaces with this label are the suite's.
+/// Label of the namespaces and nodes that tests create.
 pub const SUITE_LABEL: &str = "kubectl-nm.dev/e2e";
 
-/// On a cluster that the tests share they take turns.
+/// Held by the test that uses the shared cluster.
 static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Whether tests run on sandboxes. Where they do not, the test is reported as skipped, for this reason.
+pub fn has_sandbox(why: &str) -> bool {
+    let found = std::env::var_os("NM_E2E_KUBECONFIG").is_none();
+    if !found {
+        skipped(why);
+    }
+    found
+}
 
 /// A cluster with the manifests installed and nothing in maintenance.
 pub struct Cluster {
-    /// A client with all rights.
+    /// A client with all permissions.
     pub client: Client,
     kubeconfig: PathBuf,
     sandbox: Option<Sandbox>,
@@ -43,15 +53,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A sandbox with `nodes` nodes and no pods, whose pods start within 50 ms and end within 300 ms; or the cluster
-    /// that `NM_E2E_KUBECONFIG` names, which must have as many nodes.
+    /// A sandbox with `nodes` nodes and no workload, whose pods start within 50 ms and terminate within 300 ms; or the
+    /// cluster that `NM_E2E_KUBECONFIG` names, which must have at least as many nodes.
     ///
-    /// On the latter every `NodeMaintenance` is deleted first: it must be a cluster for tests.
+    /// The latter must be a cluster for tests: every `NodeMaintenance` is deleted first.
     pub async fn start(nodes: usize) -> Self {
         Self::start_with(nodes, 0).await
     }
 
-    /// The same with `pods` pods of some deployments, on a sandbox.
+    /// Like [`Cluster::start`], and a sandbox runs `pods` pods of some deployments.
     pub async fn start_with(nodes: usize, pods: usize) -> Self {
         let Some(path) = std::env::var_os("NM_E2E_KUBECONFIG") else {
             return Self::of_sandbox(nodes, pods, |sandbox| sandbox).await;
@@ -63,20 +73,28 @@ impl Cluster {
         let since = Timestamp::now();
         let cluster = Self { client, kubeconfig, sandbox: None, files, since, _turn: Some(turn) };
         cluster.install().await;
-        cluster.tidy().await;
+        cluster.clean_up().await;
         let found = cluster.nodes().await.len();
         assert!(found >= nodes, "the test needs {nodes} nodes, the cluster has {found}");
         cluster
     }
 
-    /// A sandbox whatever cluster there is beside it, for what only a sandbox plays: `prepare` makes it what it is to be.
+    /// [`Cluster::start`] on a sandbox; `None` where the suite runs on another cluster, and the test is reported as skipped.
+    pub async fn sandbox_or_skip(nodes: usize, why: &str) -> Option<Self> {
+        if !has_sandbox(why) {
+            return None;
+        }
+        Some(Self::start(nodes).await)
+    }
+
+    /// A sandbox even where `NM_E2E_KUBECONFIG` names a cluster; `prepare` configures it.
     pub async fn of_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
         let cluster = Self::bare_sandbox(nodes, pods, prepare).await;
         cluster.install().await;
         cluster
     }
 
-    /// The same with nothing installed, not even the definition.
+    /// A sandbox with nothing installed, not even the custom resource definition.
     pub async fn bare_sandbox(nodes: usize, pods: usize, prepare: impl FnOnce(Sandbox) -> Sandbox) -> Self {
         let files = tempfile::tempdir().unwrap();
         let (start_delay, stop_delay) = (Duration::from_millis(50), Duration::from_millis(300));
@@ -89,17 +107,17 @@ impl Cluster {
         Self { client, kubeconfig, sandbox: Some(sandbox), files, since, _turn: None }
     }
 
-    /// The file by which programs find the cluster.
+    /// The path of an administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// The file by which the reconciler finds it, as its service account.
+    /// The path of the kubeconfig of the reconciler's service account.
     pub fn reconciler_kubeconfig(&self) -> PathBuf {
         self.files.path().join("reconciler")
     }
 
-    /// A file by which programs find it as a service account.
+    /// The path of a new kubeconfig of a service account.
     pub async fn kubeconfig_of(&self, account: &ServiceAccount) -> PathBuf {
         let path = self.files.path().join(account.name_any());
         let token = self.token(account).await;
@@ -107,12 +125,12 @@ impl Cluster {
         path
     }
 
-    /// The sandbox, if it is one: for what only a sandbox can tell.
+    /// The sandbox, if the cluster is one.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandbox.as_ref()
     }
 
-    /// When the test began to have it.
+    /// When the test began to use the cluster.
     pub fn since(&self) -> Timestamp {
         self.since
     }
@@ -128,9 +146,20 @@ impl Cluster {
         Api::<Node>::all(self.client.clone()).get(name).await.unwrap()
     }
 
-    /// The maintenances.
+    /// Merges `patch` into a node.
+    pub async fn patch_node(&self, name: &str, patch: Value) -> Node {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// All maintenances.
     pub fn maintenances(&self) -> Api<NodeMaintenance> {
         Api::all(self.client.clone())
+    }
+
+    /// The leases of nodes in maintenance.
+    pub fn node_leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), names::LEASE_NAMESPACE)
     }
 
     async fn install(&self) {
@@ -138,22 +167,22 @@ impl Cluster {
             self.apply(&object).await;
         }
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        until(&crds, &nm_shared::api::crd::crd().name_any(), "established", |crd| {
+        wait_until(&crds, &nm_shared::api::crd::crd().name_any(), "established", |crd| {
             let status = crd.and_then(|crd| crd.status.as_ref());
             let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
         })
         .await;
-        self.admit_reconciler().await;
+        self.write_reconciler_kubeconfig().await;
     }
 
-    /// Lets the reconciler in as its service account, which must exist.
-    pub async fn admit_reconciler(&self) {
+    /// Writes the kubeconfig of the reconciler's service account, which must exist.
+    pub async fn write_reconciler_kubeconfig(&self) {
         let token = self.token(&manifests::service_account()).await;
         std::fs::write(self.reconciler_kubeconfig(), with_token(&self.kubeconfig, &token)).unwrap();
     }
 
-    /// Where objects like this one are.
+    /// The API of the object's kind, in its namespace.
     fn api_of(&self, object: &DynamicObject) -> Api<DynamicObject> {
         let kind = object.types.as_ref().unwrap().try_into().unwrap();
         let resource = ApiResource::from_gvk(&kind);
@@ -164,12 +193,12 @@ impl Cluster {
         }
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     async fn remove(&self, object: &DynamicObject) {
         let _ = self.api_of(object).delete(&object.name_any(), &DeleteParams::default()).await;
     }
 
-    /// Applies an object on the server's side, whoever has set what in it before.
+    /// Applies an object by server-side apply, with force.
     pub async fn apply(&self, object: &DynamicObject) {
         let api = self.api_of(object);
         let params = PatchParams::apply("nm-tests").force();
@@ -183,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// A bearer token of a service account, good for longer than any test.
+    /// A bearer token of a service account, valid for longer than any test takes.
     async fn token(&self, account: &ServiceAccount) -> String {
         let namespace = account.namespace().unwrap();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
@@ -194,9 +223,9 @@ impl Cluster {
         answer.status.unwrap().token
     }
 
-    /// Removes what an earlier test, which may have failed anywhere, left behind.
-    async fn tidy(&self) {
-        for component in manifests::GRANTED {
+    /// Removes everything that earlier tests, even failed ones, left on the cluster.
+    async fn clean_up(&self) {
+        for component in manifests::PERMISSION_COMPONENTS {
             for object in manifests::component(component) {
                 self.remove(&object).await;
             }
@@ -212,24 +241,24 @@ impl Cluster {
         let maintenances = self.maintenances();
         for maintenance in maintenances.list(&ListParams::default()).await.unwrap() {
             let name = maintenance.name_any();
-            let free = json!({"metadata": {"finalizers": null}});
+            let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let _ = maintenances.delete(&name, &DeleteParams::default()).await;
-            let _ = maintenances.patch(&name, &PatchParams::default(), &Patch::Merge(&free)).await;
+            let _ = maintenances.patch(&name, &PatchParams::default(), &without_finalizers).await;
         }
-        older_groups::tidy(&self.client).await;
+        older_groups::clean_up(&self.client).await;
         let nodes: Api<Node> = Api::all(self.client.clone());
         for node in nodes.list_metadata(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
             nodes.delete(&node.name_any(), &DeleteParams::default()).await.unwrap();
         }
         for name in self.nodes().await {
-            let bare = json!({
+            let without_marks = json!({
                 "metadata": {
                     "labels": {names::EXCLUDE_LABEL: null},
                     "annotations": {names::UNDO_ANNOTATION: null},
                 },
                 "spec": {"unschedulable": null, "taints": null},
             });
-            nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
+            self.patch_node(&name, without_marks).await;
         }
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         for namespace in namespaces.list(&ListParams::default().labels(SUITE_LABEL)).await.unwrap() {
@@ -237,10 +266,10 @@ impl Cluster {
             let _ = namespaces.delete(&name, &DeleteParams::default()).await;
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), &name);
             for pod in pods.list_metadata(&ListParams::default()).await.unwrap() {
-                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-                let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &free).await;
+                let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &without_finalizers).await;
             }
-            until_all(&pods, watcher::Config::default(), "no pods left", <[Pod]>::is_empty).await;
+            wait_until_all(&pods, watcher::Config::default(), "no pods left", <[Pod]>::is_empty).await;
         }
     }
 }
@@ -251,7 +280,7 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A kubeconfig for the same cluster that carries a token and nothing else by which one could be known.
+/// A kubeconfig for the same cluster whose only credential is a token.
 fn with_token(kubeconfig: &Path, token: &str) -> String {
     let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig).unwrap()).unwrap();
     config["users"] = json!([{"name": "reconciler", "user": {"token": token}}]);

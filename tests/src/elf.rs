@@ -1,34 +1,34 @@
-//! What a program needs of the system to start, read from its ELF headers.
+//! The dynamic dependencies of a program, read from its ELF headers.
 //!
-//! Of the format only what 64-bit little-endian machines have; the offsets are those of elf(5).
+//! Only 64-bit little-endian files are supported; the offsets are those of elf(5).
 
-/// What a program asks for before its first instruction.
+/// What the system must provide to start a program.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// Whether it names a dynamic loader (`PT_INTERP`).
+pub struct DynamicDependencies {
+    /// Whether the program names a dynamic loader (`PT_INTERP`).
     pub loader: bool,
-    /// How many shared libraries it names (`DT_NEEDED`).
+    /// How many shared libraries the program names (`DT_NEEDED`).
     pub libraries: usize,
 }
 
-/// Reads a program; none if it is not one of the kind.
-pub fn needs(program: &[u8]) -> Option<Needs> {
+/// The dependencies of a program; `None` if it is not a 64-bit little-endian ELF file.
+pub fn dynamic_dependencies(program: &[u8]) -> Option<DynamicDependencies> {
     // Magic, 64 bits, little-endian.
     program.strip_prefix(b"\x7fELF\x02\x01")?;
     let (table, entry_size) = (number(program, 0x20, 8)?, number(program, 0x36, 2)?);
-    let mut needs = Needs::default();
+    let mut found = DynamicDependencies::default();
     for index in 0..number(program, 0x38, 2)? {
         let header = table + index * entry_size;
         match number(program, header, 4)? {
             2 => {
-                needs.libraries +=
+                found.libraries +=
                     libraries(program, number(program, header + 8, 8)?, number(program, header + 32, 8)?)?;
             }
-            3 => needs.loader = true,
+            3 => found.loader = true,
             _ => {}
         }
     }
-    Some(needs)
+    Some(found)
 }
 
 /// Counts the entries of the dynamic section that name a library.
@@ -57,19 +57,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_program_is_none() {
+    fn a_file_that_is_no_elf_program_has_no_dependencies() {
         for bytes in
             [&b""[..], b"#!/bin/sh", b"\x7fELF\x02\x01\x01", &[&b"\x7fELF\x02\x01"[..], &[255; 90]].concat()]
         {
-            assert_eq!(needs(bytes), None);
+            assert_eq!(dynamic_dependencies(bytes), None);
         }
     }
 
-    /// This test is linked as usual, with a loader and at least the C library.
+    /// This test itself is dynamically linked, with a loader and at least the C library.
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    fn a_program_that_is_linked_as_usual_needs_a_loader_and_libraries() {
-        let found = needs(&std::fs::read(std::env::current_exe().unwrap()).unwrap()).unwrap();
+    fn a_dynamically_linked_program_needs_a_loader_and_libraries() {
+        let found = dynamic_dependencies(&std::fs::read(std::env::current_exe().unwrap()).unwrap()).unwrap();
         assert!(found.loader && found.libraries > 0, "{found:?}");
     }
 }

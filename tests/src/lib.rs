@@ -1,9 +1,8 @@
-//! What the end-to-end suites stand on: a cluster, the built programs, workloads, and ways to wait for events.
+//! What the end-to-end suites share: clusters, the built programs, workloads, and waits for events.
 //!
-//! The cluster is a sandbox of the test's own, or the one that `NM_E2E_KUBECONFIG` names; then the tests take turns.
-//! Nothing here or in the suites sleeps: a wait ends with the event that it is for, or fails at a generous bound.
+//! A test gets a sandbox of its own, or takes turns with the other tests on the cluster that `NM_E2E_KUBECONFIG` names.
 
-// Suites panic where an expectation does not hold; so does what they stand on.
+// A test panics where an expectation is not met; so do its helpers.
 #![allow(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
@@ -12,17 +11,26 @@
     clippy::match_wild_err_arm
 )]
 
-pub mod bundle;
-mod bundle_webhooks;
 pub mod cluster;
 pub mod elf;
 pub mod events;
-pub mod installed;
+pub mod eviction_webhook;
+pub mod files;
+pub mod installed_plugin;
+pub mod kubevirt;
+pub mod leader_election;
+pub mod maintenance;
 pub mod manifests;
+pub mod nodes;
 pub mod older_groups;
+pub mod olm_bundle;
+mod olm_webhooks;
+pub mod probes;
 pub mod programs;
+pub mod rbac;
 pub mod reconciler;
+pub mod requests;
 pub mod terminal;
-pub mod until;
+pub mod wait;
 pub mod webhook;
 pub mod workload;

@@ -1,14 +1,15 @@
-//! The definitions of the groups from before the operator moved to medik8s, for tests to install and remove.
+//! The API groups from before the operator moved to medik8s: their definitions and their maintenances.
 
 use std::path::Path;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use nm_shared::{Group, Grouped};
+use nm_shared::{Group, Grouped, Phase};
 use serde_json::json;
 
-use crate::until::until;
+use crate::cluster::Cluster;
+use crate::wait::wait_until;
 
 /// The groups.
 pub const OLDER: [Group; 2] = [Group::NodeMaintenanceKubevirt, Group::Kubevirt];
@@ -25,7 +26,7 @@ pub async fn install(client: &Client, group: Group) {
     let definition: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
     let definitions = definitions(client);
     definitions.create(&PostParams::default(), &definition).await.unwrap();
-    until(&definitions, &group.definition(), "established", |found| {
+    wait_until(&definitions, &group.definition(), "established", |found| {
         found.is_some_and(|found| group.is_served_by(found))
     })
     .await;
@@ -34,19 +35,20 @@ pub async fn install(client: &Client, group: Group) {
 /// Deletes the definition of a group, and waits until it is gone with the last of its maintenances.
 pub async fn remove(client: &Client, group: Group) {
     definitions(client).delete(&group.definition(), &DeleteParams::default()).await.unwrap();
-    until(&definitions(client), &group.definition(), "gone", |found| found.is_none()).await;
+    wait_until(&definitions(client), &group.definition(), "gone", |found| found.is_none()).await;
 }
 
-/// Removes what an earlier test, which may have failed anywhere, left of the groups.
-pub async fn tidy(client: &Client) {
+/// Removes the definitions that earlier tests, even failed ones, left on a shared cluster.
+pub async fn clean_up(client: &Client) {
     for group in OLDER {
         if definitions(client).get_opt(&group.definition()).await.unwrap().is_none() {
             continue;
         }
         for maintenance in maintenances(client, group).list(&ListParams::default()).await.unwrap() {
-            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
             let name = maintenance.name_any();
-            let _ = maintenances(client, group).patch(&name, &PatchParams::default(), &free).await;
+            let _ =
+                maintenances(client, group).patch(&name, &PatchParams::default(), &without_finalizers).await;
         }
         remove(client, group).await;
     }
@@ -54,4 +56,29 @@ pub async fn tidy(client: &Client) {
 
 fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
+}
+
+/// Creates a maintenance of a group.
+pub async fn start_in_group(cluster: &Cluster, group: Group, name: &str, node: &str) {
+    let maintenance = json!({
+        "apiVersion": format!("{}/{}", group.name(), group.version()), "kind": "NodeMaintenance",
+        "metadata": {"name": name}, "spec": {"nodeName": node, "reason": "e2e"},
+    });
+    let params = PatchParams::apply("nm-tests");
+    maintenances(&cluster.client, group).patch(name, &params, &Patch::Apply(maintenance)).await.unwrap();
+}
+
+/// A maintenance of a group, once it is in this phase.
+pub async fn until_phase_in_group(cluster: &Cluster, group: Group, name: &str, phase: Phase) -> Grouped {
+    let is_in_phase = |found: Option<&Grouped>| {
+        found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.phase == Some(phase))
+    };
+    wait_until(&maintenances(&cluster.client, group), name, phase.as_str(), is_in_phase).await.unwrap()
+}
+
+/// Deletes a maintenance of a group and waits until it is gone.
+pub async fn stop_in_group(cluster: &Cluster, group: Group, name: &str) {
+    let api = maintenances(&cluster.client, group);
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    wait_until(&api, name, "gone", |found| found.is_none()).await;
 }

@@ -1,34 +1,35 @@
-//! The built programs, run as anyone would run them. The reconciler, which runs beside them, has a file of its own.
+//! Runs the plugin, kubectl and the sandbox as commands. [`crate::reconciler`] runs the reconciler.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
-use crate::until::PATIENCE;
+use crate::wait::in_time;
 
-/// The path of a program of this workspace, built in the profile that the tests were built in.
+/// The path of a program of this workspace, built in the profile of the tests.
 ///
-/// Cargo builds no binaries of other packages for a test; so they are built here, once, with the very features that
-/// the tests were built with: nothing is compiled twice.
+/// Cargo does not build binaries of other packages for a test. They are built here, once, with the features that the
+/// tests were built with, so that nothing is compiled twice.
 pub fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build(&["--workspace", "--bins", "--tests"])).join(name)
 }
 
-/// The same for a benchmark of this package, for which Cargo chose features by this package alone. Of all programs only
-/// this one is built: linking an optimized one takes minutes.
+/// Like [`program`] for a benchmark, for which Cargo chose features by this package alone. Only this program is built,
+/// because linking an optimized program takes minutes.
 pub fn program_of_benchmark(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build(&["-p", env!("CARGO_PKG_NAME"), "-p", name, "--bin", name])).join(name)
 }
 
-/// Builds what `selection` names, and returns the folder that it is in.
+/// Runs `cargo build` with these flags, and returns the folder of the built programs.
 fn build(selection: &[&str]) -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let folder = this.ancestors().nth(2).unwrap().to_owned();
@@ -38,7 +39,7 @@ fn build(selection: &[&str]) -> PathBuf {
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What Cargo told this test of its package would make it build some dependencies anew.
+    // The variables that Cargo sets for this test would make it rebuild some dependencies.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -50,7 +51,7 @@ fn build(selection: &[&str]) -> PathBuf {
     folder
 }
 
-/// What a command said and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub struct Outcome {
     /// Exit code.
@@ -62,17 +63,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The same, if it ended well.
+    /// The same outcome, if the exit code is 0.
     ///
     /// # Panics
-    /// If it did not.
+    /// If it is not.
     #[must_use]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
 
-    /// Holds all that it said, and its exit code, to what they are to be.
+    /// Compares the exit code and all output with the expected ones.
     ///
     /// # Panics
     /// If anything differs.
@@ -87,12 +88,12 @@ pub async fn plugin(cluster: &Cluster, args: &[&str]) -> Outcome {
     plugin_of(cluster.kubeconfig(), args).await
 }
 
-/// Runs the plugin as whoever a kubeconfig is of, without a terminal.
+/// Runs the plugin with a kubeconfig, without a terminal.
 pub async fn plugin_of(kubeconfig: &Path, args: &[&str]) -> Outcome {
     run(program("kubectl-nm"), kubeconfig, args).await
 }
 
-/// Runs kubectl against `cluster`; none where there is no kubectl, which is said.
+/// Runs kubectl against `cluster`; `None` where there is no kubectl, and the test is reported as skipped.
 pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
     if !has_kubectl() {
         return None;
@@ -100,72 +101,81 @@ pub async fn kubectl(cluster: &Cluster, args: &[&str]) -> Option<Outcome> {
     Some(run("kubectl".into(), cluster.kubeconfig(), args).await)
 }
 
-/// Runs kubectl with a kubeconfig of its own. Ask [`has_kubectl`] first.
+/// Runs kubectl with a kubeconfig. Call [`has_kubectl`] first.
 pub async fn kubectl_at(kubeconfig: &Path, args: &[&str]) -> Outcome {
     run("kubectl".into(), kubeconfig, args).await
 }
 
-/// A command that talks for as long as it runs. It is killed when dropped.
-pub struct Talk {
+/// A running command whose output is read line by line. It is killed when dropped.
+pub struct RunningCommand {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Talk {
+impl RunningCommand {
     /// Starts `program` against `cluster`, without a terminal.
-    pub fn begin(program: impl AsRef<OsStr>, cluster: &Cluster, args: &[&str]) -> Self {
+    pub fn start(program: impl AsRef<OsStr>, cluster: &Cluster, args: &[&str]) -> Self {
         let mut command = tokio::process::Command::new(program);
-        Self::hear(command.args(args).env("KUBECONFIG", cluster.kubeconfig()))
+        Self::spawn(command.args(args).env("KUBECONFIG", cluster.kubeconfig()))
     }
 
-    /// Starts a sandbox in a process of its own, which tells by its first line how to find it.
+    /// Starts a sandbox in a process of its own. Its first line of output names its kubeconfig.
     pub fn sandbox(flags: &[&str]) -> Self {
         let mut command = tokio::process::Command::new(program("nm-sandbox"));
-        Self::hear(command.arg("up").args(flags).stderr(Stdio::null()))
+        Self::spawn(command.arg("up").args(flags).stderr(Stdio::null()))
     }
 
-    fn hear(command: &mut tokio::process::Command) -> Self {
+    fn spawn(command: &mut tokio::process::Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
 
-    /// Sends a signal, by its name.
+    /// Sends a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
         signal(self.child.id().unwrap(), name);
     }
 
-    /// The next line of its output; none when that has ended.
+    /// The next line of standard output; `None` at its end.
     pub async fn line(&mut self) -> Option<String> {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line());
-        line.await.expect("the command goes on talking").unwrap()
+        in_time("the command prints a line", self.lines.next_line()).await.unwrap()
     }
 
-    /// Waits for its end and returns its exit code.
+    /// Waits until the command exits and returns its exit code.
     pub async fn exit_code(&mut self) -> Option<i32> {
         exit_code(&mut self.child).await
     }
 }
 
-/// Sends a process a signal, by its name.
+/// Sends a process a signal, such as `TERM`.
 pub(crate) fn signal(process: u32, name: &str) {
     assert!(Command::new("kill").args(["-s", name, &process.to_string()]).status().unwrap().success());
 }
 
-/// The exit code of a program that is about to end.
+/// The exit code of a program that is about to exit.
 pub(crate) async fn exit_code(child: &mut Child) -> Option<i32> {
-    let ended = tokio::time::timeout(PATIENCE, child.wait());
-    ended.await.expect("the program ends").unwrap().code()
+    in_time("the program exits", child.wait()).await.unwrap().code()
 }
 
-/// Says that a test is skipped, past the test runner's capturing: a skipped case must not look like a passed one.
+/// The processor time that a process has used; `None` where the system has no `/proc`.
+pub fn processor_time(process: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field, the name in parentheses, may contain spaces. User and system time are fields 14 and 15.
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+    // Linux reports them in hundredths of a second (USER_HZ).
+    Some(Duration::from_millis(ticks.sum::<u64>() * 10))
+}
+
+/// Reports that the test is skipped. The test runner does not capture this: a skipped test must not look like one that
+/// passed.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or_default());
 }
 
-/// Whether there is a kubectl to test with.
+/// Whether there is a kubectl. Where there is none, the test is reported as skipped.
 pub fn has_kubectl() -> bool {
     let found = Command::new("kubectl")
         .args(["version", "--client"])
@@ -182,10 +192,10 @@ async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
     outcome(command.args(args).env("KUBECONFIG", kubeconfig).env_remove("NO_COLOR")).await
 }
 
-/// What a command comes to, without a terminal.
+/// Runs a command without a terminal.
 pub(crate) async fn outcome(command: &mut tokio::process::Command) -> Outcome {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(PATIENCE, output).await.expect("the command ends").unwrap();
+    let output = in_time("the command exits", output).await.unwrap();
     Outcome {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -1,5 +1,6 @@
-//! The reconciler as a process: started with the rights that it has where it is installed, and heard.
+//! The reconciler as a process, with the permissions that it has where it is installed.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,42 +10,42 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
-use crate::programs::{exit_code, program, signal};
-use crate::until::PATIENCE;
+use crate::programs::{exit_code, processor_time, program, signal};
+use crate::wait::TEST_TIMEOUT;
 
-/// A running reconciler. It is killed when dropped, and its log is shown if the test fails.
+/// A running reconciler. It is killed when dropped, and its log is printed if the test fails.
 pub struct Reconciler {
     child: Child,
     log: watch::Receiver<Vec<String>>,
 }
 
 impl Reconciler {
-    /// Starts one for `cluster`, with the rights of its service account and no others.
+    /// Starts a reconciler for `cluster`, with the permissions of its service account and no others.
     pub fn start(cluster: &Cluster) -> Self {
         Self::start_with(cluster, &[])
     }
 
-    /// The same with more flags.
+    /// Starts a reconciler with more flags.
     pub fn start_with(cluster: &Cluster, flags: &[&str]) -> Self {
         let flags = [&["--log-format", "text", "--log-level", "debug"], flags].concat();
-        Self::as_shipped(cluster, &flags)
+        Self::start_with_only(cluster, &flags)
     }
 
-    /// The same with these flags and no others, so that it logs as it does where it is installed.
-    pub fn as_shipped(cluster: &Cluster, flags: &[&str]) -> Self {
-        Self::spawn(cluster, unconfigured(&program("nm-reconciler")), flags)
+    /// Starts a reconciler with these flags and no others, so that it logs as it does where it is installed.
+    pub fn start_with_only(cluster: &Cluster, flags: &[&str]) -> Self {
+        Self::spawn(cluster, without_settings(&program("nm-reconciler")), flags)
     }
 
-    /// The same without flags, told by its environment what to do.
-    pub fn told_by(cluster: &Cluster, variables: &[(&str, &str)]) -> Self {
-        let mut command = unconfigured(&program("nm-reconciler"));
+    /// Starts a reconciler without flags, configured by environment variables.
+    pub fn start_with_env(cluster: &Cluster, variables: &[(&str, &str)]) -> Self {
+        let mut command = without_settings(&program("nm-reconciler"));
         command.envs(variables.iter().copied());
         Self::spawn(cluster, command, &[])
     }
 
-    /// Starts another build of it, without any flags.
-    pub fn of(cluster: &Cluster, program: &Path) -> Self {
-        Self::spawn(cluster, unconfigured(program), &[])
+    /// Starts another build of the reconciler, without flags.
+    pub fn start_build(cluster: &Cluster, program: &Path) -> Self {
+        Self::spawn(cluster, without_settings(program), &[])
     }
 
     fn spawn(cluster: &Cluster, command: std::process::Command, flags: &[&str]) -> Self {
@@ -67,54 +68,64 @@ impl Reconciler {
         Self { child, log }
     }
 
-    /// The lines of its log so far.
+    /// The lines of the log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.borrow().clone()
     }
 
-    /// The first line of its log that `is_wanted`, once there is one.
+    /// The first line of the log that `is_wanted`, once there is one.
     pub async fn until_logged(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
         let mut log = self.log.clone();
         let found = |log: &Vec<String>| log.iter().find(|line| is_wanted(line)).cloned();
-        let logged = tokio::time::timeout(PATIENCE, log.wait_for(|log| found(log).is_some()));
+        let logged = tokio::time::timeout(TEST_TIMEOUT, log.wait_for(|log| found(log).is_some()));
         let log = logged.await.unwrap_or_else(|_| panic!("the reconciler does not log {what}"));
-        found(&log.unwrap_or_else(|_| panic!("the reconciler ended and has not logged {what}"))).unwrap()
+        found(&log.unwrap_or_else(|_| panic!("the reconciler exited and has not logged {what}"))).unwrap()
     }
 
-    /// The processor time that it has used so far, where the system tells.
+    /// Where the probes and metrics are served, from the log. It needs `--metrics-addr`.
+    pub async fn metrics_address(&self) -> SocketAddr {
+        self.logged_address("serving the probes and metrics").await
+    }
+
+    /// Where the webhook is served, from the log. It needs `--webhook-addr`.
+    pub async fn webhook_address(&self) -> SocketAddr {
+        self.logged_address("serving the webhook").await
+    }
+
+    async fn logged_address(&self, message: &str) -> SocketAddr {
+        let line = self.until_logged(message, |line| line.contains(message)).await;
+        let (_, address) = line.split_once("address=").unwrap();
+        address.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// The processor time used so far; `None` where the system has no `/proc`.
     pub fn processor_time(&self) -> Option<Duration> {
-        let schedule = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()?)).ok()?;
-        // The name, in parentheses, may contain spaces; user and system time are the 14th and 15th field of all.
-        let (_, fields) = schedule.rsplit_once(')')?;
-        let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-        // Linux counts in hundredths of a second for programs, whatever it does itself.
-        Some(Duration::from_millis(ticks.sum::<u64>() * 10))
+        processor_time(self.pid())
     }
 
-    /// By which the host knows it. It ends the name by which the API server's log does.
+    /// The process id. The user agent ends with it, too.
     pub fn pid(&self) -> u32 {
         self.child.id().unwrap()
     }
 
-    /// Sends a signal, by its name.
+    /// Sends a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
         signal(self.pid(), name);
     }
 
-    /// Waits for its end and returns its exit code.
+    /// Waits until the reconciler exits and returns its exit code.
     pub async fn exit_code(&mut self) -> Option<i32> {
         exit_code(&mut self.child).await
     }
 
-    /// Kills it as a crash would.
+    /// Kills the reconciler (SIGKILL).
     pub async fn crash(mut self) {
         self.child.kill().await.unwrap();
     }
 }
 
-/// A command without the variables by which the tests themselves are told what to do: to the reconciler they would be
-/// settings that it does not know.
-pub fn unconfigured(program: &Path) -> std::process::Command {
+/// A command without the variables `NM_*` that configure the tests: the reconciler refuses unknown settings.
+pub fn without_settings(program: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("NM_")) {
         command.env_remove(name);

@@ -1,4 +1,4 @@
-//! A terminal with a program in it: what is on its screen, keys that are pressed, and how the program leaves it.
+//! A program in a pseudo-terminal: its screen, the keys that the test presses, and how it leaves the terminal.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,19 +10,35 @@ use base64::engine::general_purpose::STANDARD;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use tokio::sync::watch;
 
-use crate::programs::signal;
-use crate::until::PATIENCE;
+use crate::programs::{program, signal};
+use crate::wait::TEST_TIMEOUT;
 
-/// How many lines above the screen are remembered.
+/// Keys, as the bytes that a terminal sends for them.
+pub mod keys {
+    /// Enter.
+    pub const ENTER: &str = "\r";
+    /// Escape.
+    pub const ESCAPE: &str = "\x1b";
+    /// Ctrl-C.
+    pub const CTRL_C: &str = "\x03";
+    /// Ctrl-U, which clears a line.
+    pub const CTRL_U: &str = "\x15";
+    /// Ctrl-Z.
+    pub const CTRL_Z: &str = "\x1a";
+    /// F12.
+    pub const F12: &str = "\x1b[24~";
+}
+
+/// How many lines above the screen are kept.
 const SCROLLBACK: usize = 1000;
 
-/// What a program asks that wants to know where the cursor is.
-const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
+/// The request for the cursor's position (DSR).
+const CURSOR_POSITION_REQUEST: &[u8] = b"\x1b[6n";
 
-/// A terminal's emulator, with its clipboard.
+/// The terminal emulator, with its clipboard.
 type Emulator = vt100::Parser<Clipboard>;
 
-/// What programs put on the clipboard of the terminal (OSC 52), as they encode it.
+/// What programs copied to the clipboard of the terminal (OSC 52), in base64.
 #[derive(Debug, Default)]
 struct Clipboard(Vec<u8>);
 
@@ -32,10 +48,10 @@ impl vt100::Callbacks for Clipboard {
     }
 }
 
-/// A terminal in which one program runs.
+/// A terminal in which one program runs. The program is killed when it is dropped.
 pub struct Terminal {
     master: Box<dyn MasterPty + Send>,
-    /// Held, so that the terminal outlives the program and can be asked how it was left.
+    /// Kept open, so that the modes can be read after the program has exited.
     _slave: Box<dyn SlavePty + Send>,
     keys: Arc<Mutex<Box<dyn Write + Send>>>,
     child: Option<Box<dyn Child + Send + Sync>>,
@@ -45,11 +61,17 @@ pub struct Terminal {
     modes: String,
 }
 
-/// How long the last words of a program that has ended may be on their way.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long the last output of a program that has exited may take to arrive.
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Terminal {
-    /// Runs `program` in a terminal of so many rows and columns.
+    /// Runs the plugin in a terminal of 24 rows and 100 columns.
+    pub fn run_plugin(kubeconfig: &Path, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let env = [&[("KUBECONFIG", kubeconfig.to_str().unwrap())], env].concat();
+        Self::run(&program("kubectl-nm"), args, &env, 24, 100)
+    }
+
+    /// Runs `program` in a terminal of this size.
     pub fn run(program: &Path, args: &[&str], env: &[(&str, &str)], rows: u16, columns: u16) -> Self {
         let size = PtySize { rows, cols: columns, ..PtySize::default() };
         let pair = native_pty_system().openpty(size).unwrap();
@@ -89,26 +111,26 @@ impl Terminal {
         }
     }
 
-    /// Presses keys, as the bytes that a terminal sends for them.
+    /// Presses keys: text, or constants of [`keys`].
     pub fn press(&self, keys: &str) {
         let mut to = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         to.write_all(keys.as_bytes()).unwrap();
         to.flush().unwrap();
     }
 
-    /// Makes the terminal another size.
+    /// Resizes the terminal.
     pub fn resize(&self, rows: u16, columns: u16) {
         self.parser().screen_mut().set_size(rows, columns);
         self.master.resize(PtySize { rows, cols: columns, ..PtySize::default() }).unwrap();
     }
 
-    /// Tells the program of a smaller size, or of the old one again. The emulator stays as large as it was: it does not
-    /// survive a program that still writes past a column that has just gone.
-    pub fn shrink(&self, rows: u16, columns: u16) {
+    /// Reports a smaller size, or the original one, to the program only. The emulator keeps its size, because it panics
+    /// when a program writes to a column that no longer exists.
+    pub fn report_size(&self, rows: u16, columns: u16) {
         self.master.resize(PtySize { rows, cols: columns, ..PtySize::default() }).unwrap();
     }
 
-    /// Sends the program a signal, by its name.
+    /// Sends the program a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
         signal(self.process, name);
     }
@@ -118,30 +140,30 @@ impl Terminal {
         self.parser().screen().contents()
     }
 
-    /// What was copied last.
+    /// The text that was copied to the clipboard last.
     ///
     /// # Panics
-    /// If it is not encoded as text is on its way to a clipboard.
+    /// If it is not base64, as OSC 52 requires.
     pub fn copied(&self) -> String {
         let encoded = self.parser().callbacks().0.clone();
         String::from_utf8(STANDARD.decode(encoded).expect("base64")).expect("text")
     }
 
-    /// Looks at the screen with everything that it knows, such as colours.
-    pub fn look<T>(&self, at: impl FnOnce(&vt100::Screen) -> T) -> T {
-        at(self.parser().screen())
+    /// Reads the screen with its attributes, such as colors.
+    pub fn read_screen<T>(&self, read: impl FnOnce(&vt100::Screen) -> T) -> T {
+        read(self.parser().screen())
     }
 
-    /// The screen's text once something holds for the screen.
+    /// The text on the screen, once `condition` is true for the screen.
     ///
     /// # Panics
-    /// After [`PATIENCE`], with what is on the screen then.
-    pub async fn until(&self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) -> String {
+    /// After [`TEST_TIMEOUT`], with the text on the screen.
+    pub async fn until(&self, what: &str, condition: impl Fn(&vt100::Screen) -> bool) -> String {
         let mut drawn = self.drawn.clone();
         let search = async {
             loop {
                 drawn.borrow_and_update();
-                if self.look(&holds) {
+                if self.read_screen(&condition) {
                     return self.screen();
                 }
                 if drawn.changed().await.is_err() {
@@ -149,10 +171,17 @@ impl Terminal {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, search).await {
+        match tokio::time::timeout(TEST_TIMEOUT, search).await {
             Ok(screen) => screen,
-            Err(_) => panic!("waited {PATIENCE:?} for {what}; on the screen:\n{}", self.screen()),
+            Err(_) => panic!("waited {TEST_TIMEOUT:?} for {what}; on the screen:\n{}", self.screen()),
         }
+    }
+
+    /// Waits until the dashboard is on the screen and shows live data.
+    pub async fn until_live(&self) {
+        let is_live =
+            |screen: &vt100::Screen| screen.alternate_screen() && screen.contents().contains("live");
+        self.until("a live dashboard", is_live).await;
     }
 
     /// Waits until a text is on the screen.
@@ -160,37 +189,36 @@ impl Terminal {
         self.until(text, |screen| screen.contents().contains(text)).await
     }
 
-    /// Waits for the program's end and returns its exit code.
+    /// Waits until the program exits and returns its exit code.
     ///
     /// # Panics
-    /// After [`PATIENCE`], with what is on the screen then.
+    /// After [`TEST_TIMEOUT`], with the text on the screen.
     pub async fn exit_code(&mut self) -> u32 {
-        let mut child = self.child.take().expect("it has not ended before");
+        let mut child = self.child.take().expect("the program has not exited before");
         let mut killer = child.clone_killer();
         let ended = tokio::task::spawn_blocking(move || child.wait());
-        let ended = tokio::time::timeout(PATIENCE, ended).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, ended).await;
         let Ok(ended) = ended else {
             let _ = killer.kill();
-            panic!("waited {PATIENCE:?} for the program's end; on the screen:\n{}", self.screen());
+            panic!("waited {TEST_TIMEOUT:?} for the program to exit; on the screen:\n{}", self.screen());
         };
         ended.unwrap().unwrap().exit_code()
     }
 
-    /// The program's process.
+    /// The process id of the program.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// What is not as it was before the program ran: nothing, if it minds its manners. Its last words may be on their way
-    /// still when it has ended.
-    pub async fn left_behind(&self) -> Vec<String> {
+    /// The modes of the terminal that the program did not restore. Its last output may arrive after it has exited.
+    pub async fn unrestored_modes(&self) -> Vec<String> {
         let mut drawn = self.drawn.clone();
-        let restored = async { while !self.changed().is_empty() && drawn.changed().await.is_ok() {} };
-        let _ = tokio::time::timeout(LAST_WORDS, restored).await;
-        self.changed()
+        let restored = async { while !self.changed_modes().is_empty() && drawn.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(LAST_OUTPUT_TIMEOUT, restored).await;
+        self.changed_modes()
     }
 
-    fn changed(&self) -> Vec<String> {
+    fn changed_modes(&self) -> Vec<String> {
         let parser = self.parser();
         let screen = parser.screen();
         let mut left = Vec::new();
@@ -222,14 +250,14 @@ impl Drop for Terminal {
     }
 }
 
-/// How the terminal treats what is typed: by lines and echoed, or raw.
+/// The flags of the line discipline, such as echo and canonical mode.
 fn modes(master: &dyn MasterPty) -> String {
     master.get_termios().map_or_else(String::new, |modes| {
         format!("{:?} {:?} {:?}", modes.input_flags, modes.output_flags, modes.local_flags)
     })
 }
 
-/// Draws what the program writes, and answers what it asks.
+/// Feeds the program's output to the emulator, and answers requests for the cursor's position.
 fn read(
     mut from: Box<dyn Read + Send>,
     parser: &Mutex<Emulator>,
@@ -245,7 +273,7 @@ fn read(
         parser.process(written);
         let (row, column) = parser.screen().cursor_position();
         drop(parser);
-        if written.windows(WHERE_IS_THE_CURSOR.len()).any(|part| part == WHERE_IS_THE_CURSOR) {
+        if written.windows(CURSOR_POSITION_REQUEST.len()).any(|part| part == CURSOR_POSITION_REQUEST) {
             let mut keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = write!(keys, "\x1b[{};{}R", row + 1, column + 1);
             let _ = keys.flush();

@@ -1,6 +1,6 @@
-//! The webhook, served by built programs and asked by the API server over TLS, or by a stranger.
+//! The admission webhook: served by the built reconciler, called by the API server or by any other client.
 //!
-//! No test's cluster has the webhook's configuration from the beginning: nothing could be created while nobody serves.
+//! A test's cluster has no webhook configuration at first: nothing could be created while no reconciler serves.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,46 +20,48 @@ use tokio_rustls::client::TlsStream;
 use crate::cluster::Cluster;
 use crate::manifests;
 use crate::reconciler::Reconciler;
-use crate::until::until;
+use crate::wait::wait_until;
 
-/// Starts a reconciler that serves the webhook, and waits until it can be asked. Whatever was asked before is asked no
-/// more.
-pub async fn serving(cluster: &Cluster, flags: &[&str]) -> Reconciler {
-    let reconciler = begin(cluster, flags).await;
-    configure(cluster, address(&reconciler).await).await;
-    believed(cluster).await;
+/// Starts a reconciler that serves the webhook, configures the API server to call it instead of any other, and waits
+/// until the API server trusts its certificate.
+pub async fn serve_webhook(cluster: &Cluster, flags: &[&str]) -> Reconciler {
+    let reconciler = start_with_certificate(cluster, flags).await;
+    configure_webhook(cluster, reconciler.webhook_address().await).await;
+    until_trusted(cluster).await;
     reconciler
 }
 
-/// The same beside those that serve already, which only a sandbox can play.
-pub async fn serving_also(cluster: &Cluster, flags: &[&str]) -> Reconciler {
-    let reconciler = begin(cluster, flags).await;
+/// Starts another replica that serves the webhook beside the others. Only a sandbox routes to several.
+pub async fn serve_webhook_too(cluster: &Cluster, flags: &[&str]) -> Reconciler {
+    let reconciler = start_with_certificate(cluster, flags).await;
     let services = &cluster.sandbox().unwrap().cluster().admission.services;
-    services.serve_also(&namespace(), WEBHOOK, address(&reconciler).await);
+    services.serve_also(&namespace(), WEBHOOK, reconciler.webhook_address().await);
     reconciler
 }
 
-/// Starts one that serves, once it has a certificate to be asked with.
-async fn begin(cluster: &Cluster, flags: &[&str]) -> Reconciler {
-    let reconciler = start(cluster, flags);
+/// Starts a reconciler that serves the webhook of an installation, whose configuration exists already, on a sandbox.
+pub async fn serve_installed_webhook(cluster: &Cluster, flags: &[&str]) -> Reconciler {
+    cluster.write_reconciler_kubeconfig().await;
+    let reconciler = start_with_webhook(cluster, flags);
+    let address = reconciler.webhook_address().await;
+    cluster.sandbox().unwrap().cluster().admission.services.serve(&namespace(), WEBHOOK, address);
+    until_trusted(cluster).await;
+    reconciler
+}
+
+async fn start_with_certificate(cluster: &Cluster, flags: &[&str]) -> Reconciler {
+    let reconciler = start_with_webhook(cluster, flags);
     reconciler.until_logged("its certificate", |line| line.contains("serves a new certificate")).await;
     reconciler
 }
 
-/// Starts one that would serve.
-pub fn start(cluster: &Cluster, flags: &[&str]) -> Reconciler {
+/// Starts a reconciler that serves the webhook. The API server does not call it yet.
+pub fn start_with_webhook(cluster: &Cluster, flags: &[&str]) -> Reconciler {
     Reconciler::start_with(cluster, &[&["--webhook-addr", "127.0.0.1:0"], flags].concat())
 }
 
-/// Where it serves the webhook.
-pub async fn address(reconciler: &Reconciler) -> SocketAddr {
-    let line = reconciler.until_logged("where it serves", |line| line.contains("serving the webhook")).await;
-    let (_, address) = line.split_once("address=").unwrap();
-    address.split_whitespace().next().unwrap().parse().unwrap()
-}
-
-/// Has the API server ask the webhook at this address.
-pub async fn configure(cluster: &Cluster, address: SocketAddr) {
+/// Configures the API server to call the webhook at this address.
+pub async fn configure_webhook(cluster: &Cluster, address: SocketAddr) {
     let mut configuration = manifests::webhook_configuration();
     match cluster.sandbox() {
         Some(sandbox) => sandbox.cluster().admission.services.serve(&namespace(), WEBHOOK, address),
@@ -72,10 +74,10 @@ pub async fn configure(cluster: &Cluster, address: SocketAddr) {
     cluster.apply(&configuration).await;
 }
 
-/// Waits until the API server was told whom to believe.
-pub async fn believed(cluster: &Cluster) {
+/// Waits until the webhook configuration has a CA bundle.
+pub async fn until_trusted(cluster: &Cluster) {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
-    until(&configurations, WEBHOOK_CONFIGURATION, "believes the webhook", |found| {
+    wait_until(&configurations, WEBHOOK_CONFIGURATION, "has a CA bundle", |found| {
         let webhooks = found.and_then(|found| found.webhooks.as_ref());
         webhooks.is_some_and(|all| all.iter().all(|webhook| webhook.client_config.ca_bundle.is_some()))
     })
@@ -87,11 +89,11 @@ pub fn namespace() -> String {
     manifests::service_account().metadata.namespace.unwrap()
 }
 
-/// A connection to the webhook by somebody who is not the API server.
-pub struct Connection(TlsStream<TcpStream>);
+/// A TLS connection to the webhook by a client other than the API server.
+pub struct WebhookConnection(TlsStream<TcpStream>);
 
-impl Connection {
-    /// Opens one, and believes whom the API server believes.
+impl WebhookConnection {
+    /// Connects, and verifies the certificate with the CA bundle of the webhook configuration.
     pub async fn open(cluster: &Cluster, address: SocketAddr) -> Self {
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
         let configuration = configurations.get(WEBHOOK_CONFIGURATION).await.unwrap();
@@ -108,27 +110,27 @@ impl Connection {
         Self(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
     }
 
-    /// Sends this much of a request; nothing where the connection was closed.
+    /// Sends a part of a request. An error is ignored: the server may have closed the connection.
     pub async fn send(&mut self, text: &str) {
         let _ = self.0.write_all(text.as_bytes()).await;
         let _ = self.0.flush().await;
     }
 
-    /// Posts a body, and returns the whole answer.
+    /// Posts a body, and returns the whole response.
     pub async fn post(&mut self, path: &str, body: &str) -> String {
         let length = body.len();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
         );
         self.send(&(head + body)).await;
-        self.answer().await
+        self.response().await
     }
 
-    /// What is answered until the connection is closed.
-    pub async fn answer(&mut self) -> String {
-        let mut answer = Vec::new();
-        // One that is closed without a farewell has answered all the same.
-        let _ = self.0.read_to_end(&mut answer).await;
-        String::from_utf8_lossy(&answer).into_owned()
+    /// Everything that the server sends until it closes the connection.
+    pub async fn response(&mut self) -> String {
+        let mut response = Vec::new();
+        // A connection that is closed without `close_notify` may have carried a response.
+        let _ = self.0.read_to_end(&mut response).await;
+        String::from_utf8_lossy(&response).into_owned()
     }
 }

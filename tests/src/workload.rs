@@ -1,4 +1,4 @@
-//! What runs on a test's cluster.
+//! Workloads: deployments, stateful sets, pods and disruption budgets in a namespace of the test's own.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SUITE_LABEL};
-use crate::until::until_all;
+use crate::wait::wait_until_all;
 
 /// A namespace of a test's own.
 pub struct Workload {
@@ -19,7 +19,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// A new namespace.
+    /// Creates a namespace `e2e-NAME-…`.
     pub async fn new(cluster: &Cluster, name: &str) -> Self {
         let client = cluster.client.clone();
         let params = PostParams::default();
@@ -27,84 +27,97 @@ impl Workload {
             parse(json!({"metadata": {"generateName": format!("e2e-{name}-"), "labels": {SUITE_LABEL: ""}}}));
         let namespace =
             Api::<Namespace>::all(client.clone()).create(&params, &namespace).await.unwrap().name_any();
-        // Pods need it, and a controller may take a moment to make it.
+        // Pods need this account, and the controller that creates it may be slower than the test.
         let account = parse(json!({"metadata": {"name": "default"}}));
-        let made =
+        let created =
             Api::<ServiceAccount>::namespaced(client.clone(), &namespace).create(&params, &account).await;
         assert!(
-            made.is_ok() || matches!(&made, Err(kube::Error::Api(status)) if status.code == 409),
-            "{made:?}"
+            created.is_ok() || matches!(&created, Err(kube::Error::Api(status)) if status.code == 409),
+            "{created:?}"
         );
         Self { client, namespace }
     }
 
-    /// Its name.
+    /// The name of the namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its pods.
+    /// The pods of the namespace.
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// A deployment, once all of its pods are Running.
+    /// The disruption budgets of the namespace.
+    pub fn budgets(&self) -> Api<PodDisruptionBudget> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The deployments of the namespace.
+    pub fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates a deployment, and waits until all of its pods are Running.
     pub async fn deployment(&self, name: &str, replicas: usize) {
         self.deployment_of(name, replicas, &pod_spec()).await;
     }
 
-    /// The same with pods of another spec.
+    /// Creates a deployment with this pod spec, and waits until all of its pods are Running.
     pub async fn deployment_of(&self, name: &str, replicas: usize, spec: &Value) {
-        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
-        let deployment = parse(owner(name, replicas, spec));
-        deployments.create(&PostParams::default(), &deployment).await.unwrap();
+        let deployment = parse(scalable(name, replicas, spec));
+        self.deployments().create(&PostParams::default(), &deployment).await.unwrap();
         self.until_running(name, replicas).await;
     }
 
-    /// A stateful set, once all of its pods are Running.
+    /// Creates a stateful set with this pod spec, and waits until all of its pods are Running.
     pub async fn stateful_set_of(&self, name: &str, replicas: usize, spec: &Value) {
         let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &self.namespace);
-        let mut set = owner(name, replicas, spec);
+        let mut set = scalable(name, replicas, spec);
         set["spec"]["serviceName"] = json!(name);
         sets.create(&PostParams::default(), &parse(set)).await.unwrap();
         self.until_running(name, replicas).await;
     }
 
-    /// A budget for the pods of a deployment.
+    /// Creates a budget for the pods of an app of the same name, and waits until the budget's status counts them.
     pub async fn budget(&self, name: &str, min_available: usize) {
-        let budget = parse(json!({
-            "metadata": {"name": name},
-            "spec": {"minAvailable": min_available, "selector": {"matchLabels": {"app": name}}},
-        }));
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
-        budgets.create(&PostParams::default(), &budget).await.unwrap();
-        let current = |budgets: &[PodDisruptionBudget]| {
+        self.create_budget(name, name, min_available).await;
+        let counted = |budgets: &[PodDisruptionBudget]| {
             budgets.iter().all(|budget| budget.status.as_ref().is_some_and(|status| status.expected_pods > 0))
         };
-        until_all(&budgets, watcher::Config::default(), "the budget counts its pods", current).await;
+        wait_until_all(&self.budgets(), watcher::Config::default(), "the budget counts its pods", counted)
+            .await;
     }
 
-    /// The only pod of a new deployment, which a budget of the same name lets nobody evict. It runs.
+    /// Creates a budget for the pods of an app without waiting for its status.
+    pub async fn create_budget(&self, name: &str, app: &str, min_available: usize) {
+        let budget = parse(json!({
+            "metadata": {"name": name},
+            "spec": {"minAvailable": min_available, "selector": {"matchLabels": {"app": app}}},
+        }));
+        self.budgets().create(&PostParams::default(), &budget).await.unwrap();
+    }
+
+    /// Creates a deployment of one pod, and a budget of the same name that allows no disruption. Returns the running pod.
     pub async fn pod_behind_budget(&self, name: &str) -> Pod {
         self.deployment(name, 1).await;
         self.budget(name, 1).await;
         self.until_running(name, 1).await.remove(0)
     }
 
-    /// Removes the budget of that name.
-    pub async fn free(&self, budget: &str) {
-        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.namespace);
-        budgets.delete(budget, &DeleteParams::default()).await.unwrap();
+    /// Deletes a budget.
+    pub async fn delete_budget(&self, name: &str) {
+        self.budgets().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// A pod without a controller on a node, once it is Running. `extra` is merged into it.
+    /// Creates a pod without a controller on a node, and waits until it is Running. `extra` is merged into the pod.
     pub async fn pod_on(&self, node: &str, name: &str, extra: Value) -> Pod {
-        self.place(node, name, extra).await;
+        self.create_pod(node, name, extra).await;
         self.until_running(name, 1).await.remove(0)
     }
 
-    /// The same without waiting for it to run, for nodes that it is moved from at once.
-    pub async fn place(&self, node: &str, name: &str, extra: Value) -> Pod {
+    /// Creates a pod without a controller on a node. It may be evicted before it runs.
+    pub async fn create_pod(&self, node: &str, name: &str, extra: Value) -> Pod {
         let mut spec = pod_spec();
         spec["nodeName"] = json!(node);
         let mut pod = json!({"metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
@@ -112,22 +125,22 @@ impl Workload {
         self.pods().create(&PostParams::default(), &parse(pod)).await.unwrap()
     }
 
-    /// Removes what [`held`] put on a pod.
-    pub async fn let_go(&self, pod: &str) {
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        self.pods().patch(pod, &PatchParams::default(), &free).await.unwrap();
+    /// Removes all finalizers of a pod.
+    pub async fn remove_finalizers(&self, pod: &str) {
+        let without_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        self.pods().patch(pod, &PatchParams::default(), &without_finalizers).await.unwrap();
     }
 
-    /// The pods of an app once `count` of them are Running and none is on its way out.
+    /// The pods of an app, once there are `count`, all Running and none terminating.
     pub async fn until_running(&self, app: &str, count: usize) -> Vec<Pod> {
         let selection = watcher::Config::default().labels(&format!("app={app}"));
         let running = |pods: &[Pod]| pods.len() == count && pods.iter().all(is_running);
-        until_all(&self.pods(), selection, &format!("{count} pods of {app} are running"), running).await
+        wait_until_all(&self.pods(), selection, &format!("{count} pods of {app} are running"), running).await
     }
 }
 
-/// What makes a pod stay where it is once it has ended, until it is let go.
-pub fn held() -> Value {
+/// A finalizer, to be merged into a pod: once deleted it stays until [`Workload::remove_finalizers`].
+pub fn with_finalizer() -> Value {
     json!({"metadata": {"finalizers": ["kubectl-nm.dev/e2e-hold"]}})
 }
 
@@ -137,7 +150,7 @@ pub async fn pods_on(client: &Client, node: &str) -> Vec<Pod> {
     Api::<Pod>::all(client.clone()).list(&on_node).await.unwrap().items
 }
 
-/// The node that a pod runs on.
+/// The node of a pod; empty before it is scheduled.
 pub fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
@@ -159,8 +172,8 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// What makes new pods out of a template.
-fn owner(name: &str, replicas: usize, pod_spec: &Value) -> Value {
+/// What a deployment and a stateful set have in common.
+fn scalable(name: &str, replicas: usize, pod_spec: &Value) -> Value {
     let labels = json!({"app": name});
     json!({
         "metadata": {"name": name},
@@ -170,7 +183,7 @@ fn owner(name: &str, replicas: usize, pod_spec: &Value) -> Value {
     })
 }
 
-/// The spec of pods that run on this node and nowhere else, whatever becomes of it.
+/// The spec of a pod that runs on this node only, and tolerates every taint.
 pub fn pinned_to(node: &str) -> Value {
     let here = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
     let mut spec = pod_spec();
@@ -181,7 +194,7 @@ pub fn pinned_to(node: &str) -> Value {
     spec
 }
 
-/// The spec of a pod that runs anywhere and does nothing.
+/// The spec of a pod that runs on any node and does nothing.
 pub fn pod_spec() -> Value {
     json!({
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,

@@ -1,7 +1,7 @@
-//! How pods are to be moved, as flags; where kubectl drain has such a flag, by its name.
+//! The flags that set `spec.drain`, named as in `kubectl drain` where that has them.
 //!
-//! A flag that is not given asks for nothing: for a new maintenance that is the default of its field, and of a
-//! maintenance that exists it says nothing. What is asked for and what there is are compared field by field.
+//! A flag that is not given leaves its field alone: a new maintenance gets the default, and an existing maintenance may have
+//! any value. Requested and existing values are compared field by field.
 
 use std::time::Duration;
 
@@ -11,72 +11,71 @@ use nm_shared::cluster::selector;
 use nm_shared::{DrainOrder, DrainSpec};
 use serde_json::Value;
 
-use crate::args::boolean;
 use crate::args::duration;
+use crate::args::parse_boolean;
 
-/// How pods are to be moved.
+/// The flags that set `spec.drain`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Drain")]
 pub(crate) struct DrainFlags {
-    /// Seconds that each pod may take to end; -1 is what the pod says itself, and the default. 0 force-deletes pods: their
-    /// containers may still run after the maintenance is drained
+    /// Grace period of each pod, in seconds; -1, the default, uses the pod's own. 0 deletes pods at once, and their
+    /// containers may still run when the node is reported as drained
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1..))]
     grace_period: Option<i64>,
 
-    /// How long the drain may take, such as 30s or 1h30m; it is then given up, and the node stays cordoned. With
-    /// --wait it also ends the wait, and of a maintenance that exists already the wait alone. 0, the default, is as long
-    /// as it takes
+    /// Time limit of the drain, such as 30s or 1h30m. After it the maintenance fails and the node stays cordoned. With
+    /// --wait, the wait ends too; for a node already in maintenance, only the wait. 0, the default, means no limit
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 
-    /// Move only pods whose labels match, such as app=web,!canary; an empty one matches all, as in kubectl drain
+    /// Evict only pods whose labels match, such as app=web,!canary. An empty selector matches all, as in kubectl drain
     #[arg(long, value_name = "SELECTOR", value_parser = selector::parse)]
     pod_selector: Option<LabelSelector>,
 
-    /// Whether pods that no controller replaces are evicted too, which is the default; if not, they block
-    #[arg(long, value_name = "BOOL", value_parser = boolean::parse, num_args = 0..=1, require_equals = true,
+    /// Evict pods that no controller recreates. The default is true; with --force=false they block the drain
+    #[arg(long, value_name = "BOOL", value_parser = parse_boolean, num_args = 0..=1, require_equals = true,
         default_missing_value = "true")]
     force: Option<bool>,
 
-    /// Whether pods with emptyDir volumes, whose data is lost, are evicted, which is the default; if not, they block
-    #[arg(long = "delete-emptydir-data", value_name = "BOOL", value_parser = boolean::parse, num_args = 0..=1,
+    /// Evict pods with emptyDir volumes, whose data is lost. The default is true; with false they block the drain
+    #[arg(long = "delete-emptydir-data", value_name = "BOOL", value_parser = parse_boolean, num_args = 0..=1,
         require_equals = true, default_missing_value = "true")]
     delete_empty_dir_data: Option<bool>,
 
-    /// Delete a pod whose eviction has been refused for so long without a break, past any disruption budget; 0, the
-    /// default, is never. It takes a permission of nm-reconciler that is not granted by default
+    /// Delete a pod whose eviction has been refused for this long, regardless of disruption budgets. 0, the default, means
+    /// never. nm-reconciler needs a permission for it: `kubectl nm install --grant pod-deletion`
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     delete_after: Option<Duration>,
 
-    /// Which pods go first
+    /// The order in which pods are evicted
     #[arg(long, value_name = "ORDER", ignore_case = true)]
-    order: Option<Order>,
+    order: Option<OrderFlag>,
 }
 
-/// Which pods go first.
+/// The values of `--order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Order {
-    /// All at once, which is the default
+enum OrderFlag {
+    /// All pods at the same time, the default
     #[value(name = "None")]
     None,
-    /// Pods of a lower priority are gone before those of the next begin
+    /// One priority class after another, the lowest first
     #[value(name = "PriorityAscending")]
     PriorityAscending,
 }
 
 impl DrainFlags {
-    /// How long the drain may take, if that is limited.
+    /// The time limit of the drain, if there is one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
     }
 
-    /// The same without a limit of the time that the drain may take.
+    /// The same flags without the time limit.
     pub(crate) fn without_timeout(&self) -> Self {
         Self { timeout: None, ..self.clone() }
     }
 
-    /// What a new maintenance is to say; nothing if nothing is asked for.
+    /// The `spec.drain` of a new maintenance; `None` if no flag is given.
     pub(crate) fn spec(&self) -> Option<DrainSpec> {
         let default = DrainSpec::default();
         let spec = DrainSpec {
@@ -87,24 +86,24 @@ impl DrainFlags {
             delete_empty_dir_data: self.delete_empty_dir_data.unwrap_or(default.delete_empty_dir_data),
             delete_after_seconds: self.delete_after.map_or(default.delete_after_seconds, seconds),
             order: match self.order {
-                Some(Order::PriorityAscending) => DrainOrder::PriorityAscending,
-                Some(Order::None) | None => DrainOrder::None,
+                Some(OrderFlag::PriorityAscending) => DrainOrder::PriorityAscending,
+                Some(OrderFlag::None) | None => DrainOrder::None,
             },
             ..default
         };
         (!self.given().is_empty()).then_some(spec)
     }
 
-    /// The fields in which a drain is not what is asked for: their names, what they are, and what is asked for.
+    /// The fields in which an existing drain differs from the flags: name, existing value, requested value.
     pub(crate) fn differences(&self, existing: Option<&DrainSpec>) -> Vec<(&'static str, Value, Value)> {
         let value =
             |spec: Option<DrainSpec>| serde_json::to_value(spec.unwrap_or_default()).unwrap_or_default();
-        let (is, wanted) = (value(existing.cloned()), value(self.spec()));
-        let differing = self.given().into_iter().filter(|field| is[field] != wanted[field]);
-        differing.map(|field| (field, is[field].clone(), wanted[field].clone())).collect()
+        let (existing, requested) = (value(existing.cloned()), value(self.spec()));
+        let differing = self.given().into_iter().filter(|field| existing[field] != requested[field]);
+        differing.map(|field| (field, existing[field].clone(), requested[field].clone())).collect()
     }
 
-    /// The fields that something is asked for.
+    /// The fields whose flags are given.
     fn given(&self) -> Vec<&'static str> {
         let fields = [
             (self.grace_period.is_some(), "gracePeriodSeconds"),
@@ -119,10 +118,10 @@ impl DrainFlags {
     }
 }
 
-/// Whole seconds, and rather one more than one too few.
+/// Whole seconds, rounded up.
 fn seconds(duration: Duration) -> i64 {
-    let begun = u64::from(duration.subsec_nanos() > 0);
-    i64::try_from(duration.as_secs().saturating_add(begun)).unwrap_or(i64::MAX)
+    let partial = u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(duration.as_secs().saturating_add(partial)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -133,17 +132,17 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommand {
         #[command(flatten)]
         flags: DrainFlags,
     }
 
     fn flags(line: &str) -> DrainFlags {
-        Line::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
+        TestCommand::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
     }
 
     #[test]
-    fn flags_become_fields_and_what_is_not_asked_for_is_the_default() {
+    fn flags_set_fields_and_other_fields_have_their_defaults() {
         assert_eq!(flags("").spec(), None);
         let all = "--grace-period 30 --timeout 90s --pod-selector app=web --force=false --delete-emptydir-data=0 \
             --delete-after 1500ms --order priorityascending";
@@ -161,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_can_differ() {
-        let patient = DrainSpec { timeout_seconds: 60, force: false, ..DrainSpec::default() };
-        assert_eq!(flags("").differences(Some(&patient)), []);
-        assert_eq!(flags("--timeout 1m --grace-period -1").differences(Some(&patient)), []);
+    fn only_fields_of_given_flags_can_differ() {
+        let limited = DrainSpec { timeout_seconds: 60, force: false, ..DrainSpec::default() };
+        assert_eq!(flags("").differences(Some(&limited)), []);
+        assert_eq!(flags("--timeout 1m --grace-period -1").differences(Some(&limited)), []);
         assert_eq!(flags("--force").differences(None), []);
         assert_eq!(
-            flags("--timeout 2m --force").differences(Some(&patient)),
+            flags("--timeout 2m --force").differences(Some(&limited)),
             [("timeoutSeconds", json!(60), json!(120)), ("force", json!(false), json!(true))]
         );
     }

@@ -1,67 +1,45 @@
-//! Durations as kubectl reads and writes them: Go's `1h30m`, and ages such as `3h12m`.
+//! Durations as kubectl reads and prints them: Go's `1h30m`, and ages such as `3h12m`.
 
 use std::time::Duration;
 
-/// Reads a duration as Go does: `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, `0`.
+/// Longest text that is parsed, and most digits of a number in it: with both, no sum overflows.
+const MAX_TEXT: usize = 32;
+const MAX_DIGITS: usize = 15;
+
+/// Parses a duration as Go does: `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, `0`.
+///
+/// kube's parser panics on numbers that overflow and on signs inside, and reads an empty text as zero. So these are refused
+/// before it is called.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it.
+/// When it is not a duration, is negative or is too long.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
+    let unsigned = text.strip_prefix('+').unwrap_or(text);
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
     if text.starts_with('-') {
-        return Err(format!("\"{text}\" is negative"));
+        return Err(String::from("a duration cannot be negative"));
     }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest.is_empty() {
-        return Err(String::from("it is empty"));
+    if unsigned.is_empty() || !unsigned.chars().all(|c| is_number(c) || c.is_alphabetic()) {
+        return Err(String::from("expected a duration such as 30s, 5m or 1h30m"));
     }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(unit_at);
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, remaining) = after.split_at(unit_end);
-        let number: f64 =
-            number.parse().map_err(|_| format!("\"{text}\" is no duration, 5m or 1h30m are"))?;
-        seconds += number * seconds_in(unit).ok_or_else(|| unit_error(text, unit))?;
-        rest = remaining;
+    if unsigned.len() > MAX_TEXT || unsigned.split(|c| !is_number(c)).any(|number| number.len() > MAX_DIGITS)
+    {
+        return Err(String::from("the duration is too long"));
     }
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("\"{text}\" is too long"))
+    unsigned.parse::<kube::core::Duration>().map(Into::into).map_err(|error| error.to_string())
 }
 
-/// Reads `--request-timeout`, which beside [`parse`]'s durations takes a bare number of seconds.
+/// Parses `--request-timeout`, which is a duration or a plain number of seconds.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it.
+/// When it is neither.
 pub(crate) fn parse_or_seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).or_else(|_| parse(text))
 }
 
-fn seconds_in(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "ns" => 1e-9,
-        "us" | "µs" | "μs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    })
-}
-
-fn unit_error(text: &str, unit: &str) -> String {
-    if unit.is_empty() {
-        format!("\"{text}\" lacks a unit, as in {text}s")
-    } else {
-        format!("\"{unit}\" in \"{text}\" is no unit of time; ms, s, m and h are")
-    }
-}
-
-/// Writes a duration the way [`parse`] reads it: `1h30m`, `90s` as `1m30s`.
+/// Formats a duration the way [`parse`] reads it: `1h30m`; 90 seconds are `1m30s`.
 pub(crate) fn show(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
@@ -75,7 +53,7 @@ pub(crate) fn show(duration: Duration) -> String {
     if shown.is_empty() { String::from("0s") } else { shown }
 }
 
-/// An age as kubectl's tables show it: two units at most, the finer one only while it matters.
+/// Formats an age as kubectl's tables do: at most two units, the smaller one only for short ages.
 pub(crate) fn age(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -100,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_durations_are_read_and_shown() {
-        for (text, milliseconds, shown) in [
+    fn go_durations_are_parsed_and_formatted() {
+        for (text, milliseconds, formatted) in [
             ("0", 0, "0s"),
             ("0s", 0, "0s"),
             ("30s", 30_000, "30s"),
@@ -110,31 +88,39 @@ mod tests {
             ("1h30m", 5_400_000, "1h30m"),
             ("1.5h", 5_400_000, "1h30m"),
             ("+2s500ms", 2_500, "2s500ms"),
+            ("1000\u{b5}s1000\u{3bc}s", 2, "2ms"),
         ] {
             let duration = parse(text).unwrap();
             assert_eq!(duration, Duration::from_millis(milliseconds), "{text}");
-            assert_eq!(show(duration), shown, "{text}");
+            assert_eq!(show(duration), formatted, "{text}");
         }
     }
 
     #[test]
     fn what_go_refuses_is_refused_with_a_reason() {
-        for (text, complaint) in [
-            ("", "it is empty"),
-            ("30", "\"30\" lacks a unit, as in 30s"),
-            ("-5s", "\"-5s\" is negative"),
-            ("5 m", "\" m\" in \"5 m\" is no unit of time; ms, s, m and h are"),
-            ("1d", "\"d\" in \"1d\" is no unit of time; ms, s, m and h are"),
-            ("m", "\"m\" is no duration, 5m or 1h30m are"),
-            ("1.2.3s", "\"1.2.3s\" is no duration, 5m or 1h30m are"),
-            ("99999999999999999999h", "\"99999999999999999999h\" is too long"),
+        for (text, reason) in [
+            ("", "such as 30s"),
+            ("+", "such as 30s"),
+            ("30", "missing a unit"),
+            ("1h30", "missing a unit"),
+            ("-5s", "negative"),
+            ("5 m", "such as 30s"),
+            ("1h-3s", "such as 30s"),
+            ("1d", "invalid unit"),
+            ("m", "invalid floating-point number"),
+            ("1.2.3s", "invalid floating-point number"),
+            ("infs", "invalid"),
+            ("99999999999999999999h", "too long"),
+            (&"999999999999999h".repeat(9), "too long"),
         ] {
-            assert_eq!(parse(text).unwrap_err(), complaint);
+            let refused = parse(text).unwrap_err();
+            assert!(refused.contains(reason), "{text}: {refused}");
         }
+        assert!(parse(&"999999999999999h".repeat(2)).is_ok(), "the longest that is parsed does not overflow");
     }
 
     #[test]
-    fn request_timeouts_may_be_bare_seconds() {
+    fn request_timeouts_may_be_plain_seconds() {
         assert_eq!(parse_or_seconds("7"), Ok(Duration::from_secs(7)));
         assert_eq!(parse_or_seconds("7m"), Ok(Duration::from_secs(420)));
         assert!(parse_or_seconds("-7").is_err());

@@ -1,10 +1,18 @@
-//! Values on the command line: nodes, namespaces, durations, drain flags.
+//! Values on the command line: booleans, names, durations and the flags of a drain.
 
-pub(crate) mod boolean;
 pub(crate) mod drain_flags;
 pub(crate) mod duration;
-pub(crate) mod image_name;
-pub(crate) mod invocation;
-pub(crate) mod namespace_name;
-pub(crate) mod node_name;
-pub(crate) mod suggestion;
+pub(crate) mod names;
+
+/// Parses a boolean in the spellings that Go's flags accept.
+///
+/// # Errors
+///
+/// When it is neither true nor false.
+pub(crate) fn parse_boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(String::from("expected true or false")),
+    }
+}

@@ -1,8 +1,8 @@
-//! The way to a cluster, and the requests about `NodeMaintenance` objects and whether a node exists. `objects` makes those
-//! about any other object in the same way, and the dashboard its watches.
+//! The cluster: requests about `NodeMaintenance` objects and nodes. `objects` sends requests about other objects in the same
+//! way; the dashboard starts its own watches.
 //!
-//! Requests are tried again for a few seconds while the server says that it is busy, are bounded by
-//! `--request-timeout`, and fail as [`Error`]s that a person can read.
+//! Requests are retried for a few seconds while the server is busy, are limited by `--request-timeout`, and fail with
+//! readable [`Error`]s.
 
 use std::time::Duration;
 
@@ -14,39 +14,42 @@ use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
 use serde_json::Value;
 
-use crate::connection::Connected;
+use crate::connection::Connection;
 use crate::error::{Error, RESOURCE};
 
-/// How often a request that met a busy server is tried.
-const TRIES: u32 = 5;
+/// How many times a request is sent while the server is busy.
+const MAX_ATTEMPTS: u32 = 5;
 
-/// How many requests may be under way at once. Many, because nodes that go into maintenance together must be cordoned
-/// before pods are moved from one to the next; not all, because a server queues only so much for one user.
-pub(crate) const AT_ONCE: usize = 64;
+/// Longest delay before a retry that the server can ask for, in seconds.
+const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 
-/// What is known of a node.
+/// How many requests run concurrently. High, because nodes that go into maintenance together must all be cordoned before
+/// pods move from one to the next; limited, because a server queues only so many requests of one user.
+pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 64;
+
+/// Whether a node exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeLookup {
     /// It exists.
     Exists,
     /// There is no such node.
     Missing,
-    /// The user may not know.
+    /// The user has no permission to read nodes.
     Hidden,
 }
 
-/// What became of an object that was to be deleted.
+/// The result of deleting an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
     /// It is gone.
     Gone,
-    /// It goes when its finalizers are done.
+    /// It is gone once its finalizers are removed.
     UnderWay,
-    /// It is gone, and there is a later one of its name, which is left alone.
+    /// It is gone. A newer object has its name, and is left alone.
     Replaced,
 }
 
-/// The cluster, as far as the plugin goes.
+/// A cluster.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -57,9 +60,9 @@ pub(crate) struct Cluster {
     request_timeout: Option<Duration>,
 }
 
-impl From<Connected> for Cluster {
-    fn from(connected: Connected) -> Self {
-        let Connected { client, server, context, flags, request_timeout } = connected;
+impl From<Connection> for Cluster {
+    fn from(connection: Connection) -> Self {
+        let Connection { client, server, context, flags, request_timeout } = connection;
         Self { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout }
     }
 }
@@ -75,18 +78,18 @@ impl Cluster {
         &self.server
     }
 
-    /// The name that people have for the cluster: that of the kubeconfig's context, where there is one.
+    /// The name of the cluster for headings: that of the kubeconfig's context, or else the server's address.
     pub(crate) fn context(&self) -> &str {
         &self.context
     }
 
-    /// The flags that lead to this cluster, each with a blank before it, for commands of our own to paste: `kubectl` takes
-    /// none before the name of a plugin.
+    /// The connection flags, each with a leading blank, for `kubectl nm` commands to paste. They go at the end, because
+    /// kubectl accepts none before the name of a plugin.
     pub(crate) fn flags(&self) -> &str {
         &self.flags
     }
 
-    /// How kubectl is called for this cluster, for commands to paste.
+    /// `kubectl` with the connection flags, for commands to paste.
     pub(crate) fn kubectl(&self) -> &str {
         &self.kubectl
     }
@@ -99,9 +102,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
-        let groups = self.ask("get the API groups", async || self.client.list_api_groups().await).await?;
+        let groups = self.request("get the API groups", async || self.client.list_api_groups().await).await?;
         Ok(quorum::is_openshift(&groups))
     }
 
@@ -109,23 +112,24 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
         let everything = ListParams::default();
-        let list = self.ask(&format!("list {RESOURCE}"), async || self.api().list(&everything).await).await?;
+        let list =
+            self.request(&format!("list {RESOURCE}"), async || self.api().list(&everything).await).await?;
         Ok(list.items)
     }
 
-    /// All maintenances as the server sends them, with fields that this program does not know.
+    /// All maintenances as the server sends them, including fields that this program does not know.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn raw_maintenances(&self) -> Result<Vec<DynamicObject>, Error> {
         let resource = ApiResource::erase::<NodeMaintenance>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let everything = ListParams::default();
-        let list = self.ask(&format!("list {RESOURCE}"), async || api.list(&everything).await).await?;
+        let list = self.request(&format!("list {RESOURCE}"), async || api.list(&everything).await).await?;
         Ok(list.items)
     }
 
@@ -133,9 +137,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
-        let found = self.ask(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
+        let found = self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
         match found {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
@@ -143,30 +147,32 @@ impl Cluster {
         }
     }
 
-    /// Creates a maintenance, or has the server only check whether it would.
+    /// Creates a maintenance. With `dry_run`, the server only validates it.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn create(
         &self,
         maintenance: &NodeMaintenance,
         dry_run: bool,
     ) -> Result<NodeMaintenance, Error> {
         let params = PostParams { field_manager: Some(String::from("kubectl-nm")), dry_run };
-        self.ask(&format!("create {RESOURCE}"), async || self.api().create(&params, maintenance).await).await
+        self.request(&format!("create {RESOURCE}"), async || self.api().create(&params, maintenance).await)
+            .await
     }
 
-    /// Deletes the maintenance of that name, unless it is another than the one with that uid.
+    /// Deletes the maintenance with this name and uid.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
         let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-        let answer =
-            self.ask(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await).await;
+        let answer = self
+            .request(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await)
+            .await;
         match answer {
             Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
             Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(Deletion::Gone),
@@ -175,14 +181,14 @@ impl Cluster {
         }
     }
 
-    /// Whether there is a node of that name. Who may not read nodes can still use everything else.
+    /// Whether a node of this name exists.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked, or refuses for another reason than a missing right.
+    /// When the server cannot be reached, or refuses for another reason than a missing permission.
     pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        match self.ask("get nodes", async || nodes.get_metadata(name).await).await {
+        match self.request("get nodes", async || nodes.get_metadata(name).await).await {
             Ok(_) => Ok(NodeLookup::Exists),
             Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(NodeLookup::Missing),
             Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
@@ -190,15 +196,15 @@ impl Cluster {
         }
     }
 
-    /// The names of the nodes whose labels match, or of all.
+    /// The names of the nodes whose labels match, or of all nodes.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
-        let list = self.ask("list nodes", async || nodes.list_metadata(&which).await).await?;
+        let list = self.request("list nodes", async || nodes.list_metadata(&which).await).await?;
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
@@ -206,20 +212,26 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
+    /// When the server cannot be reached or refuses.
     pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Error> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let everything = ListParams::default();
-        let list = self.ask("list namespaces", async || namespaces.list_metadata(&everything).await).await?;
+        let list =
+            self.request("list namespaces", async || namespaces.list_metadata(&everything).await).await?;
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// What the server says of a request that it is to judge only: every answer counts, and none is asked for again.
+    /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked.
-    pub(crate) async fn judge(&self, asked: &str, path: &str, body: &Value) -> Result<Status, Error> {
+    /// When the server cannot be reached.
+    pub(crate) async fn post_for_status(
+        &self,
+        asked: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Status, Error> {
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
         let request = request
             .body(body.to_string().into_bytes())
@@ -231,27 +243,27 @@ impl Cluster {
         }
     }
 
-    /// Makes a request until the server has time for it. `what` is what it asks for, as RBAC words it.
+    /// Sends a request, and retries it while the server is busy. `asked` is the request as RBAC words it.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked or refuses.
-    pub(crate) async fn ask<T>(
+    /// When the server cannot be reached or refuses.
+    pub(crate) async fn request<T>(
         &self,
-        what: &str,
-        request: impl AsyncFn() -> Result<T, kube::Error>,
+        asked: &str,
+        send: impl AsyncFn() -> Result<T, kube::Error>,
     ) -> Result<T, Error> {
-        let mut tried = 1;
+        let mut attempts = 1;
         loop {
-            let error = match self.within_timeout(request()).await? {
-                Ok(answer) => return Ok(answer),
+            let error = match self.within_timeout(send()).await? {
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            match busy_for(&error).filter(|_| tried < TRIES) {
-                Some(hint) => tokio::time::sleep(hint.max(Duration::from_millis(100 << tried))).await,
-                None => return Err(Error::from_client(error, what, &self.server)),
+            match retry_after(&error).filter(|_| attempts < MAX_ATTEMPTS) {
+                Some(delay) => tokio::time::sleep(delay.max(Duration::from_millis(100 << attempts))).await,
+                None => return Err(Error::from_client(error, asked, &self.server)),
             }
-            tried += 1;
+            attempts += 1;
         }
     }
 
@@ -265,11 +277,11 @@ impl Cluster {
     }
 }
 
-/// How long the server asks us to wait, if being busy is all that is wrong.
-fn busy_for(error: &kube::Error) -> Option<Duration> {
+/// How long the server asks to wait before a retry, if it is busy.
+fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
-    let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-    matches!(status.code, 429 | 503).then(|| Duration::from_secs(u64::from(asked).min(5)))
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    matches!(status.code, 429 | 503).then(|| Duration::from_secs(seconds.min(MAX_RETRY_AFTER_SECONDS).into()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Requests against a server that is a function.
+//! Requests to a fake server, which is a function.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The code of an answer that does not come.
+/// The code of a response that never comes.
 pub(crate) const NEVER: u16 = 0;
 
-/// A cluster that answers each request with what `answer` makes of its method and path, and the requests it got. The
-/// path of a watch is `watch`, and an answer whose code is [`NEVER`] does not come.
+/// A cluster that responds to each request with the result of `answer` for its method and path, and the requests received.
+/// The path of a watch is `watch`. A response whose code is [`NEVER`] never comes.
 pub(crate) fn cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<Mutex<Vec<String>>>) {
@@ -22,7 +22,7 @@ pub(crate) fn cluster(
     (cluster, requests)
 }
 
-/// The same with an answer that takes a second, and how many requests were under way at once at most.
+/// The same with responses that take a second each, and the largest number of concurrent requests.
 pub(crate) fn slow_cluster(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Cluster, Arc<AtomicUsize>) {
@@ -72,7 +72,7 @@ fn serve(
     (cluster, requests, most)
 }
 
-/// All maintenances as the server lists them.
+/// A list of maintenances as the server sends it.
 pub(crate) fn list(objects: &[NodeMaintenance]) -> (u16, Value) {
     let metadata = json!({"resourceVersion": "1"});
     (
@@ -81,7 +81,7 @@ pub(crate) fn list(objects: &[NodeMaintenance]) -> (u16, Value) {
     )
 }
 
-/// The metadata of these nodes as the server lists it.
+/// A list of the metadata of nodes as the server sends it.
 pub(crate) fn nodes(names: &[&str]) -> (u16, Value) {
     let item = |name: &&str| json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": name}});
     let items: Vec<Value> = names.iter().map(item).collect();
@@ -91,7 +91,7 @@ pub(crate) fn nodes(names: &[&str]) -> (u16, Value) {
     )
 }
 
-/// A failure as the server words it.
+/// A refusal as the server sends it.
 pub(crate) fn failure(code: u16, reason: &str, name: &str) -> (u16, Value) {
     let details = json!({"name": name, "kind": "x"});
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -100,7 +100,7 @@ pub(crate) fn failure(code: u16, reason: &str, name: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_node_is_there_or_not_or_not_for_us_to_see() {
+async fn a_node_exists_or_is_missing_or_cannot_be_read() {
     let (cluster, _) = cluster(|_, path| match path.rsplit('/').next() {
         Some("n1") => (
             200,
@@ -117,7 +117,7 @@ async fn a_node_is_there_or_not_or_not_for_us_to_see() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_gone_or_another_need_not_be_deleted() {
+async fn deletion_tells_gone_replaced_and_pending_objects_apart() {
     let (cluster, _) = cluster(|_, path| match path.rsplit('/').next() {
         Some("n1") => failure(404, "NotFound", "n1"),
         Some("n2") => failure(409, "Conflict", "n2"),
@@ -139,7 +139,7 @@ async fn an_object_that_is_gone_or_another_need_not_be_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_but_not_for_ever() {
+async fn requests_to_a_busy_server_are_retried_a_few_times() {
     let (steady, requests) = cluster(|_, _| failure(429, "TooManyRequests", "n1"));
     assert_eq!(steady.maintenances().await.unwrap_err().status().unwrap().code, 429);
     assert_eq!(requests.lock().unwrap().len(), 5);
@@ -157,7 +157,7 @@ async fn a_busy_server_is_asked_again_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_the_resource_is_told_from_one_without_the_object() {
+async fn a_missing_resource_differs_from_a_missing_object() {
     let (bare, _) = cluster(|_, _| (404, json!("404 page not found")));
     assert!(matches!(bare.maintenances().await, Err(Error::NotInstalled { .. })));
     assert!(matches!(bare.maintenance("n1").await, Err(Error::NotInstalled { .. })));

@@ -1,10 +1,9 @@
-//! Requests to the API server and what their errors mean.
+//! Requests to the API server.
 
-pub(crate) mod client_error;
+pub(crate) mod all_groups;
 pub(crate) mod cluster;
-pub(crate) mod every_group;
 pub(crate) mod nodes;
 pub(crate) mod objects;
-pub(crate) mod reconciler_settings;
+pub(crate) mod reconciler_deployment;
 pub(crate) mod watch_stream;
 pub(crate) mod webhook_probe;

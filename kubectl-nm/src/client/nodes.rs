@@ -1,4 +1,4 @@
-//! The nodes that a command is about: named on the command line, listed in a file, or chosen by their labels.
+//! The nodes that a command selects: by name, from a file, or by labels.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -6,35 +6,34 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::args::node_name::{self, distinct};
-use crate::args::suggestion::closest;
-use crate::client::cluster::{AT_ONCE, Cluster, NodeLookup};
-use crate::error::Error;
+use crate::args::names::{closest, distinct, parse_node};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS, NodeLookup};
+use crate::error::{Error, NodeFileProblem};
 use crate::terminal::text::Line;
 
-/// How a command is told which nodes it is about.
+/// The arguments that select nodes.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Selection {
+pub(crate) struct NodeSelection {
     /// Names of the nodes
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = parse_node)]
     pub(crate) nodes: Vec<String>,
 
-    /// The nodes whose labels match, such as pool=blue,!spare
-    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = selector,
+    /// Select nodes whose labels match, such as pool=blue,!spare
+    #[arg(long, short = 'l', value_name = "SELECTOR", value_parser = parse_selector,
         conflicts_with_all = ["nodes", "filename"])]
     pub(crate) selector: Option<String>,
 
-    /// The nodes that a file names, one a line, with comments after #; - is standard input. May be repeated
+    /// Select the nodes that a file lists, one per line, with comments after #; - reads standard input. May be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) filename: Vec<PathBuf>,
 }
 
-impl Selection {
-    /// The nodes, each once and in the order given.
+impl NodeSelection {
+    /// The selected nodes without duplicates, in the order given.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or names none, when the server refuses, or no node has such labels.
+    /// When the file cannot be read or names no node, when the server refuses, or no node has matching labels.
     pub(crate) async fn resolve(&self, cluster: &Cluster) -> Result<Vec<String>, Error> {
         let Some(selector) = &self.selector else { return self.named() };
         let found = cluster.node_names(Some(selector)).await.map_err(|error| match error.status() {
@@ -46,7 +45,7 @@ impl Selection {
         if found.is_empty() { Err(Error::NothingSelected(selector.clone())) } else { Ok(found) }
     }
 
-    /// Whether the cluster said itself that these nodes exist.
+    /// Whether the nodes are known to exist, because the cluster listed them.
     pub(crate) fn are_known(&self) -> bool {
         self.selector.is_some()
     }
@@ -54,31 +53,31 @@ impl Selection {
     fn named(&self) -> Result<Vec<String>, Error> {
         let mut names = self.nodes.clone();
         for path in &self.filename {
-            let unusable = |why: String| Error::NodeFile { file: shown(path), why };
-            let text = read(path).map_err(|error| unusable(error.to_string()))?;
-            names.extend(parse(&text).map_err(unusable)?);
+            let unusable = |problem| Error::NodeFile { file: display_name(path), problem };
+            let text = read(path).map_err(|error| unusable(error.into()))?;
+            names.extend(parse_file(&text).map_err(unusable)?);
         }
         match self.filename.as_slice() {
             [.., last] if names.is_empty() => {
-                Err(Error::NodeFile { file: shown(last), why: String::from("it names no node") })
+                Err(Error::NodeFile { file: display_name(last), problem: NodeFileProblem::Empty })
             }
             _ => Ok(distinct(&names)),
         }
     }
 }
 
-/// Which of these nodes nobody knows to exist, because the user may not read nodes.
+/// Checks that nodes exist. Returns those that cannot be checked, because the user has no permission to read nodes.
 ///
 /// # Errors
 ///
-/// When some do not exist, with what may have been meant; or when the server cannot be asked.
+/// When a node does not exist, with similar names; or when the server cannot be reached.
 pub(crate) async fn check_exist<'a>(
     cluster: &Cluster,
     names: impl IntoIterator<Item = &'a String>,
 ) -> Result<Vec<String>, Error> {
     let lookups: Vec<(&String, NodeLookup)> = stream::iter(names)
         .map(async |name| Ok::<_, Error>((name, cluster.node(name).await?)))
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     let of = |wanted| -> Vec<String> {
@@ -88,27 +87,28 @@ pub(crate) async fn check_exist<'a>(
     if missing.is_empty() { Ok(of(NodeLookup::Hidden)) } else { Err(unknown(cluster, missing).await) }
 }
 
-/// What is said of a node of which nobody knows whether it exists.
+/// The message about a node whose existence cannot be checked.
 pub(crate) fn unchecked(node: &str) -> Line {
-    Line::new(format!("node/{node}: you may not read nodes, so nobody checked that it exists"))
+    Line::new(format!(
+        "node/{node}: cannot check that it exists, because you have no permission to read nodes"
+    ))
 }
 
 /// The error for nodes that do not exist.
 async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {
-    // Who may not list nodes gets no suggestion.
+    // Without permission to list nodes there is no suggestion.
     let known = cluster.node_names(None).await.unwrap_or_default();
     let guesses = names.iter().flat_map(|name| closest(name, known.iter().map(String::as_str)));
     let meant = distinct(&guesses.map(str::to_owned).collect::<Vec<_>>());
     Error::UnknownNodes { names, meant }
 }
 
-/// A selector that says something. The empty one matches every node, which is seldom what was meant: rather a variable was
-/// not set.
-fn selector(text: &str) -> Result<String, String> {
+/// Parses a label selector. An empty one would match every node, and is more often a variable that is not set.
+fn parse_selector(text: &str) -> Result<String, String> {
     if text.split(',').all(|part| part.trim().is_empty()) {
         return Err(String::from(
-            "it is empty, and would choose every node; kubernetes.io/hostname is a label that all nodes have, and stop \
-             has --all",
+            "an empty selector would match every node; if you want that, use the label kubernetes.io/hostname, or \
+             stop --all",
         ));
     }
     Ok(text.to_owned())
@@ -123,17 +123,18 @@ fn read(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-fn shown(path: &Path) -> String {
+fn display_name(path: &Path) -> String {
     if path == Path::new("-") { String::from("standard input") } else { path.display().to_string() }
 }
 
-/// The names in a file; the error names the line.
-fn parse(text: &str) -> Result<Vec<String>, String> {
+/// The names in a file.
+fn parse_file(text: &str) -> Result<Vec<String>, NodeFileProblem> {
     let lines = text.lines().enumerate();
     let names = lines.map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));
+    let invalid = |line, text: &str, why| NodeFileProblem::InvalidName { line, text: text.to_owned(), why };
     names
         .filter(|(_, name)| !name.is_empty())
-        .map(|(at, name)| node_name::parse(name).map_err(|why| format!("line {at}, \"{name}\": {why}")))
+        .map(|(line, name)| parse_node(name).map_err(|why| invalid(line, name, why)))
         .collect()
 }
 
@@ -145,20 +146,23 @@ mod tests {
     use crate::client::cluster::tests::{cluster, failure, nodes};
 
     #[test]
-    fn files_name_a_node_a_line() {
+    fn files_name_one_node_per_line() {
         let text = "# the blue pool\nn1\n\n  node/n2  # spare\r\nn1\n";
-        assert_eq!(parse(text).unwrap(), ["n1", "n2", "n1"]);
-        assert_eq!(parse("# nobody\n").unwrap(), Vec::<String>::new());
-        let complaint = parse("n1\nn2 n3\n").unwrap_err();
-        assert!(complaint.starts_with("line 2, \"n2 n3\": a node's name"), "{complaint}");
+        assert_eq!(parse_file(text).unwrap(), ["n1", "n2", "n1"]);
+        assert_eq!(parse_file("# nobody\n").unwrap(), Vec::<String>::new());
+        let problem = parse_file("n1\nn2 n3\n").unwrap_err();
+        assert!(
+            matches!(&problem, NodeFileProblem::InvalidName { line: 2, text, .. } if text == "n2 n3"),
+            "{problem}"
+        );
     }
 
     #[tokio::test]
-    async fn names_and_a_file_add_up_to_each_node_once() {
+    async fn names_and_files_are_combined_without_duplicates() {
         let (cluster, requests) = cluster(|_, _| failure(500, "InternalError", "x"));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "n2\nn3\n").unwrap();
-        let named = |names: &[&str], files: &[&Path]| Selection {
+        let named = |names: &[&str], files: &[&Path]| NodeSelection {
             nodes: names.iter().map(ToString::to_string).collect(),
             filename: files.iter().map(|file| (*file).to_owned()).collect(),
             selector: None,
@@ -174,39 +178,36 @@ mod tests {
         let empty = named(&[], &[file.path()]).resolve(&cluster).await.unwrap_err();
         assert!(empty.to_string().ends_with("it names no node"), "{empty}");
         let missing = named(&[], &[Path::new("/nowhere/nodes")]).resolve(&cluster).await.unwrap_err();
-        assert!(
-            missing.to_string().starts_with("error: cannot take nodes from /nowhere/nodes: "),
-            "{missing}"
-        );
+        assert!(missing.to_string().starts_with("cannot read nodes from /nowhere/nodes: "), "{missing}");
     }
 
     #[test]
-    fn a_selector_that_says_nothing_never_stands_for_every_node() {
+    fn an_empty_selector_is_refused() {
         for blank in ["", " ", ",", " , ,", "\t"] {
-            assert!(selector(blank).is_err(), "{blank:?}");
+            assert!(parse_selector(blank).is_err(), "{blank:?}");
         }
-        assert_eq!(selector("a=b,!c").as_deref(), Ok("a=b,!c"));
+        assert_eq!(parse_selector("a=b,!c").as_deref(), Ok("a=b,!c"));
     }
 
     #[tokio::test]
     async fn a_selector_that_matches_nothing_is_an_error() {
         let (cluster, _) = cluster(|_, _| nodes(&[]));
-        let selected = Selection { selector: Some("pool=blue".into()), ..Selection::default() };
+        let selected = NodeSelection { selector: Some("pool=blue".into()), ..NodeSelection::default() };
         let error = selected.resolve(&cluster).await.unwrap_err();
-        assert_eq!(error.to_string(), "error: no node has labels that match \"pool=blue\"");
+        assert_eq!(error.to_string(), "no node has labels that match \"pool=blue\"");
     }
 
     #[tokio::test]
-    async fn a_selector_that_is_none_is_told_with_what_one_looks_like() {
+    async fn an_invalid_selector_is_reported_with_examples() {
         let (cluster, _) = cluster(|_, _| failure(400, "BadRequest", "x"));
-        let selected = Selection { selector: Some("a b".into()), ..Selection::default() };
+        let selected = NodeSelection { selector: Some("a b".into()), ..NodeSelection::default() };
         let error = selected.resolve(&cluster).await.unwrap_err();
-        assert_eq!(error.to_string(), "error: cannot choose nodes by \"a b\": x BadRequest");
+        assert_eq!(error.to_string(), "invalid label selector \"a b\": x BadRequest");
         assert!(error.hint().is_some_and(|hint| hint.contains("pool=blue")));
     }
 
     #[tokio::test]
-    async fn a_node_that_does_not_exist_is_told_with_what_was_meant() {
+    async fn a_missing_node_is_reported_with_similar_names() {
         let (cluster, _) = cluster(|_, path| match path {
             "/api/v1/nodes" => nodes(&["worker-07", "db-1"]),
             "/api/v1/nodes/worker-07" => (200, json!({"metadata": {"name": "worker-07"}})),
@@ -216,7 +217,7 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let hidden = check_exist(&cluster, &names(&["worker-07", "hidden"])).await.unwrap();
         assert_eq!(hidden, ["hidden"]);
-        for (wanted, said) in [
+        for (wanted, message) in [
             (vec!["worker-o7"], "nodes \"worker-o7\" not found; did you mean worker-07?"),
             (vec!["worker-07", "gone"], "nodes \"gone\" not found"),
             (
@@ -225,7 +226,7 @@ mod tests {
             ),
         ] {
             let error = check_exist(&cluster, &names(&wanted)).await.unwrap_err();
-            assert_eq!(error.to_string(), format!("Error from server (NotFound): {said}"));
+            assert_eq!(error.to_string(), format!("Error from server (NotFound): {message}"));
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Requests about objects of any kind, as the commands make them that look at what is installed or change it.
+//! Requests about objects of any kind, for the commands that inspect or change the installation.
 //!
-//! An object is what the API server sends, a [`Value`], so that nothing is lost that this program does not know.
+//! An object is a [`Value`] as the API server sends it, so that unknown fields are kept.
+
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authorization::v1::{
@@ -17,28 +19,31 @@ use kube::core::Status;
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
-use crate::client::client_error::VERSION;
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::reconciler_settings::FIELD_MANAGER;
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
+use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::error::Error;
+use crate::error::from_client::GET_VERSION;
 
-/// The kinds that are asked for without an object at hand: `apiVersion` and kind.
-pub(crate) type Kind = (&'static str, &'static str);
+/// How long to wait before a broken watch is started again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A right, as RBAC words it.
+/// `apiVersion` and kind of objects.
+pub(crate) type ApiVersionKind = (&'static str, &'static str);
+
+/// A permission as RBAC words it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Right {
-    /// What is done.
+pub(crate) struct Permission {
+    /// The verb.
     pub(crate) verb: &'static str,
-    /// The API group, empty for the core.
+    /// The API group, empty for the core group.
     pub(crate) group: String,
-    /// To what, with its subresource.
+    /// The resource, with its subresource.
     pub(crate) resource: String,
 }
 
-impl Right {
-    /// The resource as `kubectl auth can-i` takes it.
-    pub(crate) fn object(&self) -> String {
+impl Permission {
+    /// The resource as `kubectl auth can-i` accepts it.
+    pub(crate) fn qualified_resource(&self) -> String {
         if self.group.is_empty() {
             self.resource.clone()
         } else {
@@ -47,20 +52,20 @@ impl Right {
     }
 }
 
-/// The right to do this to objects like that one.
-pub(crate) fn right(verb: &'static str, object: &Value) -> Right {
+/// The permission to apply the verb to objects of this one's kind.
+pub(crate) fn permission(verb: &'static str, object: &Value) -> Permission {
     let resource = resource_of(object);
-    Right { verb, group: resource.group, resource: resource.plural }
+    Permission { verb, group: resource.group, resource: resource.plural }
 }
 
-/// The object as it is in the cluster, if there is one of its kind and name.
+/// The object of this one's kind and name in the cluster, if it exists.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
-    let (api, name, what) = place(cluster, object);
-    let found = cluster.ask(&format!("get {what}"), async || api.get(&name).await).await;
+    let (api, name, what) = locate(cluster, object);
+    let found = cluster.request(&format!("get {what}"), async || api.get(&name).await).await;
     match found {
         Ok(found) => value(&found).map(Some),
         Err(error) if error.is_unserved() => Ok(None),
@@ -69,14 +74,14 @@ pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Valu
     }
 }
 
-/// Whether the server knows objects of this kind. Who may not read them may still apply them.
+/// Whether the server serves objects of this kind. A user without permission to read them may still apply them.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked.
+/// When the server cannot be reached.
 pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error> {
-    let (api, name, what) = place(cluster, object);
-    match cluster.ask(&format!("get {what}"), async || api.get(&name).await).await {
+    let (api, name, what) = locate(cluster, object);
+    match cluster.request(&format!("get {what}"), async || api.get(&name).await).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_unserved() => Ok(false),
         Err(error) if error.status().is_some() => Ok(true),
@@ -84,11 +89,11 @@ pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool,
     }
 }
 
-/// The objects of a kind that a selector chooses, in a namespace or in all.
+/// The objects of a kind that match a selector, in a namespace or in all.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn list(
     cluster: &Cluster,
     kind: (&str, &str),
@@ -98,8 +103,8 @@ pub(crate) async fn list(
     let resource = resource(kind.0, kind.1);
     let what = format!("list {}", name_of(&resource));
     let api = api(cluster, namespace, &resource);
-    let list = cluster.ask(&what, async || api.list(selector).await).await?;
-    // The items of a list do not say what they are.
+    let list = cluster.request(&what, async || api.list(selector).await).await?;
+    // The items of a list have neither apiVersion nor kind.
     let with_kind = |mut item: Value| {
         item["apiVersion"] = kind.0.into();
         item["kind"] = kind.1.into();
@@ -108,23 +113,24 @@ pub(crate) async fn list(
     list.items.iter().map(|item| value(item).map(with_kind)).collect()
 }
 
-/// The kinds of objects that may be in a namespace, and go with it: those that can be listed and deleted.
+/// The namespaced kinds whose objects can be listed and deleted.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses, or when one of its groups is not served at present.
+/// When the server cannot be reached or refuses, or when one of its API groups is currently not served.
 pub(crate) async fn kinds_in_namespaces(cluster: &Cluster) -> Result<Vec<ApiResource>, Error> {
     let client = cluster.client();
-    let core = cluster.ask("get /api/v1", async || client.list_core_api_resources("v1").await).await?;
-    let groups = cluster.ask("get /apis", async || client.list_api_groups().await).await?.groups;
+    let core = cluster.request("get /api/v1", async || client.list_core_api_resources("v1").await).await?;
+    let groups = cluster.request("get /apis", async || client.list_api_groups().await).await?.groups;
     let versions = groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version));
     let others: Vec<Vec<ApiResource>> = stream::iter(versions)
         .map(async |version| {
             let what = format!("get /apis/{version}");
-            let list = cluster.ask(&what, async || client.list_api_group_resources(&version).await).await?;
+            let list =
+                cluster.request(&what, async || client.list_api_group_resources(&version).await).await?;
             Ok::<_, Error>(resources_in_namespaces(&version, list))
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     Ok([resources_in_namespaces("v1", core), others.concat()].concat())
@@ -139,11 +145,11 @@ fn resources_in_namespaces(api_version: &str, list: APIResourceList) -> Vec<ApiR
     resources.map(|found| ApiResource { plural: found.name, ..resource(api_version, &found.kind) }).collect()
 }
 
-/// The metadata of all objects of a kind in a namespace, with what they are.
+/// The metadata of all objects of a kind in a namespace, with `apiVersion` and kind.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn list_metadata(
     cluster: &Cluster,
     resource: &ApiResource,
@@ -151,10 +157,10 @@ pub(crate) async fn list_metadata(
 ) -> Result<Vec<Value>, Error> {
     let api = api(cluster, Some(namespace), resource);
     let what = format!("list {}", name_of(resource));
-    let list = cluster.ask(&what, async || api.list_metadata(&ListParams::default()).await).await;
+    let list = cluster.request(&what, async || api.list_metadata(&ListParams::default()).await).await;
     let items = match list {
         Ok(list) => list.items,
-        // The last definition of the kind has just gone, and its objects with it.
+        // The CRD has just been deleted, and its objects with it.
         Err(error) if error.is_unserved() => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -166,43 +172,43 @@ pub(crate) async fn list_metadata(
 
 /// How an object is applied.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Manner {
-    /// The server only says what would come of it.
+pub(crate) struct ApplyOptions {
+    /// The server only returns the result, and stores nothing.
     pub(crate) dry_run: bool,
-    /// Fields that others have set are taken from them.
+    /// Overwrite fields of other field managers.
     pub(crate) force: bool,
 }
 
-/// Has the server apply an object, and returns what came of it.
+/// Applies an object on the server, and returns the result.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses, as it does where others have set a field differently.
-pub(crate) async fn apply(cluster: &Cluster, object: &Value, manner: Manner) -> Result<Value, Error> {
-    let (api, name, what) = place(cluster, object);
+/// When the server cannot be reached or refuses, as it does on conflicts with other field managers.
+pub(crate) async fn apply(cluster: &Cluster, object: &Value, options: ApplyOptions) -> Result<Value, Error> {
+    let (api, name, what) = locate(cluster, object);
     let params = PatchParams {
-        dry_run: manner.dry_run,
-        force: manner.force,
+        dry_run: options.dry_run,
+        force: options.force,
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     let patch = Patch::Apply(object);
     let applied =
-        cluster.ask(&format!("patch {what}"), async || api.patch(&name, &params, &patch).await).await?;
+        cluster.request(&format!("patch {what}"), async || api.patch(&name, &params, &patch).await).await?;
     value(&applied)
 }
 
-/// Deletes an object as it was found in the cluster.
+/// Deletes the object with this one's name and uid.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion, Error> {
-    let (api, name, what) = place(cluster, object);
+    let (api, name, what) = locate(cluster, object);
     let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
     let exactly = Preconditions { uid, resource_version: None };
     let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::background() };
-    let answer = cluster.ask(&format!("delete {what}"), async || api.delete(&name, &params).await).await;
+    let answer = cluster.request(&format!("delete {what}"), async || api.delete(&name, &params).await).await;
     match answer {
         Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
         Err(error) if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) => {
@@ -212,45 +218,47 @@ pub(crate) async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion
     }
 }
 
-/// Returns once an object is gone, or is another than the one with its uid.
-pub(crate) async fn until_gone(cluster: &Cluster, object: &Value) {
+/// Waits until the object with this one's name and uid is gone.
+pub(crate) async fn wait_until_gone(cluster: &Cluster, object: &Value) {
     let uid = object["metadata"]["uid"].as_str();
-    until(cluster, object, |found| found.is_none_or(|found| found.metadata.uid.as_deref() != uid)).await;
+    wait_until(cluster, object, |found| found.is_none_or(|found| found.metadata.uid.as_deref() != uid)).await;
 }
 
-/// Returns once an object in the cluster is as it is to be, however often the watch breaks.
-pub(crate) async fn until(cluster: &Cluster, object: &Value, holds: impl Fn(Option<&DynamicObject>) -> bool) {
-    let (api, name, _) = place(cluster, object);
-    while await_condition(api.clone(), &name, |found: Option<&DynamicObject>| holds(found)).await.is_err() {
-        tokio::time::sleep(RETRY).await;
+/// Waits until the object in the cluster fulfils a condition. A broken watch is started again.
+pub(crate) async fn wait_until(
+    cluster: &Cluster,
+    object: &Value,
+    condition: impl Fn(Option<&DynamicObject>) -> bool,
+) {
+    let (api, name, _) = locate(cluster, object);
+    while await_condition(api.clone(), &name, |found: Option<&DynamicObject>| condition(found)).await.is_err()
+    {
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
-/// How long a broken watch rests.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// The end of what a container has logged.
+/// The log of a container.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<String, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(cluster.client(), namespace);
-    cluster.ask("get pods/log", async || pods.logs(name, params).await).await
+    cluster.request("get pods/log", async || pods.logs(name, params).await).await
 }
 
-/// Whether the caller has a right, in all namespaces.
+/// Whether the user has a permission in all namespaces.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
-pub(crate) async fn may(cluster: &Cluster, right: &Right) -> Result<bool, Error> {
-    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+/// When the server cannot be reached or refuses.
+pub(crate) async fn is_allowed(cluster: &Cluster, permission: &Permission) -> Result<bool, Error> {
+    let (resource, subresource) = permission.resource.split_once('/').unwrap_or((&permission.resource, ""));
     let attributes = ResourceAttributes {
-        verb: Some(right.verb.to_owned()),
-        group: Some(right.group.clone()),
+        verb: Some(permission.verb.to_owned()),
+        group: Some(permission.group.clone()),
         resource: Some(resource.to_owned()),
         subresource: Some(subresource.to_owned()),
         ..ResourceAttributes::default()
@@ -260,16 +268,16 @@ pub(crate) async fn may(cluster: &Cluster, right: &Right) -> Result<bool, Error>
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client());
     let params = PostParams::default();
     let asked = "create selfsubjectaccessreviews.authorization.k8s.io";
-    let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
+    let answer = cluster.request(asked, async || reviews.create(&params, &review).await).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Whether an account has a permission, in all namespaces. The resource is one of the core group.
+/// Whether an account has a permission in all namespaces. The resource belongs to the core group.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
-pub(crate) async fn may_account(
+/// When the server cannot be reached or refuses.
+pub(crate) async fn is_account_allowed(
     cluster: &Cluster,
     account: &str,
     (verb, resource): (&str, &str),
@@ -290,7 +298,7 @@ pub(crate) async fn may_account(
     let reviews: Api<SubjectAccessReview> = Api::all(cluster.client());
     let params = PostParams::default();
     let asked = "create subjectaccessreviews.authorization.k8s.io";
-    let answer = cluster.ask(asked, async || reviews.create(&params, &review).await).await?;
+    let answer = cluster.request(asked, async || reviews.create(&params, &review).await).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
@@ -298,14 +306,15 @@ pub(crate) async fn may_account(
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn server_version(cluster: &Cluster) -> Result<String, Error> {
     let client = cluster.client();
-    let version = cluster.ask(VERSION, async || client.apiserver_version().await).await?;
+    let version = cluster.request(GET_VERSION, async || client.apiserver_version().await).await?;
     Ok(version.git_version)
 }
 
-fn place(cluster: &Cluster, object: &Value) -> (Api<DynamicObject>, String, String) {
+/// The API of the object's kind, the object's name, and its resource as RBAC words it.
+fn locate(cluster: &Cluster, object: &Value) -> (Api<DynamicObject>, String, String) {
     let resource = resource_of(object);
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let api = api(cluster, object["metadata"]["namespace"].as_str(), &resource);
@@ -329,7 +338,7 @@ fn resource(api_version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// The resource as RBAC and `kubectl get` know it.
+/// The resource as RBAC and `kubectl get` name it.
 fn name_of(resource: &ApiResource) -> String {
     match resource.group.as_str() {
         "" => resource.plural.clone(),

@@ -79,7 +79,7 @@ impl WatchPolicy {
     /// A lost connection is noticed within a minute, and what a proxy cuts for being idle does not matter. Errors that
     /// retrying cannot fix end the command.
     pub(crate) const COMMAND: Self =
-        Self { staleness: Duration::from_secs(55), resumes: false, is_retried: Error::is_passing };
+        Self { staleness: Duration::from_secs(55), resumes: false, is_retried: Error::is_transient };
 }
 
 /// A change that a watch reports.

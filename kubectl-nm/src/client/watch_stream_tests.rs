@@ -122,7 +122,7 @@ async fn an_expired_version_causes_a_list_and_is_not_reported_as_a_loss() {
 #[tokio::test(start_paused = true)]
 async fn an_overdue_list_is_reported_as_a_loss_before_it_times_out() {
     let (n1, never) = (requested("n1"), || (NEVER, Value::Null));
-    let overdue = "lost: error: the server https://c:6443 did not answer within 2s";
+    let overdue = "lost: the server https://c:6443 did not respond within 2s";
     let started = Instant::now();
     let (first, _) = updates(DASHBOARD, vec![never()], vec![event("ADDED", &n1)], 1).await;
     assert_eq!((first, started.elapsed().as_secs()), (vec![overdue.to_owned()], 2));

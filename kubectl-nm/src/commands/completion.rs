@@ -1,43 +1,41 @@
-//! `kubectl nm completion`: what shells need to complete our commands.
+//! `kubectl nm completion`: sets up shell completion.
 //!
-//! The scripts only call this program back, which answers in `completion`; so they stay right when it is upgraded.
+//! The scripts only call this program, so they stay valid when it is upgraded.
 
 use std::io;
 
 use clap::{Args, ValueEnum};
 use clap_complete::env::Shells;
 
+use crate::completion::SHELL_VARIABLE;
+use crate::completion::link;
 use crate::error::Error;
-use crate::error::completion_link;
 use crate::error::exit::Exit;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// The variable by which the scripts say which shell asks.
-pub(crate) const ASKING: &str = "KUBECTL_NM_COMPLETE";
-
 const EXAMPLES: &str = "\
 Examples:
-  # Have kubectl's own completion know `kubectl nm`, in every shell
+  # Complete `kubectl nm` in every shell where the completion of kubectl is set up
   kubectl nm completion install
 
-  # Complete `kubectl-nm`, called by this name, in this bash
+  # Complete `kubectl-nm`, when you call it by this name, in the current bash
   source <(kubectl nm completion bash)
 
-Exit codes: 0 done, or done before, 1 the link cannot be made, 2 usage.";
+Exit codes: 0 set up, 1 the link cannot be created, 2 invalid usage.";
 
-/// Set up shells to complete commands, flags and names
+/// Set up shell completion of commands, flags and names
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionArgs {
     /// What to set up
     #[arg(value_name = "SHELL")]
-    what: What,
+    target: CompletionTarget,
 }
 
-/// What is asked for.
+/// What to set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum CompletionTarget {
     /// Print a script for bash
     Bash,
     /// Print a script for zsh
@@ -46,7 +44,7 @@ enum What {
     Fish,
     /// Print a script for PowerShell
     Powershell,
-    /// Link kubectl_complete-nm beside the plugin, for kubectl's own completion
+    /// Create the link kubectl_complete-nm next to the plugin, for the completion of kubectl
     Install,
 }
 
@@ -54,14 +52,14 @@ enum What {
 ///
 /// # Errors
 ///
-/// When the link cannot be made, or nobody reads the script.
+/// When stdout cannot be written.
 pub(crate) fn run(args: &CompletionArgs, out: &mut Output) -> Result<Exit, Error> {
-    match args.what {
-        What::Bash => out.text(&script("bash")?)?,
-        What::Zsh => out.text(&script("zsh")?)?,
-        What::Fish => out.text(&script("fish")?)?,
-        What::Powershell => out.text(&script("powershell")?)?,
-        What::Install => install(out)?,
+    match args.target {
+        CompletionTarget::Bash => out.text(&script("bash")?)?,
+        CompletionTarget::Zsh => out.text(&script("zsh")?)?,
+        CompletionTarget::Fish => out.text(&script("fish")?)?,
+        CompletionTarget::Powershell => out.text(&script("powershell")?)?,
+        CompletionTarget::Install => return install(out),
     }
     Ok(Exit::Done)
 }
@@ -72,23 +70,30 @@ fn script(shell: &str) -> Result<String, Error> {
     let shell = shells.completer(shell).ok_or(io::ErrorKind::Unsupported.into()).map_err(unwritable)?;
     let mut script = Vec::new();
     let program = "kubectl-nm";
-    shell.write_registration(ASKING, program, program, program, &mut script).map_err(unwritable)?;
+    shell.write_registration(SHELL_VARIABLE, program, program, program, &mut script).map_err(unwritable)?;
     String::from_utf8(script).map_err(|error| unwritable(io::Error::other(error)))
 }
 
-fn install(out: &mut Output) -> Result<(), Error> {
+fn install(out: &mut Output) -> Result<Exit, Error> {
     let program = std::env::current_exe()
-        .map_err(|source| Error::Unwritable { path: completion_link::NAME.to_owned(), source })?;
+        .map_err(|source| Error::Unwritable { path: link::NAME.to_owned(), source })?;
     let search_path = std::env::var_os("PATH").unwrap_or_default();
-    let link = completion_link::install(&program, &search_path)?;
-    let what = if link.is_new { "linked" } else { "is linked already" };
-    out.data(&Line::new(format!("{} {what}", link.path.display())))?;
+    let link = match link::install(&program, &search_path) {
+        Ok(link) => link,
+        Err(error) => {
+            out.error(&error);
+            out.hint(&error.hint());
+            return Ok(Exit::Error);
+        }
+    };
+    let result = if link.is_new { "created" } else { "exists already" };
+    out.data(&Line::new(format!("{} {result}", link.path.display())))?;
     if link.is_new {
         out.talk(&Line::new(
-            "kubectl completes `kubectl nm` from now on, where its own completion is set up: `kubectl completion --help`",
+            "kubectl now completes `kubectl nm`, if the completion of kubectl is set up: `kubectl completion --help`",
         ));
     }
-    Ok(())
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]
@@ -96,11 +101,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_call_the_plugin_on_the_path_back() {
+    fn scripts_call_the_plugin_on_the_search_path() {
         for shell in ["bash", "zsh", "fish", "powershell"] {
             let script = script(shell).unwrap();
-            assert!(script.contains(ASKING) && script.contains("kubectl-nm"), "{shell}: {script}");
-            assert!(!script.contains("/kubectl-nm"), "{shell} fixes a path: {script}");
+            assert!(script.contains(SHELL_VARIABLE) && script.contains("kubectl-nm"), "{shell}: {script}");
+            assert!(!script.contains("/kubectl-nm"), "{shell} contains a path: {script}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `kubectl nm doctor`: what is in order with the installation, and what to do about the rest.
+//! `kubectl nm doctor`: checks the installation, and suggests fixes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,67 +11,67 @@ use nm_shared::api::names::WEBHOOK_CONFIGURATION;
 use nm_shared::cluster::leader_lease;
 use serde_json::{Value, json};
 
-use crate::client::cluster::{AT_ONCE, Cluster};
-use crate::client::every_group;
-use crate::client::objects::{self, Right};
+use crate::client::all_groups;
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::objects::{self, Permission};
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::client::webhook_probe;
-use crate::doctor::finding::{Finding, Grade, Known};
-use crate::doctor::health_checks::{Facts, findings};
-use crate::doctor::required_permissions::needs;
+use crate::doctor::finding::{CheckResult, Fetched, Finding};
+use crate::doctor::health_checks::{ClusterReport, findings};
+use crate::doctor::required_permissions::required_permissions;
 use crate::doctor::service_account;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, Form};
-use crate::install::installed::Installed;
-use crate::install::leader_clock;
+use crate::format::{self, DataFormat};
+use crate::install::installation::Installation;
 use crate::install::leadership;
+use crate::install::lease_observation;
 use crate::install::manifests;
 use crate::interaction::progress;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// The name of the reconciler's service account.
+/// The name of nm-reconciler's service account.
 const ACCOUNT: &str = "nm-reconciler";
 
 const EXAMPLES: &str = "\
 Examples:
-  # Look at everything
+  # Run all checks
   kubectl nm doctor
 
-  # What does not work, for a script
+  # Print the findings for a script
   kubectl nm doctor -o json
 
-Exit codes: 0 nothing fails, 1 something does or could not be checked, or the cluster cannot be asked.";
+Exit codes: 0 no check failed, 1 a check failed or could not be made, or the cluster cannot be reached, 2 invalid usage.";
 
-/// Check the installation and say what to do about it
+/// Check the installation and your permissions, and suggest fixes
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// Print the findings as json, yaml or jsonpath=TEMPLATE
+    /// Print the findings in this format: json or yaml
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
         add = format::offered(format::parse_data))]
-    output: Option<Form>,
+    output: Option<DataFormat>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked at all. What it refuses to tell is a finding.
+/// When the server cannot be reached. Refused requests are findings.
 pub(crate) async fn run(
     args: DoctorArgs,
     namespace: Option<&str>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let looking = || format!("looking at {}", cluster.server());
-    let facts = progress::during(out, looking, Box::pin(facts(namespace, cluster))).await?;
-    let findings = findings(&facts, Timestamp::now());
-    let unknown = findings.iter().filter(|finding| finding.result == Grade::Unknown).count();
-    // What could not be checked may be anything.
-    let healthy = unknown == 0 && !findings.iter().any(|finding| finding.result == Grade::Fail);
-    if let Some(form) = &args.output {
-        form.print(&json!({"healthy": healthy, "findings": findings}), out)?;
+    let checking = || format!("checking {}", cluster.server());
+    let report = progress::during(out, checking, Box::pin(report(namespace, cluster))).await?;
+    let findings = findings(&report, Timestamp::now());
+    let unknown = findings.iter().filter(|finding| finding.result == CheckResult::Unknown).count();
+    let healthy = unknown == 0 && !findings.iter().any(|finding| finding.result == CheckResult::Fail);
+    if let Some(format) = args.output {
+        format.print(&json!({"healthy": healthy, "findings": findings}), out)?;
     } else {
         for line in findings.iter().flat_map(lines) {
             out.data(&line)?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(
         if unknown > 0 {
             let all = findings.len();
             out.talk(&Line::new(format!(
-                "{unknown} of {all} checks could not be made: what these would find, nobody knows"
+                "{unknown} of {all} checks could not be made, so the state of the installation is not fully known"
             )));
         }
     }
@@ -88,10 +88,10 @@ pub(crate) async fn run(
 
 fn lines(finding: &Finding) -> Vec<Line> {
     let (style, word) = match finding.result {
-        Grade::Ok => (Style::Good, "ok"),
-        Grade::Warn => (Style::Busy, "warn"),
-        Grade::Unknown => (Style::Busy, "?"),
-        Grade::Fail => (Style::Bad, "fail"),
+        CheckResult::Ok => (Style::Good, "ok"),
+        CheckResult::Warn => (Style::Busy, "warn"),
+        CheckResult::Unknown => (Style::Busy, "?"),
+        CheckResult::Fail => (Style::Bad, "fail"),
     };
     let gap = " ".repeat(6 - word.len());
     let first =
@@ -100,66 +100,66 @@ fn lines(finding: &Finding) -> Vec<Line> {
     std::iter::once(first).chain(remedy).collect()
 }
 
-/// Learns all that can be learnt, at once.
-async fn facts(namespace: Option<&str>, cluster: &Cluster) -> Result<Facts, Error> {
+/// Reads everything that the checks use, concurrently.
+async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterReport, Error> {
     let server = objects::server_version(cluster).await?;
-    let installed = Installed::find(cluster, namespace).await;
-    let place =
-        installed.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
-    let lease = object("coordination.k8s.io/v1", "Lease", leader_lease::NAME, Some(place));
+    let installation = Installation::find(cluster, namespace).await;
+    let namespace =
+        installation.as_ref().map_or(namespace.unwrap_or(manifests::NAMESPACE), |found| &found.namespace);
+    let lease = object("coordination.k8s.io/v1", "Lease", leader_lease::NAME, Some(namespace));
     let configuration = object(
         "admissionregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration",
         WEBHOOK_CONFIGURATION,
         None,
     );
-    let (definition, ours, all) = (manifests::definition(), manifests::selector(), ListParams::default());
-    let ours = ListParams::default().labels(&ours);
-    let account = format!("system:serviceaccount:{place}:{ACCOUNT}");
+    let (crd, all) = (manifests::crd(), ListParams::default());
+    let own = ListParams::default().labels(LABEL_SELECTOR);
+    let account = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let (
         pods,
-        definition,
+        crd,
         lease,
         node_leases,
         configuration,
         policies,
-        granted,
-        answer,
+        grants,
+        webhook,
         nodes,
         maintenances,
-        missing,
+        missing_permissions,
     ) = futures::join!(
-        objects::list(cluster, ("v1", "Pod"), Some(place), &ours),
-        objects::get(cluster, &definition),
-        leader_clock::observe(cluster, &lease, Timestamp::now()),
+        objects::list(cluster, ("v1", "Pod"), Some(namespace), &own),
+        objects::get(cluster, &crd),
+        lease_observation::observe(cluster, &lease, Timestamp::now()),
         leadership::node_leases(cluster),
         objects::get(cluster, &configuration),
         policies(cluster),
-        granted(&account, cluster),
-        webhook_probe::ask(cluster),
+        grants(&account, cluster),
+        webhook_probe::probe(cluster),
         objects::list(cluster, ("v1", "Node"), None, &all),
-        every_group::maintenances(cluster),
-        missing_rights(cluster),
+        all_groups::maintenances(cluster),
+        missing_permissions(cluster),
     );
-    Ok(Facts {
+    Ok(ClusterReport {
         server,
         flags: cluster.flags().to_owned(),
-        installed: known(installed),
-        pods: known(pods),
-        definition: known(definition),
-        lease: known(lease),
-        node_leases: known(node_leases),
-        configuration: known(configuration),
-        policies: known(policies),
-        granted,
-        answer: known(answer),
-        nodes: known(nodes),
-        maintenances: known(maintenances),
-        missing,
+        installation: installation.map_err(Into::into),
+        pods: pods.map_err(Into::into),
+        crd: crd.map_err(Into::into),
+        lease: lease.map_err(Into::into),
+        node_leases: node_leases.map_err(Into::into),
+        webhook_configuration: configuration.map_err(Into::into),
+        policies: policies.map_err(Into::into),
+        grants,
+        webhook: webhook.map_err(Into::into),
+        nodes: nodes.map_err(Into::into),
+        maintenances: maintenances.map_err(Into::into),
+        missing_permissions,
     })
 }
 
-/// What there is of what narrows the reconciler's permission to patch its webhook configuration.
+/// The policies that limit nm-reconciler's permission to patch its webhook configuration.
 async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error> {
     let mut found = Vec::new();
     for policy in service_account::policies() {
@@ -169,44 +169,41 @@ async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error>
     Ok(found)
 }
 
-/// Which of the permissions that are granted apart the reconciler has.
-async fn granted(account: &str, cluster: &Cluster) -> Vec<(Grant, Known<bool>)> {
-    let mut granted = Vec::new();
+/// The optional permissions, and whether nm-reconciler has them.
+async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)> {
+    let mut grants = Vec::new();
     for grant in Grant::ALL {
-        let may = objects::may_account(cluster, account, grant.permission()).await;
-        granted.push((grant, known(may)));
+        let is_granted = objects::is_account_allowed(cluster, account, grant.permission()).await;
+        grants.push((grant, is_granted.map_err(Into::into)));
     }
-    granted
+    grants
 }
 
-/// Asks about each right once, however many commands need it.
-async fn missing_rights(cluster: &Cluster) -> Vec<(&'static str, Known<Vec<Right>>)> {
-    // Whether it cannot be told is a finding of its own: that maintenances cannot be listed.
-    let needs = needs(&every_group::older(cluster).await.unwrap_or_default());
-    let rights: BTreeSet<Right> = needs.iter().flat_map(|(_, rights)| rights).cloned().collect();
-    let answers: BTreeMap<Right, Known<bool>> = stream::iter(rights)
-        .map(async |right| {
-            let may = known(objects::may(cluster, &right).await);
-            (right, may)
+/// The permissions that the user lacks, for each command. Each permission is checked once.
+async fn missing_permissions(cluster: &Cluster) -> Vec<(&'static str, Fetched<Vec<Permission>>)> {
+    // If discovery fails, another check reports that maintenances cannot be listed.
+    let required = required_permissions(&all_groups::older_groups(cluster).await.unwrap_or_default());
+    let distinct: BTreeSet<Permission> =
+        required.iter().flat_map(|(_, permissions)| permissions).cloned().collect();
+    let allowed: BTreeMap<Permission, Fetched<bool>> = stream::iter(distinct)
+        .map(async |permission| {
+            let is_allowed = objects::is_allowed(cluster, &permission).await.map_err(Into::into);
+            (permission, is_allowed)
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
-    let missing = |rights: Vec<Right>| -> Known<Vec<Right>> {
-        let judged = rights.into_iter().filter_map(|right| match answers.get(&right)? {
+    let missing = |permissions: Vec<Permission>| -> Fetched<Vec<Permission>> {
+        let missing = permissions.into_iter().filter_map(|permission| match allowed.get(&permission)? {
             Ok(true) => None,
-            Ok(false) => Some(Ok(right)),
+            Ok(false) => Some(Ok(permission)),
             Err(why) => Some(Err(why.clone())),
         });
-        judged.collect()
+        missing.collect()
     };
-    needs.into_iter().map(|(command, rights)| (command, missing(rights))).collect()
+    required.into_iter().map(|(command, permissions)| (command, missing(permissions))).collect()
 }
 
 fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}})
-}
-
-fn known<T>(answer: Result<T, Error>) -> Known<T> {
-    answer.map_err(|error| error.to_string())
 }

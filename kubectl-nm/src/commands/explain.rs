@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration::age;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::error::Error;
@@ -33,7 +33,7 @@ Exit codes: 0 nothing is stuck, 1 unknown, 3 stuck.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainArgs {
     /// Name of the node
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     node: String,
 }
 

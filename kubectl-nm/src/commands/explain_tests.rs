@@ -21,7 +21,12 @@ fn explained_under(leadership: Leadership, object: &NodeMaintenance) -> (String,
 #[tokio::test]
 async fn a_node_that_the_user_may_not_read_is_unknown() {
     for (code, exit, data, talk) in [
-        (403, Exit::Error, "", "node/n1: you may not read nodes, so nobody checked that it exists\n"),
+        (
+            403,
+            Exit::Error,
+            "",
+            "node/n1: cannot check that it exists, because you have no permission to read nodes\n",
+        ),
         (200, Exit::Done, "node/n1 is not in maintenance\n", ""),
     ] {
         let (cluster, _) = cluster(move |_, path| match path {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn nodes_are_in_maintenance_by_object_or_by_record() {
+fn nodes_in_maintenance_have_an_object_or_an_undo_record() {
     let maintenance = |node: &str| json!({"spec": {"nodeName": node}});
     let node =
         |name: &str, annotations: Value| json!({"metadata": {"name": name, "annotations": annotations}});
@@ -11,7 +11,7 @@ fn nodes_are_in_maintenance_by_object_or_by_record() {
 }
 
 #[test]
-fn only_events_and_webhooks_that_concern_us_are_kept() {
+fn only_relevant_events_and_webhooks_are_kept() {
     let event = |kind: &str, name: &str, namespace: Value| json!({"regarding": {"kind": kind, "name": name, "namespace": namespace}});
     for (event, kept) in [
         (event("NodeMaintenance", "x", Value::Null), true),
@@ -23,10 +23,10 @@ fn only_events_and_webhooks_that_concern_us_are_kept() {
         (event("Pod", "cart-0", json!("bank")), false),
     ] {
         let pods = HashSet::from([("shop", "cart-0")]);
-        assert_eq!(concerns(&event, &["n1".into()], &pods, "ns"), kept, "{event}");
+        assert_eq!(is_relevant(&event, &["n1".into()], &pods, "ns"), kept, "{event}");
     }
     let configuration = |resource: &str| json!({"webhooks": [{"rules": [{"resources": [resource]}]}]});
-    let kept = about_us(vec![
+    let kept = relevant_webhooks(vec![
         configuration("nodemaintenances"),
         configuration("pods/eviction"),
         configuration("secrets"),
@@ -35,45 +35,47 @@ fn only_events_and_webhooks_that_concern_us_are_kept() {
 }
 
 #[test]
-fn the_manifest_says_what_is_inside_and_what_is_not() {
-    let mut report = Report::default();
-    report.keep("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), redact::plain);
-    report.keep("b.json", Err(Error::NotInstalled { server: "s".into() }), redact::plain);
-    let text = report.manifest(Timestamp::UNIX_EPOCH);
+fn the_manifest_lists_files_and_what_could_not_be_read() {
+    let mut bundle = SupportBundle::default();
+    bundle.add("a.json", Ok(vec![json!({"metadata": {"name": "x"}})]), redact::plain);
+    bundle.add("b.json", Err(Error::NotInstalled { server: "s".into() }), redact::plain);
+    let text = bundle.manifest(Timestamp::UNIX_EPOCH);
     assert!(
-        text.contains("\n  a.json (") && text.contains("Could not be read:\n  b.json: error: "),
+        text.contains("\n  a.json (") && text.contains("Could not be read:\n  b.json: the cluster at s "),
         "{text}"
     );
-    assert!(Report::default().manifest(Timestamp::UNIX_EPOCH).contains("Could not be read:\n  nothing\n"));
+    assert!(
+        SupportBundle::default().manifest(Timestamp::UNIX_EPOCH).contains("Could not be read:\n  nothing\n")
+    );
 }
 
 #[test]
-fn a_format_is_no_file() {
+fn formats_are_refused_as_file_names() {
     for text in ["-", "json", "yaml", "name", "wide", "table", "jsonpath={.a}", ""] {
-        assert!(file(text).is_err_and(|said| said.contains("hint: -o names it, such as ")), "{text}");
+        assert!(parse_file_name(text).is_err_and(|refused| refused.contains("\nhint: ")), "{text}");
     }
     for text in ["report.tar.gz", "./json", "/tmp/-", "json.tar.gz"] {
-        assert_eq!(file(text), Ok(PathBuf::from(text)));
+        assert_eq!(parse_file_name(text), Ok(PathBuf::from(text)));
     }
 }
 
 #[test]
-fn what_exists_is_told_with_another_way() {
+fn existing_files_are_reported_with_an_alternative() {
     let folder = tempfile::tempdir().unwrap();
     let existing = folder.path().join("there");
     std::fs::write(&existing, "theirs").unwrap();
     for (path, hint) in [
-        (existing.as_path(), String::from("nothing is overwritten; -o names another file")),
+        (existing.as_path(), String::from("existing files are not overwritten; choose another file with -o")),
         (
             folder.path(),
-            format!("it is a folder; -o {}/report.tar.gz makes a file in it", folder.path().display()),
+            format!("it is a folder; write a file in it with -o {}/report.tar.gz", folder.path().display()),
         ),
     ] {
         let (mut out, captured) = crate::terminal::output::captured::output();
-        let source = Place::keep(path).err().unwrap();
+        let source = OutputFile::reserve(path).err().unwrap();
         let error = Error::Unwritable { path: path.display().to_string(), source };
         assert_eq!(refuse_existing(path, &error, &mut out), Exit::Error);
-        let said = captured.talk();
-        assert!(said.ends_with(&format!("\nhint: {hint}\n")), "{said}");
+        let printed = captured.talk();
+        assert!(printed.ends_with(&format!("\nhint: {hint}\n")), "{printed}");
     }
 }

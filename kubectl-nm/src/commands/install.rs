@@ -1,8 +1,8 @@
-//! `kubectl nm install`: installs nm-reconciler, or brings an installation up to date.
+//! `kubectl nm install`: installs nm-reconciler, or updates an installation.
 //!
-//! First everything is looked at and applied for show, so that a missing right or a field which somebody else has set stops
-//! it before anything has changed. Then the objects are applied one after another, the definition first, and it is waited
-//! until the program runs and its webhook answers.
+//! First all objects are read and applied in a dry run, so that a missing permission or a conflict stops the command before
+//! anything changes. Then the objects are applied one after another, the CRD first, and the command waits until nm-reconciler
+//! runs and its webhook works.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,89 +15,87 @@ use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::Value;
 
-use crate::args::boolean;
-use crate::args::duration;
-use crate::args::image_name;
-use crate::client::cluster::{AT_ONCE, Cluster};
-use crate::client::objects::{self, Manner, Right};
+use crate::args::{duration, parse_boolean};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::objects::{self, ApplyOptions};
 use crate::commands::status;
 use crate::error::Error;
-use crate::error::doc_links;
 use crate::error::exit::Exit;
 use crate::error::setup_error::SetupError;
-use crate::format::{self, Form};
+use crate::format::{self, DataFormat};
 use crate::install::difference::changes;
-use crate::install::installed::Installed;
+use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::preflight;
 use crate::install::readiness;
 use crate::interaction::progress;
+use crate::terminal::docs_url::docs_url;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
 const EXAMPLES: &str = "\
 Examples:
-  # Install nm-reconciler with your image, and wait until it is ready
+  # Install nm-reconciler from your registry, and wait until it is ready
   kubectl nm install --image registry.example.com/you/nm-reconciler:0.1.0
 
-  # Change one thing; what is not named stays as it is
+  # Change one setting of an installation and keep the others
   kubectl nm install --max-unavailable 10%
 
-  # See what would be installed, to keep it in git or to apply it otherwise
+  # Print the objects, to keep them in git or to apply them with another tool
   kubectl nm install --dry-run client -o yaml
 
-Exit codes: 0 installed and ready, 1 refused, 2 usage, 124 applied, but not ready in time.";
+Exit codes: 0 installed and ready, 1 failed, 2 invalid usage, 124 applied, but not ready within --timeout.";
 
-/// How long a definition takes at most until the API server serves it.
-const DEFINED: Duration = Duration::from_secs(30);
+/// Longest wait until the API server serves a new CRD.
+const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Install nm-reconciler, or bring it up to date
+/// Install nm-reconciler in the cluster, or update it
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InstallArgs {
-    /// The image to run; by default the one that runs already, and at first localhost/nm-reconciler, which your nodes
-    /// must have: none is published
-    #[arg(long, value_name = "IMAGE", value_parser = image_name::parse)]
+    /// Image of nm-reconciler. No image is published: build one and push it to your registry. An update keeps the current
+    /// image by default; a new installation uses localhost/nm-reconciler, which must exist on your nodes
+    #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     image: Option<String>,
 
-    /// How many of it run, of which one leads
+    /// Number of replicas, one of which is the leader
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     replicas: Option<u32>,
 
-    /// How many nodes may be unavailable at once, as a number or a share such as 10%
+    /// How many nodes may be unavailable at the same time, as a number or a percentage such as 10%
     #[arg(long, value_name = "N|N%")]
     max_unavailable: Option<MaxUnavailable>,
 
-    /// Permissions to grant for what is off by default: node-conditions for the reconciler's --node-conditions, pod-deletion
-    /// for spec.drain.deleteAfterSeconds. What is granted already stays
+    /// Optional permissions for nm-reconciler: node-conditions for its flag --node-conditions, pod-deletion for
+    /// spec.drain.deleteAfterSeconds (start --delete-after). Permissions granted before are kept
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = clap::value_parser!(Grant))]
     grant: Vec<Grant>,
 
-    /// client: change nothing and ask nobody, only say what would be installed
+    /// With client, only print what would be installed, without contacting the cluster
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = ["none", "client"])]
     dry_run: String,
 
-    /// Take over fields that others have set
+    /// Overwrite fields that other field managers have set
     #[arg(long)]
     force_conflicts: bool,
 
-    /// Wait until it is ready
-    #[arg(long, value_name = "BOOL", default_value = "true", value_parser = boolean::parse,
+    /// Wait until nm-reconciler is ready
+    #[arg(long, value_name = "BOOL", default_value = "true", value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     wait: bool,
 
-    /// How long to wait for that, such as 30s or 5m; 0: as long as it takes
+    /// Timeout of the wait, such as 30s or 5m; 0 means none
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     timeout: Duration,
 
-    /// Print the objects: json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print the objects in this format: json, yaml or name
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_objects,
         add = format::offered(format::parse_objects))]
-    output: Option<Form>,
+    output: Option<DataFormat>,
 }
 
 impl InstallArgs {
-    /// Whether a cluster is asked.
+    /// Whether the command contacts the cluster.
     pub(crate) fn needs_cluster(&self) -> bool {
         self.dry_run == "none"
     }
@@ -117,15 +115,19 @@ impl InstallArgs {
     }
 }
 
-/// Says what would be installed on a cluster without anything of it, for which none is needed.
+/// Prints what would be installed, without a cluster.
 ///
 /// # Errors
 ///
-/// When it cannot be shown in that form, or stdout is closed.
-pub(crate) fn rehearse(args: &InstallArgs, namespace: Option<&str>, out: &mut Output) -> Result<Exit, Error> {
+/// When the objects cannot be converted, or stdout cannot be written.
+pub(crate) fn run_client_dry_run(
+    args: &InstallArgs,
+    namespace: Option<&str>,
+    out: &mut Output,
+) -> Result<Exit, Error> {
     let objects = manifests::objects(&args.settings(namespace)?);
-    if let Some(form) = &args.output {
-        status::in_form(&objects, false, form, out)?;
+    if let Some(format) = args.output {
+        status::in_form(&objects, false, format, out)?;
         return Ok(Exit::Done);
     }
     for object in &objects {
@@ -138,7 +140,7 @@ pub(crate) fn rehearse(args: &InstallArgs, namespace: Option<&str>, out: &mut Ou
 ///
 /// # Errors
 ///
-/// When the server refuses, others have set fields differently, or it is not ready in time.
+/// When the server refuses, on conflicts with other field managers, or when nm-reconciler is not ready in time.
 pub(crate) async fn run(
     args: InstallArgs,
     namespace: Option<&str>,
@@ -146,26 +148,26 @@ pub(crate) async fn run(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     let asked = args.settings(namespace)?;
-    let looking = || format!("asking {} what is installed", cluster.server());
+    let reading = || format!("reading the installation from {}", cluster.server());
     let plan = Box::pin(plan(asked, args.force_conflicts, cluster));
-    let plan = progress::during(out, looking, plan).await?;
-    for line in &plan.notes {
-        out.talk(line);
+    let plan = progress::during(out, reading, plan).await?;
+    for note in &plan.notes {
+        out.talk(note);
     }
-    if !plan.lacking.is_empty() {
-        return Ok(refuse(&plan.lacking, out));
+    if !plan.missing_permissions.is_empty() {
+        return Err(SetupError::MissingPermissions(plan.missing_permissions).into());
     }
-    // Half an installation would be worse than none, whoever has stopped reading.
-    out.go_on_when_closed();
+    // A partial installation would be worse than none.
+    out.continue_on_stdout_error();
     let mut applied = Vec::new();
     match apply(&plan, &args, &mut applied, cluster, out).await {
         Ok(()) => {}
         Err(error) if applied.is_empty() => return Err(error),
-        Err(error) => return Ok(end_midway(&error, applied.len(), plan.steps.len(), out)),
+        Err(error) => return Ok(report_partial(&error, applied.len(), plan.objects.len(), out)),
     }
-    if let Some(form) = &args.output {
-        status::in_form(&applied, false, form, out)?;
-        out.only_talk();
+    if let Some(format) = args.output {
+        status::in_form(&applied, false, format, out)?;
+        out.end_data();
     }
     if args.wait {
         let ready = readiness::wait(&plan.namespace, args.timeout, cluster, out).await?;
@@ -175,29 +177,20 @@ pub(crate) async fn run(
     Ok(Exit::Done)
 }
 
-/// Says which rights are missing.
-fn refuse(lacking: &[Right], out: &mut Output) -> Exit {
-    let lacking: Vec<String> =
-        lacking.iter().map(|right| format!("{} {}", right.verb, right.object())).collect();
-    out.talk(&Line::new(format!("error: you may not {}", lacking.join(", "))));
-    out.hint("nothing was changed; `kubectl nm doctor` tells which rights each command needs");
-    Exit::Error
-}
-
-/// Applies the objects one after another, and puts what came of each into `applied`.
+/// Applies the objects one after another, and adds each result to `applied`.
 async fn apply(
-    plan: &Plan,
+    plan: &InstallPlan,
     args: &InstallArgs,
     applied: &mut Vec<Value>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<(), Error> {
     let doing = RefCell::new(String::new());
-    for step in &plan.steps {
-        doing.replace(format!("applying {}", format::name(&step.wanted)));
-        let work = step.take(args.force_conflicts, cluster);
+    for object in &plan.objects {
+        doing.replace(format!("applying {}", format::name(&object.wanted)));
+        let work = object.apply(args.force_conflicts, cluster);
         let after = progress::during(out, || doing.borrow().clone(), work).await?;
-        let (line, changes) = (step.line(&after), step.changes(&after));
+        let (line, changes) = (object.line(&after), object.changes(&after));
         applied.push(after);
         if args.output.is_some() {
             out.talk(&line);
@@ -211,43 +204,44 @@ async fn apply(
     Ok(())
 }
 
-/// Says what went wrong when some objects were applied and others not.
-fn end_midway(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
-    error.tell(out);
+/// Prints the error of a partly applied installation.
+fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
+    error.print(out);
     out.hint(&format!(
-        "{applied} of {of} objects are applied and stay; the same command goes on from there, \
-         `kubectl nm uninstall` removes them"
+        "{applied} of {of} objects are applied; run the same command again to continue, or `kubectl nm uninstall` to remove \
+         them"
     ));
     error.exit()
 }
 
-/// What is to be done.
-struct Plan {
+/// What an installation will apply.
+struct InstallPlan {
     namespace: String,
-    steps: Vec<Step>,
+    objects: Vec<PlannedObject>,
     notes: Vec<Line>,
-    /// Without which it would end midway.
-    lacking: Vec<Right>,
+    /// The permissions that the user lacks.
+    missing_permissions: Vec<String>,
 }
 
-/// An object that is applied.
-struct Step {
+/// An object to apply, and its previous state.
+struct PlannedObject {
     wanted: Value,
     before: Option<Value>,
 }
 
-impl Step {
-    async fn take(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
-        let manner = Manner { dry_run: false, force };
-        let after = match objects::apply(cluster, &self.wanted, manner).await {
-            Err(error) if preflight::only_command_line(&error) => {
-                objects::apply(cluster, &self.wanted, Manner { force: true, ..manner }).await?
+impl PlannedObject {
+    async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
+        let options = ApplyOptions { dry_run: false, force };
+        let after = match objects::apply(cluster, &self.wanted, options).await {
+            Err(error) if preflight::is_only_about_command_line(&error) => {
+                objects::apply(cluster, &self.wanted, ApplyOptions { force: true, ..options }).await?
             }
             applied => applied?,
         };
         if after["kind"] == "CustomResourceDefinition" {
-            // What comes next may be about its objects.
-            let _ = tokio::time::timeout(DEFINED, objects::until(cluster, &after, is_established)).await;
+            // The webhook probe needs the CRD.
+            let established = objects::wait_until(cluster, &after, is_established);
+            let _ = tokio::time::timeout(CRD_TIMEOUT, established).await;
         }
         Ok(after)
     }
@@ -266,49 +260,54 @@ impl Step {
     }
 }
 
-/// Looks at what there is, and has the server say what it would make of the objects.
-async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Plan, Error> {
-    let installed = Installed::find(cluster, asked.namespace.as_deref()).await?;
-    check(&installed, asked.namespace.as_deref())?;
-    let deployment = installed.deployment.clone().unwrap_or_default();
-    let mut settings =
-        Settings { namespace: Some(installed.namespace.clone()), ..asked.clone() }.or_as_in(&deployment);
+/// Reads the existing objects, and checks in a dry run that all objects can be applied.
+async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<InstallPlan, Error> {
+    let installation = Installation::find(cluster, asked.namespace.as_deref()).await?;
+    check(&installation, asked.namespace.as_deref())?;
+    let deployment = installation.deployment.clone().unwrap_or_default();
+    let mut settings = Settings { namespace: Some(installation.namespace.clone()), ..asked.clone() }
+        .or_installed(&deployment);
     settings.grants.extend(granted(cluster).await?);
-    let mut steps: Vec<Step> = stream::iter(manifests::objects(&settings))
-        .map(async |wanted| Ok::<_, Error>(Step { before: objects::get(cluster, &wanted).await?, wanted }))
-        .buffered(AT_ONCE)
+    let with_existing = async |wanted| {
+        Ok::<_, Error>(PlannedObject { before: objects::get(cluster, &wanted).await?, wanted })
+    };
+    let mut planned: Vec<PlannedObject> = stream::iter(manifests::objects(&settings))
+        .map(with_existing)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
-    for step in &mut steps {
-        if let Some(before) = &step.before {
-            manifests::keep_path(&mut step.wanted, before);
+    for object in &mut planned {
+        if let Some(before) = &object.before {
+            manifests::keep_webhook_path(&mut object.wanted, before);
         }
     }
-    let mut notes = notes(&asked, &settings);
-    if !serves_policies(&steps, cluster).await? {
-        steps.retain(|step| !is_policy(step));
+    let mut notes = image_notes(&asked, &settings);
+    if !serves_policies(&planned, cluster).await? {
+        planned.retain(|object| !is_policy(object));
         notes.push(Line::new(
-            "This Kubernetes has no ValidatingAdmissionPolicy (1.30 has): nothing narrows the permission of nm-reconciler to \
-             patch its webhook configuration to the fields that it writes.",
+            "Kubernetes before 1.30 has no ValidatingAdmissionPolicy, so nm-reconciler gets permission to patch all fields of \
+             its webhook configuration.",
         ));
     }
-    if steps.iter().any(is_foreign_namespace) {
-        steps.retain(|step| !manifests::is_about_own_namespace(&step.wanted));
+    if planned.iter().any(is_foreign_namespace) {
+        planned.retain(|object| !manifests::is_about_own_namespace(&object.wanted));
         notes.push(Line::new(format!(
-            "namespace/{} is not ours: it stays as it is, and gets no quota",
-            installed.namespace
+            "namespace/{} was created by others: it is not changed and gets no quota",
+            installation.namespace
         )));
     }
-    let wanted: Vec<&Value> = steps.iter().map(|step| &step.wanted).collect();
-    let lacking = preflight::rehearse(&wanted, &namespaces_to_come(&steps), force, cluster).await?;
-    Ok(Plan { namespace: installed.namespace, steps, notes, lacking })
+    let wanted: Vec<&Value> = planned.iter().map(|object| &object.wanted).collect();
+    let missing = preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
+    let missing_permissions =
+        missing.iter().map(|missing| format!("{} {}", missing.verb, missing.qualified_resource())).collect();
+    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes, missing_permissions })
 }
 
-/// The permissions that have been granted by their components.
+/// The optional permissions that have been granted before.
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     let mut granted = Vec::new();
     for grant in Grant::ALL {
-        let [_, binding] = manifests::granting(grant);
+        let [_, binding] = manifests::grant_objects(grant);
         if objects::get(cluster, &binding).await?.is_some_and(|found| manifests::is_ours(&found)) {
             granted.push(grant);
         }
@@ -316,67 +315,66 @@ async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     Ok(granted)
 }
 
-fn is_policy(step: &Step) -> bool {
-    step.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+fn is_policy(object: &PlannedObject) -> bool {
+    object.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
-/// Whether the API server knows the kinds of all policies.
-async fn serves_policies(steps: &[Step], cluster: &Cluster) -> Result<bool, Error> {
-    for step in steps.iter().filter(|step| is_policy(step) && step.before.is_none()) {
-        if !objects::is_served(cluster, &step.wanted).await? {
+/// Whether the API server serves the kinds of all policies.
+async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {
+    for object in objects.iter().filter(|object| is_policy(object) && object.before.is_none()) {
+        if !objects::is_served(cluster, &object.wanted).await? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Whether something else is in the way.
-fn check(installed: &Installed, wanted: Option<&str>) -> Result<(), Error> {
-    if let Some(deployment) = installed.by_olm() {
+/// Checks that no other operator or installation conflicts.
+fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error> {
+    if let Some(deployment) = installation.by_olm() {
         return Err(SetupError::ManagedByOlm(deployment).into());
     }
-    if let Some(deployment) = &installed.other_operator {
+    if let Some(deployment) = &installation.other_operator {
         return Err(SetupError::OtherOperator(deployment.clone()).into());
     }
-    match wanted.filter(|wanted| *wanted != installed.namespace) {
+    match wanted.filter(|wanted| *wanted != installation.namespace) {
         Some(wanted) => {
-            let there = installed.namespace.clone();
+            let there = installation.namespace.clone();
             Err(SetupError::Elsewhere { there, wanted: wanted.to_owned() }.into())
         }
         None => Ok(()),
     }
 }
 
-/// What a person should know of the image.
-fn notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
+/// Messages about the image that will be used.
+fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     let default = manifests::default_image();
     match &settings.image {
         None => vec![Line::new(format!(
-            "The image {default} is published nowhere: your nodes must have it, or --image names one that they can pull: {}",
-            doc_links::address("how-to/build-the-image.md")
+            "The image {default} is not published. It must exist on your nodes, or choose another with --image; see {}",
+            docs_url("how-to/build-the-image.md")
         ))],
         Some(image) if asked.image.is_none() && *image != default => {
-            vec![Line::new(format!("The image stays {image}; --image names another."))]
+            vec![Line::new(format!("Keeping the image {image}; choose another with --image."))]
         }
         Some(_) => Vec::new(),
     }
 }
 
-fn is_foreign_namespace(step: &Step) -> bool {
-    step.wanted["kind"] == "Namespace"
-        && manifests::is_about_own_namespace(&step.wanted)
-        && step.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
+fn is_foreign_namespace(object: &PlannedObject) -> bool {
+    object.wanted["kind"] == "Namespace"
+        && manifests::is_about_own_namespace(&object.wanted)
+        && object.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
 }
 
-/// The namespaces that will be made.
-fn namespaces_to_come(steps: &[Step]) -> Vec<&str> {
-    let will_be_made = |step: &&Step| step.wanted["kind"] == "Namespace" && step.before.is_none();
-    let made = steps.iter().filter(will_be_made);
-    made.filter_map(|step| step.wanted["metadata"]["name"].as_str()).collect()
+/// The namespaces that do not exist yet.
+fn new_namespaces(objects: &[PlannedObject]) -> Vec<&str> {
+    let is_new = |object: &&PlannedObject| object.wanted["kind"] == "Namespace" && object.before.is_none();
+    objects.iter().filter(is_new).filter_map(|object| object.wanted["metadata"]["name"].as_str()).collect()
 }
 
-fn is_established(definition: Option<&DynamicObject>) -> bool {
-    let conditions = definition.and_then(|definition| definition.data["status"]["conditions"].as_array());
+fn is_established(crd: Option<&DynamicObject>) -> bool {
+    let conditions = crd.and_then(|crd| crd.data["status"]["conditions"].as_array());
     conditions
         .into_iter()
         .flatten()

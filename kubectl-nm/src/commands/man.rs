@@ -1,4 +1,4 @@
-//! `kubectl nm man`: the help of every command as man pages, for those who package the plugin.
+//! `kubectl nm man`: writes the help of every command as man pages, for packages of the plugin.
 
 use std::path::PathBuf;
 
@@ -11,36 +11,36 @@ use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Write the pages to where man looks for a user's own
+  # Write the pages to a folder that man searches
   kubectl nm man ~/.local/share/man/man1 && man kubectl-nm-start
 
-Exit codes: 0 written, 1 cannot be written, 2 usage.";
+Exit codes: 0 written, 1 failed, 2 invalid usage.";
 
 /// Write a man page for each command
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// The folder to write them to, which is made if it is missing
+    /// The folder to write to, which is created if it does not exist
     #[arg(value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     folder: PathBuf,
 }
 
-/// Writes the pages of `command` and of all its commands.
+/// Writes the pages of `command` and all its subcommands.
 ///
 /// # Errors
 ///
-/// When they cannot be written.
+/// When the pages cannot be written.
 pub(crate) fn run(args: &ManArgs, command: clap::Command, out: &mut Output) -> Result<Exit, Error> {
     std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(in_full(command), &args.folder))
+        .and_then(|()| clap_mangen::generate_to(with_all_flags(command), &args.folder))
         .map_err(|source| Error::Unwritable { path: args.folder.display().to_string(), source })?;
     out.data(&Line::new(format!("man pages written to {}", args.folder.display())))?;
     Ok(Exit::Done)
 }
 
-/// The command with every flag described: pages show of a flag what the short help does, and have room for all of it.
-fn in_full(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(in_full)
+/// The command with all flags visible: man pages contain the flags of the short help only.
+fn with_all_flags(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(with_all_flags)
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
+    fn a_folder_that_cannot_be_created_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let args = ManArgs { folder: file.path().join("man1") };
         let error = run(&args, clap::Command::new("kubectl-nm"), &mut output().0).unwrap_err().to_string();

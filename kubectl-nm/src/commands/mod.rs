@@ -1,4 +1,4 @@
-//! The commands, one file each: the arguments, the decisions and the few requests of a command.
+//! The commands, one file each: its arguments, its decisions and its requests.
 
 pub(crate) mod completion;
 pub(crate) mod doctor;

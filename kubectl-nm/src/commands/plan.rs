@@ -8,10 +8,10 @@ use jiff::Timestamp;
 
 use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
-use crate::client::nodes::{Selection, check_exist};
+use crate::client::nodes::{NodeSelection, check_exist};
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, Form, Format};
+use crate::format::{self, DataFormat, OutputFormat};
 use crate::interaction::progress;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::document::document;
@@ -50,12 +50,12 @@ Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknow
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
-    nodes: Selection,
+    nodes: NodeSelection,
 
-    /// Output format: table, json, yaml, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print it in this format: table, json or yaml
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = parse_format,
         add = format::offered(parse_format))]
-    output: Format,
+    output: OutputFormat,
 
     // Last, because arguments after them would be under their help heading.
     #[command(flatten)]
@@ -91,13 +91,10 @@ struct StartFlags {
 }
 
 /// A plan is not an object: it has no name, and its table has no wide form.
-fn parse_format(text: &str) -> Result<Format, String> {
-    match format::parse(text)? {
-        Format::Wide | Format::Form(Form::Name) => Err(String::from(
-            "allowed formats are: table, json, yaml, jsonpath=TEMPLATE, custom-columns=HEADER:PATH,...",
-        )),
-        format => Ok(format),
-    }
+fn parse_format(text: &str) -> Result<OutputFormat, String> {
+    format::parse_one_of(text, |format| {
+        !matches!(format, OutputFormat::Wide | OutputFormat::Data(DataFormat::Name))
+    })
 }
 
 /// Runs the command.
@@ -132,8 +129,8 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
     };
     let report = PlanReport::new(&nodes, spec.as_ref(), preview.as_ref(), snapshot, &answers, now);
     match &args.output {
-        Format::Form(form) => form.print(&document(&report), out)?,
-        Format::Table | Format::Wide => {
+        OutputFormat::Data(format) => format.print(&document(&report), out)?,
+        OutputFormat::Table | OutputFormat::Wide => {
             for line in text::lines(&report) {
                 out.data(&line)?;
             }

@@ -10,20 +10,20 @@ use futures::stream::{self, StreamExt};
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-use crate::client::cluster::{AT_ONCE, Cluster};
-use crate::client::nodes::{Selection, check_exist, unchecked};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::client::watch_stream::news;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, Format};
+use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::start::{self, Existing, StartRequest, Started};
 use crate::maintenance::{node, uid};
-use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
@@ -57,7 +57,7 @@ confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the no
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename"]).required(true).multiple(true))]
 pub(crate) struct StartArgs {
     #[command(flatten)]
-    nodes: Selection,
+    nodes: NodeSelection,
 
     /// Change nothing: print what would be created, or also let the API server validate it
     #[arg(long, value_name = "HOW", default_value = "none")]
@@ -75,10 +75,10 @@ pub(crate) struct StartArgs {
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 
-    /// Print the objects: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print the objects in this format: table, wide, json, yaml or name
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse,
         add = format::offered(format::parse))]
-    output: Option<Format>,
+    output: Option<OutputFormat>,
 
     // Last, because arguments after it would be under its help heading.
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             done.set(done.get() + 1);
             (node, started)
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<(String, Result<Started, Error>)>>();
     let (mut started, mut failures) = (Vec::new(), Vec::new());
     for (node, result) in progress::during(out, message, start_all).await {
@@ -137,12 +137,12 @@ pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) ->
             Err(error) => failures.push((node, error)),
         }
     }
-    Error::tell_all(&failures, out);
-    if let Some(format) = &args.output {
+    Error::print_all(&failures, out);
+    if let Some(format) = args.output {
         let objects: Vec<NodeMaintenance> = started.iter().map(|started| started.object.clone()).collect();
         status::print(&objects, count == 1, format, out)?;
         // Stdout is for the objects alone.
-        out.only_talk();
+        out.end_data();
     }
     let exit =
         if args.dry_run == DryRun::None { watch(&args, &started, cluster, out).await? } else { Exit::Done };

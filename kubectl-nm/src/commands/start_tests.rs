@@ -57,7 +57,7 @@ async fn no_access_to_nodes_is_needed() {
     assert_eq!((ended.unwrap(), posts), (Exit::Done, 1));
     assert_eq!(
         printed,
-        "node/n1 maintenance started\nnode/n1: you may not read nodes, so nobody checked that it exists\n"
+        "node/n1 maintenance started\nnode/n1: cannot check that it exists, because you have no permission to read nodes\n"
     );
 }
 
@@ -67,7 +67,7 @@ async fn losing_a_race_is_a_success_if_the_winner_requested_the_same() {
         (requested("n1"), "node/n1 is already in maintenance\n"),
         (
             stopping(requested("n1")),
-            "error: node \"n1\" is just being given back: its maintenance is being deleted\n",
+            "error: node \"n1\" is returning to service: its maintenance is being deleted\n",
         ),
     ] {
         let (ended, printed, _) = start("n1", move |method, path| match method {
@@ -138,7 +138,7 @@ async fn an_existing_maintenance_with_another_spec_fails_only_its_node() {
     assert_eq!(
         printed,
         "node/n2 maintenance started\n\
-         error: node \"n1\" is in maintenance already, but reason is not set and not \"kernel\", \
+         error: node \"n1\" is already in maintenance, but reason is not set and not \"kernel\", \
          drain.force is true and not false\n\
          hint: `kubectl patch nm n1 --type=merge -p '{\"spec\":{\"drain\":{\"force\":false},\"reason\":\"kernel\"}}'` \
          changes it\n"

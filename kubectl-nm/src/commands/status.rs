@@ -8,13 +8,12 @@ use nm_shared::NodeMaintenance;
 use serde::Serialize;
 
 use crate::args::duration::age;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format;
-use crate::format::{Form, Format};
+use crate::format::{self, DataFormat, OutputFormat, list};
 use crate::interaction::progress;
 use crate::maintenance::changes::blocked_pod;
 use crate::maintenance::{State, node, status};
@@ -41,13 +40,13 @@ Exit codes: 0, or 1 if a given node is not in maintenance.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
     /// Names of the nodes; all if none is given
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Output format: table, wide, json, yaml, name, jsonpath=TEMPLATE or custom-columns=HEADER:PATH,...
+    /// Print them in this format: table, wide, json, yaml or name
     #[arg(long, short = 'o', value_name = "FORMAT", default_value = "table", value_parser = format::parse,
         add = format::offered(format::parse))]
-    output: Format,
+    output: OutputFormat,
 }
 
 /// Runs the command.
@@ -56,19 +55,19 @@ pub(crate) struct StatusArgs {
 ///
 /// When a given node is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let nodes = node_name::distinct(&args.nodes);
+    let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
     let missing = match &args.output {
-        Format::Form(form) => {
+        OutputFormat::Data(format) => {
             let found = progress::during(out, message, cluster.raw_maintenances()).await?;
             let chosen = choose(found, &nodes, raw_node);
-            in_form(&chosen, nodes.len() == 1, form, out)?;
+            in_form(&chosen, nodes.len() == 1, *format, out)?;
             missing(&nodes, &chosen, raw_node)
         }
-        format @ (Format::Table | Format::Wide) => {
+        format @ (OutputFormat::Table | OutputFormat::Wide) => {
             let found = progress::during(out, message, cluster.maintenances()).await?;
             let chosen = choose(found, &nodes, node);
-            in_table(&chosen, *format == Format::Wide, out)?;
+            in_table(&chosen, *format == OutputFormat::Wide, out)?;
             if chosen.is_empty() && nodes.is_empty() {
                 out.talk(&Line::new("No maintenances found."));
             }
@@ -107,12 +106,12 @@ fn raw_node(object: &DynamicObject) -> &str {
 pub(super) fn print(
     objects: &[NodeMaintenance],
     alone: bool,
-    format: &Format,
+    format: OutputFormat,
     out: &mut Output,
 ) -> Result<(), Error> {
     match format {
-        Format::Form(form) => in_form(objects, alone, form, out),
-        Format::Table | Format::Wide => in_table(objects, *format == Format::Wide, out),
+        OutputFormat::Data(format) => in_form(objects, alone, format, out),
+        OutputFormat::Table | OutputFormat::Wide => in_table(objects, format == OutputFormat::Wide, out),
     }
 }
 
@@ -136,18 +135,18 @@ fn in_table(objects: &[NodeMaintenance], wide: bool, out: &mut Output) -> Result
 pub(super) fn in_form(
     objects: &[impl Serialize],
     alone: bool,
-    form: &Form,
+    format: DataFormat,
     out: &mut Output,
 ) -> Result<(), Error> {
     let items: Result<Vec<_>, _> = objects.iter().map(serde_json::to_value).collect();
     let mut items = items.map_err(|error| Error::Unshowable(error.to_string()))?;
     match items.pop() {
-        Some(only) if alone && items.is_empty() => form.print(&only, out),
+        Some(only) if alone && items.is_empty() => format.print(&only, out),
         // The error says that the one requested object does not exist.
         None if alone => Ok(()),
         last => {
             items.extend(last);
-            form.print(&format::list(&items), out)
+            format.print(&list(&items), out)
         }
     }
 }

@@ -62,7 +62,7 @@ fn one_node_prints_one_object_and_everything_else_a_list() {
         (0, true, ""),
     ] {
         let (mut out, captured) = output();
-        in_form(&objects(count), alone, &Form::Json, &mut out).unwrap();
+        in_form(&objects(count), alone, DataFormat::Json, &mut out).unwrap();
         let printed = serde_json::from_str::<serde_json::Value>(&captured.data()).unwrap_or_default();
         assert_eq!(printed["kind"].as_str().unwrap_or_default(), kind, "{count} {alone}");
     }
@@ -73,7 +73,7 @@ fn documents_keep_unknown_fields() {
     let mut object = raw(&requested("n1"));
     object.data["spec"]["fromTheFuture"] = serde_json::json!({"x": [1, "no"]});
     let (mut out, captured) = output();
-    in_form(&[object.clone()], true, &Form::Json, &mut out).unwrap();
+    in_form(&[object.clone()], true, DataFormat::Json, &mut out).unwrap();
     let printed: serde_json::Value = serde_json::from_str(&captured.data()).unwrap();
     assert_eq!(printed["spec"], object.data["spec"]);
 }

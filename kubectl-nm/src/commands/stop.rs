@@ -8,17 +8,17 @@ use futures::stream::{self, StreamExt};
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
-use crate::args::node_name::distinct;
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::nodes::{Selection, check_exist, unchecked};
+use crate::args::names::distinct;
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
+use crate::client::nodes::{NodeSelection, check_exist, unchecked};
 use crate::client::watch_stream::news;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::terminal::interrupt::interrupted;
 use crate::terminal::output::Output;
+use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::event_loop;
 use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
@@ -44,7 +44,7 @@ and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 #[command(group = ArgGroup::new("which").args(["nodes", "selector", "filename", "all"]).required(true).multiple(true))]
 pub(crate) struct StopArgs {
     #[command(flatten)]
-    nodes: Selection,
+    nodes: NodeSelection,
 
     /// All nodes in maintenance
     #[arg(long, conflicts_with_all = ["nodes", "selector", "filename"])]
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
             done.set(done.get() + 1);
             (one, stopped)
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect::<Vec<(&FoundMaintenance, Result<Deletion, Error>)>>();
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
     for (one, stopped) in progress::during(out, message, stop_all).await {
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> 
             Err(error) => failures.push((one.target.node.clone(), error)),
         }
     }
-    Error::tell_all(&failures, out);
+    Error::print_all(&failures, out);
     let exit =
         if args.wait && !targets.is_empty() { wait(&args, targets, cluster, out).await? } else { Exit::Done };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
@@ -264,7 +264,7 @@ mod tests {
             printed,
             "node/n1 is not in maintenance\n\
              node/n8 is not in maintenance\n\
-             node/n8: you may not read nodes, so nobody checked that it exists\n"
+             node/n8: cannot check that it exists, because you have no permission to read nodes\n"
         );
         let (ended, _, deleted) = stop(args("n1 n9 -y"), vec![requested("n1")]).await;
         assert!(matches!(ended, Err(Error::UnknownNodes { names, .. }) if names == ["n9"]));

@@ -1,7 +1,7 @@
-//! `kubectl nm uninstall`: removes what `install` has installed.
+//! `kubectl nm uninstall`: removes what `install` installed.
 //!
-//! Only nm-reconciler takes its finalizer off a maintenance and gives the node back. So maintenances go first, while it still
-//! runs, then the program, and the definition of `NodeMaintenance` last.
+//! Only nm-reconciler removes its finalizer from a maintenance and returns the node to service. So maintenances are deleted
+//! first, while it still runs, then nm-reconciler, and the CRD last.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
 use crate::args::duration;
-use crate::args::node_name::distinct;
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
-use crate::client::every_group;
+use crate::args::names::distinct;
+use crate::client::all_groups;
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::client::objects;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::error::setup_error::SetupError;
 use crate::format;
-use crate::install::installed::Installed;
+use crate::install::installation::Installation;
 use crate::install::manifests::{self, Settings};
 use crate::install::namespace_content;
-use crate::interaction::confirm::confirm_this;
+use crate::interaction::confirm::confirm_always;
 use crate::interaction::progress;
 use crate::maintenance::node;
 use crate::terminal::output::Output;
@@ -33,33 +33,36 @@ use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Remove nm-reconciler and the definition of NodeMaintenance
+  # Remove nm-reconciler and the CRD of NodeMaintenance
   kubectl nm uninstall
 
-  # End all maintenances first, which gives their nodes back
+  # Stop all maintenances first, which returns their nodes to service
   kubectl nm uninstall --stop-all --yes
 
-Exit codes: 0 removed or not there, 1 refused, 2 usage, or nobody confirmed, 124 not gone in time.";
+Exit codes: 0 removed or not installed, 1 failed, 2 invalid usage or not confirmed, 124 not gone within --timeout.";
 
-/// How many objects of others are named.
-const NAMED: usize = 10;
+/// Why an object without nm-reconciler's label is kept.
+const NOT_OURS: &str = "it does not have the label of nm-reconciler";
 
-/// How often it is looked whether the maintenances are gone.
-const LOOK: Duration = Duration::from_millis(500);
+/// How many objects of others a message lists.
+const MAX_NAMES: usize = 10;
 
-/// Remove nm-reconciler and the definition of `NodeMaintenance`
+/// How often the remaining maintenances are listed.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The arguments of the command.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(about = "Remove nm-reconciler and the CRD of NodeMaintenance", after_help = EXAMPLES)]
 pub(crate) struct UninstallArgs {
-    /// End all maintenances first and wait until their nodes are given back
+    /// Stop all maintenances first, and wait until their nodes are back in service
     #[arg(long)]
     stop_all: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// How long to wait for each that takes its time, such as 30s or 5m; 0: as long as it takes
+    /// Timeout for each object, and for --stop-all, such as 30s or 5m; 0 means none
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     timeout: Duration,
 }
@@ -68,77 +71,78 @@ pub(crate) struct UninstallArgs {
 ///
 /// # Errors
 ///
-/// When there are maintenances that are not to be ended, or do not end; when nobody confirms; when the server refuses.
+/// When there are maintenances and `--stop-all` is not given, or they do not end; when the user does not confirm; when the
+/// server refuses.
 pub(crate) async fn run(
     args: UninstallArgs,
     namespace: Option<&str>,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let looking = || format!("asking {} what is installed", cluster.server());
-    let found = progress::during(out, looking, look(namespace, cluster)).await?;
-    if found.objects.is_empty() {
+    let reading = || format!("reading the installation from {}", cluster.server());
+    let plan = progress::during(out, reading, plan(namespace, cluster)).await?;
+    if plan.objects.is_empty() {
         out.talk(&Line::new("nm-reconciler is not installed."));
         return Ok(Exit::Done);
     }
-    if !found.maintenances.is_empty() && !args.stop_all {
-        return Err(SetupError::InUse(nodes(&found.maintenances)).into());
+    if !plan.maintenances.is_empty() && !args.stop_all {
+        return Err(SetupError::InUse(nodes(&plan.maintenances)).into());
     }
-    for object in &found.maintenances {
-        out.talk(&Line::new(format!("node/{} is in maintenance and will be given back", node(object))));
+    for object in &plan.maintenances {
+        out.talk(&Line::new(format!("node/{} is in maintenance and will return to service", node(object))));
     }
     if !args.yes {
         out.talk(&Line::new("These objects will be deleted:"));
-        for object in &found.objects {
+        for object in &plan.objects {
             out.talk(&Line::new(format!("  {}", format::located(object))));
         }
     }
-    confirm_this(&question(&found), args.yes, out)?;
+    confirm_always(&question(&plan), args.yes, out)?;
     if args.stop_all {
         stop_all(args.timeout, cluster, out).await?;
     } else {
-        // Somebody may have begun one while a person thought about it.
-        let there = every_group::maintenances(cluster).await?;
+        // A maintenance may have been started during the prompt.
+        let there = all_groups::maintenances(cluster).await?;
         if !there.is_empty() {
             return Err(SetupError::InUse(nodes(&there)).into());
         }
     }
-    // Half an installation is of no use, whoever has stopped reading.
-    out.go_on_when_closed();
-    for object in &found.objects {
+    // A partial installation would be of no use.
+    out.continue_on_stdout_error();
+    for object in &plan.objects {
         if object["kind"] == "CustomResourceDefinition" {
-            // Nobody is left who would end one that was begun meanwhile; without its definition it would never be.
-            let late = every_group::maintenances(cluster).await?;
+            // No reconciler is left to end a maintenance that was started meanwhile. Without its CRD it would never end.
+            let late = all_groups::maintenances(cluster).await?;
             if !late.is_empty() {
-                return Err(SetupError::BegunMeanwhile(nodes(&late)).into());
+                return Err(SetupError::StartedMeanwhile(nodes(&late)).into());
             }
         }
-        // Somebody may have put something there meanwhile.
+        // Others may have created objects in the namespace meanwhile.
         if is_own_namespace(object)
-            && let Some(why) = others_in(&found.namespace, cluster).await
+            && let Some(why) = reason_to_keep_namespace(&plan.namespace, cluster).await
         {
-            out.talk(&stays(object, &why));
-            for object in made_at_work(&found.namespace) {
+            out.talk(&kept(object, &why));
+            for object in runtime_objects(&plan.namespace) {
                 remove(&object, args.timeout, cluster, out).await?;
             }
             continue;
         }
         remove(object, args.timeout, cluster, out).await?;
     }
-    for note in &found.notes {
+    for note in &plan.notes {
         out.talk(note);
     }
     out.finish()?;
     Ok(Exit::Done)
 }
 
-/// What a person is asked once everything that goes is listed.
-fn question(found: &Found) -> String {
-    let (namespace, count) = (&found.namespace, found.objects.len());
+/// The question after the list of objects.
+fn question(plan: &UninstallPlan) -> String {
+    let (namespace, count) = (&plan.namespace, plan.objects.len());
     let question = format!("Remove nm-reconciler from namespace {namespace} with these {count} objects");
-    match found.objects.iter().find(|object| object["kind"] == "CustomResourceDefinition") {
-        Some(definition) => {
-            format!("{question}, and with {} every NodeMaintenance of the cluster", format::name(definition))
+    match plan.objects.iter().find(|object| object["kind"] == "CustomResourceDefinition") {
+        Some(crd) => {
+            format!("{question}, and with {} every NodeMaintenance in the cluster", format::name(crd))
         }
         None => question,
     }
@@ -148,140 +152,145 @@ fn is_own_namespace(object: &Value) -> bool {
     object["kind"] == "Namespace" && !manifests::is_lease_namespace(object)
 }
 
-/// Why a namespace of ours is not removed: others have something in it, or may have. Nothing if it may go.
-async fn others_in(namespace: &str, cluster: &Cluster) -> Option<String> {
+/// Why the namespace is kept: others have objects in it, or that is not known. `None` if it can be deleted.
+async fn reason_to_keep_namespace(namespace: &str, cluster: &Cluster) -> Option<String> {
     match namespace_content::of_others(cluster, namespace).await {
         Ok(objects) if objects.is_empty() => None,
         Ok(objects) => {
-            let named = objects.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-            let more = match objects.len().saturating_sub(NAMED) {
+            let named = objects.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+            let more = match objects.len().saturating_sub(MAX_NAMES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            Some(format!("others have something in it: {named}{more}"))
+            Some(format!("it contains objects of others: {named}{more}"))
         }
-        Err(error) => Some(format!("nobody can tell what others have in it: {error}")),
+        Err(error) => Some(format!("cannot check for objects of others: {error}")),
     }
 }
 
-fn stays(object: &Value, why: &str) -> Line {
-    Line::new(format!("{} stays: {why}", format::name(object)))
+fn kept(object: &Value, why: &str) -> Line {
+    Line::new(format!("{} is kept: {why}", format::name(object)))
 }
 
-/// What there is to remove, in that order.
-struct Found {
+/// What an uninstallation will remove.
+struct UninstallPlan {
     namespace: String,
+    /// In the order of removal.
     objects: Vec<Value>,
     maintenances: Vec<Grouped>,
     notes: Vec<Line>,
 }
 
-async fn look(namespace: Option<&str>, cluster: &Cluster) -> Result<Found, Error> {
-    let installed = Installed::find(cluster, namespace).await?;
-    if let Some(deployment) = installed.by_olm() {
+async fn plan(namespace: Option<&str>, cluster: &Cluster) -> Result<UninstallPlan, Error> {
+    let installation = Installation::find(cluster, namespace).await?;
+    if let Some(deployment) = installation.by_olm() {
         return Err(SetupError::ManagedByOlm(deployment).into());
     }
-    if let Some(wanted) = namespace.filter(|wanted| *wanted != installed.namespace) {
-        let there = installed.namespace;
+    if let Some(wanted) = namespace.filter(|wanted| *wanted != installation.namespace) {
+        let there = installation.namespace;
         return Err(SetupError::NotThere { there, wanted: wanted.to_owned() }.into());
     }
     let settings = Settings {
-        namespace: Some(installed.namespace.clone()),
+        namespace: Some(installation.namespace.clone()),
         grants: Grant::ALL.into(),
         ..Settings::default()
     };
     let existing: Vec<Value> = stream::iter(manifests::objects(&settings))
         .map(async |object| objects::get(cluster, &object).await)
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
-    let maintenances = every_group::maintenances(cluster).await?;
+    let maintenances = all_groups::maintenances(cluster).await?;
     let others = match existing.iter().find(|object| is_own_namespace(object) && manifests::is_ours(object)) {
-        Some(_) => others_in(&installed.namespace, cluster).await,
+        Some(_) => reason_to_keep_namespace(&installation.namespace, cluster).await,
         None => None,
     };
-    let (objects, notes) = choose(existing, &installed, others.as_deref());
-    Ok(Found { namespace: installed.namespace, objects, maintenances, notes })
+    let (objects, notes) = choose(existing, &installation, others.as_deref());
+    Ok(UninstallPlan { namespace: installation.namespace, objects, maintenances, notes })
 }
 
-/// What of it goes, the last installed first, and what stays and why. `others` says why our namespace is not to go, if it
-/// is not.
-fn choose(existing: Vec<Value>, installed: &Installed, others: Option<&str>) -> (Vec<Value>, Vec<Line>) {
+/// The objects to remove, the last installed first, and messages about those that are kept. `others` is the reason to keep
+/// the namespace, if there is one.
+fn choose(
+    existing: Vec<Value>,
+    installation: &Installation,
+    others: Option<&str>,
+) -> (Vec<Value>, Vec<Line>) {
     let mut notes = Vec::new();
     let (own, mut chosen): (Vec<Value>, Vec<Value>) =
         existing.into_iter().rev().partition(manifests::is_about_own_namespace);
     chosen.retain(|object| {
-        let why = is_kept(object, installed);
-        notes.extend(why.map(|why| stays(object, why)));
+        let why = reason_to_keep(object, installation);
+        notes.extend(why.map(|why| kept(object, why)));
         why.is_none()
     });
     if chosen.is_empty() && own.is_empty() {
         return (Vec::new(), Vec::new());
     }
-    let before_definition =
+    let crd_index =
         chosen.iter().position(|object| object["kind"] == "CustomResourceDefinition").unwrap_or(chosen.len());
-    let (own, kept): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
-    notes.extend(kept.iter().map(|object| stays(object, "it is not ours")));
+    let (own, foreign): (Vec<Value>, Vec<Value>) = own.into_iter().partition(manifests::is_ours);
+    notes.extend(foreign.iter().map(|object| kept(object, NOT_OURS)));
     let mut last = own;
     last.retain(|object| {
         let why = others.filter(|_| is_own_namespace(object));
-        notes.extend(why.map(|why| stays(object, why)));
+        notes.extend(why.map(|why| kept(object, why)));
         why.is_none()
     });
     if !last.iter().any(|object| object["kind"] == "Namespace") {
-        last.splice(0..0, made_at_work(&installed.namespace));
+        last.splice(0..0, runtime_objects(&installation.namespace));
     }
-    chosen.splice(before_definition..before_definition, last);
+    chosen.splice(crd_index..crd_index, last);
     (chosen, notes)
 }
 
-/// Why an object that is called as ours is does not go; nothing if it does. The definition and the leases' namespace are
-/// known by their names, which all operators share; everything else of ours bears our label.
-fn is_kept(object: &Value, installed: &Installed) -> Option<&'static str> {
+/// Why an object with the name of an installed one is kept; `None` if it can be deleted. The CRD and the namespace of node
+/// leases are shared with other operators; all other objects must have the label.
+fn reason_to_keep(object: &Value, installation: &Installation) -> Option<&'static str> {
     if object["kind"] == "CustomResourceDefinition" {
-        return installed.other_operator.as_ref().map(|_| "the medik8s operator uses it");
+        return installation.other_operator.as_ref().map(|_| "the medik8s operator uses it");
     }
     if manifests::is_lease_namespace(object) {
         return Some("other operators use it");
     }
-    (!manifests::is_ours(object)).then_some("it is not ours")
+    (!manifests::is_ours(object)).then_some(NOT_OURS)
 }
 
-/// What nm-reconciler makes in its namespace, which otherwise goes with that.
-fn made_at_work(namespace: &str) -> [Value; 2] {
+/// The objects that nm-reconciler creates in its namespace, which must be deleted if the namespace is kept.
+fn runtime_objects(namespace: &str) -> [Value; 2] {
     let object = |version: &str, kind: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]
 }
 
-/// The nodes that are in maintenance, each once.
+/// The nodes in maintenance, without duplicates.
 fn nodes(maintenances: &[Grouped]) -> Vec<String> {
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     distinct(&nodes)
 }
 
-/// Ends all maintenances, also those that begin meanwhile, and waits until they are gone.
+/// Deletes all maintenances, including those that are started meanwhile, and waits until they are gone.
 async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
     let left = RefCell::new(Vec::new());
     let gone = async {
         loop {
-            let there = every_group::maintenances(cluster).await?;
+            let there = all_groups::maintenances(cluster).await?;
             left.replace(nodes(&there));
             if there.is_empty() {
                 return Ok(());
             }
             stream::iter(there.iter().filter(|object| object.metadata.deletion_timestamp.is_none()))
-                .map(async |object| every_group::end(cluster, object).await)
-                .buffered(AT_ONCE)
+                .map(async |object| all_groups::delete(cluster, object).await)
+                .buffered(MAX_CONCURRENT_REQUESTS)
                 .try_collect::<()>()
                 .await?;
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     let names = || -> Vec<String> { left.borrow().iter().map(|node| format!("node/{node}")).collect() };
-    let waiting = || format!("waiting until these are given back: {}", names().join(", "));
+    let waiting = || format!("waiting until these nodes are back in service: {}", names().join(", "));
     match progress::during(out, waiting, Box::pin(progress::within(timeout, gone))).await {
-        Some(ended) => ended,
+        Some(result) => result,
         None => Err(SetupError::NotGone { after: timeout, what: names() }.into()),
     }
 }
@@ -291,13 +300,13 @@ async fn remove(object: &Value, timeout: Duration, cluster: &Cluster, out: &mut 
     let name = format::located(object);
     let work = async {
         if objects::delete(cluster, object).await? == Deletion::UnderWay {
-            objects::until_gone(cluster, object).await;
+            objects::wait_until_gone(cluster, object).await;
         }
         Ok::<_, Error>(())
     };
     let removing = || format!("waiting until {name} is gone");
     match progress::during(out, removing, Box::pin(progress::within(timeout, work))).await {
-        Some(ended) => ended?,
+        Some(result) => result?,
         None => return Err(SetupError::NotGone { after: timeout, what: vec![name] }.into()),
     }
     Ok(out.data(&Line::new(format!("{name} deleted")))?)

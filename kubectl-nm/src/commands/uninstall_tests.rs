@@ -1,4 +1,4 @@
-//! What goes, what stays, and what keeps everything where it is.
+//! What is removed and what is kept.
 
 use std::sync::Mutex;
 
@@ -10,16 +10,16 @@ fn names(objects: &[Value]) -> Vec<String> {
     objects.iter().map(format::name).collect()
 }
 
-fn installed(other_operator: Option<&str>) -> Installed {
-    Installed {
+fn installed(other_operator: Option<&str>) -> Installation {
+    Installation {
         namespace: manifests::NAMESPACE.into(),
         other_operator: other_operator.map(str::to_owned),
-        ..Installed::default()
+        ..Installation::default()
     }
 }
 
 #[test]
-fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
+fn the_crd_is_removed_last_and_the_lease_namespace_is_kept() {
     let (chosen, notes) = choose(manifests::objects(&Settings::default()), &installed(None), None);
     let chosen = names(&chosen);
     let crd = "customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io";
@@ -32,7 +32,7 @@ fn the_definition_goes_last_after_the_namespace_and_the_leases_stay() {
 }
 
 #[test]
-fn what_belongs_to_others_stays() {
+fn objects_of_others_are_kept() {
     let mut objects = manifests::objects(&Settings::default());
     for object in &mut objects {
         if object["kind"] == "Namespace" {
@@ -49,31 +49,30 @@ fn what_belongs_to_others_stays() {
 }
 
 #[test]
-fn only_a_namespace_of_others_is_left_alone() {
-    // The leases' namespace is none of ours, and nothing is left of it alone to be removed.
+fn the_lease_namespace_alone_is_not_an_installation() {
     let leases: Vec<Value> =
         manifests::objects(&Settings::default()).into_iter().filter(manifests::is_lease_namespace).collect();
     assert_eq!(choose(leases, &installed(None), None), (Vec::new(), Vec::new()));
 }
 
 #[test]
-fn what_only_has_the_name_of_ours_stays() {
+fn objects_without_the_label_are_kept() {
     let theirs = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "nm-reconciler"}});
     let (chosen, notes) = choose(vec![theirs.clone()], &installed(None), None);
     assert_eq!(chosen, Vec::<Value>::new());
-    assert!(notes.is_empty(), "there is nothing to tell of: {notes:?}");
+    assert!(notes.is_empty(), "{notes:?}");
     let mut ours = manifests::objects(&Settings::default());
     let role = ours.iter_mut().find(|object| format::name(object) == format::name(&theirs)).unwrap();
     *role = theirs.clone();
     let (chosen, notes) = choose(ours, &installed(None), None);
     assert!(!names(&chosen).contains(&format::name(&theirs)));
-    let note = format!("{} stays: it is not ours", format::name(&theirs));
+    let note = format!("{} is kept: {NOT_OURS}", format::name(&theirs));
     assert!(notes.iter().any(|line| line.to_string() == note), "{notes:?}");
 }
 
-/// Runs the command on a cluster with the program and its definition, in which a maintenance is there from the list of
-/// that number on, and returns what came of it and what was deleted.
+/// Runs the command on a cluster with nm-reconciler and its CRD, where a maintenance exists from the given list request on.
+/// Returns the error and the deletions.
 async fn uninstalled_with_one_from(list: usize) -> (Error, Vec<String>) {
     let lists = Mutex::new(0);
     let answer = move |method: &str, path: &str| match (method, path.rsplit('/').next().unwrap_or_default()) {
@@ -89,7 +88,7 @@ async fn uninstalled_with_one_from(list: usize) -> (Error, Vec<String>) {
             if *lists < list { items(&[]) } else { items(&[one]) }
         }
         (_, "nm-reconciler") if path.contains("/deployments/") => (200, object("Deployment")),
-        (_, "nodemaintenances.nodemaintenance.medik8s.io") => (200, manifests::definition()),
+        (_, "nodemaintenances.nodemaintenance.medik8s.io") => (200, manifests::crd()),
         _ => failure(404, "NotFound", "x"),
     };
     let (cluster, requests) = cluster(answer);
@@ -109,27 +108,27 @@ fn items(items: &[Value]) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_maintenance_that_begins_while_a_person_decides_keeps_everything_where_it_is() {
+async fn a_maintenance_that_starts_during_the_prompt_stops_the_command() {
     for list in [1, 2] {
         let (error, deleted) = uninstalled_with_one_from(list).await;
-        assert_eq!(error.to_string(), "error: 1 node is in maintenance: n1");
+        assert_eq!(error.to_string(), "1 node is in maintenance: n1");
         assert!(error.hint().unwrap().starts_with("nothing was changed; --stop-all "));
         assert_eq!(deleted, Vec::<String>::new(), "there from list {list}");
     }
 }
 
 #[tokio::test]
-async fn a_maintenance_that_begins_after_that_keeps_the_definition_and_says_how_it_ends() {
+async fn a_maintenance_that_starts_later_keeps_the_crd() {
     let (error, deleted) = uninstalled_with_one_from(3).await;
-    assert_eq!(error.to_string(), "error: 1 node is in maintenance since nm-reconciler was removed: n1");
+    assert_eq!(error.to_string(), "1 node is in maintenance since nm-reconciler was removed: n1");
     let hint = error.hint().unwrap();
     assert!(!hint.contains("nothing was changed") && hint.contains("`kubectl nm install`"), "{hint}");
     assert!(deleted.iter().any(|request| request.ends_with("/deployments/nm-reconciler")), "{deleted:?}");
     assert!(!deleted.iter().any(|request| request.contains("customresourcedefinitions")), "{deleted:?}");
 }
 
-/// Runs the command on a cluster where the namespace of the program has these Secrets, and `answer` to any other request.
-/// What was said, and what was deleted.
+/// Runs the command on a cluster where nm-reconciler's namespace contains these Secrets. Returns the messages and the
+/// deletions.
 async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
     let answer = move |method: &str, path: &str| match (method, path) {
         ("DELETE", _) => {
@@ -184,42 +183,45 @@ fn resources(kinds: &[(&str, &str)]) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_namespace_in_which_others_have_something_stays() {
+async fn a_namespace_with_objects_of_others_is_kept() {
     const NAMESPACE: &str = "/api/v1/namespaces/node-maintenance";
     let secret = |name: &str| json!({"metadata": {"name": name}});
     let ours = secret(WEBHOOK);
-    let (said, deleted) = uninstalled_beside(items(&[ours.clone(), secret("db"), secret("tls")])).await;
-    let stays = "namespace/node-maintenance stays: others have something in it: secret/db, secret/tls\n";
-    assert!(said.contains(stays), "{said}");
+    let (printed, deleted) = uninstalled_beside(items(&[ours.clone(), secret("db"), secret("tls")])).await;
+    let kept = "namespace/node-maintenance is kept: it contains objects of others: secret/db, secret/tls\n";
+    assert!(printed.contains(kept), "{printed}");
     assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
-    for made_at_work in
+    for created_at_runtime in
         ["/secrets/nm-reconciler-webhook", "/leases/nm-reconciler", "/deployments/nm-reconciler"]
     {
-        assert!(deleted.iter().any(|path| path.ends_with(made_at_work)), "{made_at_work} in {deleted:?}");
+        assert!(
+            deleted.iter().any(|path| path.ends_with(created_at_runtime)),
+            "{created_at_runtime} in {deleted:?}"
+        );
     }
-    let (said, deleted) = uninstalled_beside(items(&[ours])).await;
-    assert!(!said.contains("stays"), "{said}");
+    let (printed, deleted) = uninstalled_beside(items(&[ours])).await;
+    assert!(!printed.contains("is kept"), "{printed}");
     assert!(deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
-    let (said, deleted) = uninstalled_beside(failure(403, "Forbidden", "secrets")).await;
+    let (printed, deleted) = uninstalled_beside(failure(403, "Forbidden", "secrets")).await;
     assert!(
-        said.contains("namespace/node-maintenance stays: nobody can tell what others have in it: "),
-        "{said}"
+        printed.contains("namespace/node-maintenance is kept: cannot check for objects of others: "),
+        "{printed}"
     );
     assert!(!deleted.iter().any(|path| path == NAMESPACE), "{deleted:?}");
 }
 
 #[test]
-fn who_is_asked_reads_that_every_maintenance_goes_with_its_definition() {
+fn the_question_says_that_every_maintenance_is_deleted_with_the_crd() {
     let asked = |objects: Vec<Value>| {
         let (objects, notes) = choose(objects, &installed(None), None);
-        question(&Found { namespace: "ns".into(), objects, maintenances: Vec::new(), notes })
+        question(&UninstallPlan { namespace: "ns".into(), objects, maintenances: Vec::new(), notes })
     };
     let all = manifests::objects(&Settings::default());
     assert_eq!(
         asked(all.clone()),
         "Remove nm-reconciler from namespace ns with these 18 objects, and with \
          customresourcedefinition.apiextensions.k8s.io/nodemaintenances.nodemaintenance.medik8s.io every \
-         NodeMaintenance of the cluster"
+         NodeMaintenance in the cluster"
     );
     let without = all.into_iter().filter(|object| object["kind"] != "CustomResourceDefinition").collect();
     assert_eq!(asked(without), "Remove nm-reconciler from namespace ns with these 17 objects");

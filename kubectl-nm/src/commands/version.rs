@@ -1,4 +1,4 @@
-//! `kubectl nm version`: the versions of plugin, reconciler and API server.
+//! `kubectl nm version`: prints the versions of plugin, reconciler and API server.
 
 use clap::Args;
 
@@ -6,90 +6,91 @@ use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
 use crate::error::exit::Exit;
-use crate::format::{self, Form};
-use crate::install::installed::Installed;
-use crate::install::versions::{OWN, Versions, skew};
+use crate::format::{self, DataFormat};
+use crate::install::installation::{Installation, OWN_VERSION, Versions, version_skew};
 use crate::interaction::progress;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
-  # All versions, and whether they go together
+  # Print all versions, and a warning if they may be incompatible
   kubectl nm version
 
-  # This program's own, without a cluster
+  # Print the version of the plugin only, without a cluster
   kubectl nm version --client -o json
 
-Exit codes: 0, or 1 if the cluster cannot be asked, which leaves the program's own.";
+Exit codes: 0 printed, 1 only the plugin's version is known because the cluster cannot be reached, 2 invalid usage.";
 
-/// Show the versions of plugin, reconciler and API server
+/// Print the versions of plugin, reconciler and API server
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VersionArgs {
-    /// Show the plugin's own and ask no cluster
+    /// Print the version of the plugin only, without contacting the cluster
     #[arg(long)]
     client: bool,
 
-    /// Print them as json, yaml or jsonpath=TEMPLATE
+    /// Print the versions in this format: json or yaml
     #[arg(long, short = 'o', value_name = "FORMAT", value_parser = format::parse_data,
         add = format::offered(format::parse_data))]
-    output: Option<Form>,
+    output: Option<DataFormat>,
 }
 
 impl VersionArgs {
-    /// Whether a cluster is asked.
+    /// Whether the command contacts the cluster.
     pub(crate) fn needs_cluster(&self) -> bool {
         !self.client
     }
 }
 
-/// Says the version of this program, for which no cluster is needed.
+/// Prints the version of this program, without a cluster.
 ///
 /// # Errors
 ///
-/// When it cannot be shown in that form, or stdout is closed.
-pub(crate) fn own(args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
-    show(&Versions { plugin: OWN.to_owned(), ..Versions::default() }, args, out)
+/// When stdout cannot be written.
+pub(crate) fn run_client(args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
+    print(&Versions { plugin: OWN_VERSION.to_owned(), ..Versions::default() }, args, out)
 }
 
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked, after this program's own version was said. Who may not see the reconciler gets the other versions.
+/// When the server cannot be reached, after printing the version of this program. Without permission to read the
+/// installation, the other versions are printed.
 pub(crate) async fn run(args: VersionArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let asking = || format!("asking {} for versions", cluster.server());
-    let ask = async {
-        // A server that does not answer is not asked twice.
+    let reading = || format!("reading versions from {}", cluster.server());
+    let read = async {
+        // If the server does not respond, there is no second request.
         let server = objects::server_version(cluster).await?;
-        Ok::<_, Error>((server, Installed::find(cluster, None).await))
+        Ok::<_, Error>((server, Installation::find(cluster, None).await))
     };
-    let (server, installed) = match progress::during(out, asking, ask).await {
+    let (server, installation) = match progress::during(out, reading, read).await {
         Ok(found) => found,
         Err(error) => {
-            own(&args, out)?;
+            run_client(&args, out)?;
             return Err(error);
         }
     };
-    let mut versions = Versions { plugin: OWN.to_owned(), server: Some(server), ..Versions::default() };
-    match installed {
-        Ok(installed) => {
-            versions.reconciler = installed.version();
-            versions.reconciler_image = installed.image().map(str::to_owned);
-            if installed.deployment.is_none() {
-                out.advise("The reconciler is not installed; `kubectl nm install` does that.");
+    let mut versions =
+        Versions { plugin: OWN_VERSION.to_owned(), server: Some(server), ..Versions::default() };
+    match installation {
+        Ok(installation) => {
+            versions.reconciler = installation.version();
+            versions.reconciler_image = installation.image().map(str::to_owned);
+            if installation.deployment.is_none() {
+                out.advise("nm-reconciler is not installed; `kubectl nm install` installs it.");
             }
         }
-        Err(error) => error.tell(out),
+        Err(error) => error.print(out),
     }
-    show(&versions, &args, out)
+    print(&versions, &args, out)
 }
 
-fn show(versions: &Versions, args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
-    if let Some(form) = &args.output {
+fn print(versions: &Versions, args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
+    if let Some(format) = args.output {
         let value = serde_json::to_value(versions).map_err(|error| Error::Unshowable(error.to_string()))?;
-        form.print(&value, out)?;
+        format.print(&value, out)?;
         return Ok(Exit::Done);
     }
     out.data(&Line::new(format!("Plugin: {}", versions.plugin)))?;
@@ -100,8 +101,11 @@ fn show(versions: &Versions, args: &VersionArgs, out: &mut Output) -> Result<Exi
     if let Some(server) = &versions.server {
         out.data(&Line::new(format!("API server: {server}")))?;
     }
-    if let Some(said) = versions.reconciler.as_deref().and_then(|reconciler| skew(OWN, reconciler)) {
-        out.advise(&format!("warning: {said}; `kubectl nm install --image IMAGE` changes the reconciler"));
+    let reconciler = versions.reconciler.as_deref();
+    if let Some(warning) = reconciler.and_then(|reconciler| version_skew(OWN_VERSION, reconciler)) {
+        out.advise(&format!(
+            "warning: {warning}; `kubectl nm install --image IMAGE` installs another reconciler version"
+        ));
     }
     Ok(Exit::Done)
 }

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
-use crate::args::node_name;
+use crate::args::names;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::{check_exist, unchecked};
 use crate::client::watch_stream::news;
@@ -18,10 +18,9 @@ use crate::error::exit::Exit;
 use crate::error::{Error, no_such_nodes};
 use crate::interaction::progress;
 use crate::maintenance::node;
-use crate::terminal::interrupt::interrupted;
-use crate::terminal::locale;
 use crate::terminal::output::Output;
-use crate::terminal::text::{Line, Style};
+use crate::terminal::signals::interrupted;
+use crate::terminal::text::{Line, Style, is_unicode_locale};
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker};
@@ -64,7 +63,7 @@ New fields and types may be added; existing ones keep their meaning within a ver
 #[command(after_help = EXAMPLES, after_long_help = format!("{JSON}\n\n{EXAMPLES}"))]
 pub(crate) struct WatchArgs {
     /// Names of the nodes; all if none is given
-    #[arg(value_name = "NODE", value_parser = node_name::parse)]
+    #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
     /// Exit when every maintenance present at startup reaches this state; for `drained`, all given nodes must be in
@@ -130,7 +129,7 @@ impl WatchArgs {
     }
 
     fn tracker(&self) -> GoalTracker {
-        GoalTracker::new(node_name::distinct(&self.nodes), self.exit_condition())
+        GoalTracker::new(names::distinct(&self.nodes), self.exit_condition())
     }
 
     fn exit_condition(&self) -> ExitCondition {
@@ -145,7 +144,7 @@ impl WatchArgs {
 impl DashboardFlags {
     fn appearance(&self, out: &Output) -> Appearance {
         let theme = if out.is_coloured() { self.theme } else { ThemeName::Mono };
-        let ascii = self.ascii || !locale::has_unicode(|name| std::env::var(name).ok());
+        let ascii = self.ascii || !is_unicode_locale(|name| std::env::var(name).ok());
         Appearance { readonly: self.readonly, theme, ascii, mouse: self.mouse }
     }
 }

@@ -1,24 +1,24 @@
-//! Names that may stand on the command line, from the kubeconfig and from the cluster.
+//! Names for shell completion, from the kubeconfig and from the cluster.
 //!
-//! Somebody holds a key and waits, so a cluster has a second and a half; and whatever goes wrong, there are no names and
-//! no words about it, which would stand in the middle of the line.
+//! The user waits, so a cluster has 1.5 seconds to respond. On errors there are no names and no messages, because a message
+//! would appear in the middle of the line.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::args::node_name::distinct;
+use crate::args::names::distinct;
 use crate::client::cluster::Cluster;
 use crate::connection::{self, ConnectionFlags};
 use crate::maintenance::node;
 use crate::terminal::output::FirstAnswer;
 
-use crate::completion::typed::Typed;
+use crate::completion::partial_line::PartialLine;
 
-const PATIENCE: Duration = Duration::from_millis(1500);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What a name is of.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NameKind {
     /// A context of the kubeconfig.
     Context,
     /// A cluster of the kubeconfig.
@@ -27,42 +27,42 @@ pub(super) enum Kind {
     User,
     /// A namespace.
     Namespace,
-    /// A node that no maintenance is about.
-    NodeAtWork,
+    /// A node that is not in maintenance.
+    NodeInService,
     /// A node in maintenance.
     NodeInMaintenance,
 }
 
-/// The names of a kind, without those nodes that are named already.
-pub(super) fn of(kind: Kind, typed: &Typed) -> Vec<String> {
-    let is_node = matches!(kind, Kind::NodeAtWork | Kind::NodeInMaintenance);
-    if is_node && typed.are_chosen {
+/// The names of a kind, without nodes that the line contains already.
+pub(super) fn find(kind: NameKind, line: &PartialLine) -> Vec<String> {
+    let is_node = matches!(kind, NameKind::NodeInService | NameKind::NodeInMaintenance);
+    if is_node && line.has_node_selector {
         return Vec::new();
     }
-    let connection = typed.connection.clone();
-    let mut names = within(PATIENCE, move || look_up(kind, &connection)).unwrap_or_default();
-    names.retain(|name| is_plain(name) && !(is_node && typed.nodes.contains(name)));
+    let connection = line.connection.clone();
+    let mut names = within(LOOKUP_TIMEOUT, move || look_up(kind, &connection)).unwrap_or_default();
+    names.retain(|name| is_plain(name) && !(is_node && line.nodes.contains(name)));
     names
 }
 
-/// What `work` finds, unless that takes too long. It has a thread to itself: looking up the name of a server and
-/// running a credential plugin wait without giving way.
+/// The result of `work`, unless it takes too long. It runs in a thread of its own, because DNS lookups and credential
+/// plugins block.
 fn within<T: Send + 'static>(
-    patience: Duration,
+    timeout: Duration,
     work: impl FnOnce() -> Option<T> + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
-    receiver.recv_timeout(patience).ok().flatten()
+    receiver.recv_timeout(timeout).ok().flatten()
 }
 
-fn look_up(kind: Kind, connection: &ConnectionFlags) -> Option<Vec<String>> {
+fn look_up(kind: NameKind, connection: &ConnectionFlags) -> Option<Vec<String>> {
     match kind {
-        Kind::Context => Some(connection::choices(connection).ok()?.contexts),
-        Kind::Cluster => Some(connection::choices(connection).ok()?.clusters),
-        Kind::User => Some(connection::choices(connection).ok()?.users),
-        Kind::Namespace | Kind::NodeAtWork | Kind::NodeInMaintenance => {
-            keep_quiet();
+        NameKind::Context => Some(connection::kubeconfig_names(connection).ok()?.contexts),
+        NameKind::Cluster => Some(connection::kubeconfig_names(connection).ok()?.clusters),
+        NameKind::User => Some(connection::kubeconfig_names(connection).ok()?.users),
+        NameKind::Namespace | NameKind::NodeInService | NameKind::NodeInMaintenance => {
+            silence_standard_streams();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
             runtime.block_on(async {
                 let cluster =
@@ -73,40 +73,40 @@ fn look_up(kind: Kind, connection: &ConnectionFlags) -> Option<Vec<String>> {
     }
 }
 
-async fn in_cluster(kind: Kind, cluster: &Cluster) -> Option<Vec<String>> {
+async fn in_cluster(kind: NameKind, cluster: &Cluster) -> Option<Vec<String>> {
     let in_maintenance = async || {
         let maintenances = cluster.maintenances().await.ok()?;
         Some(distinct(&maintenances.iter().map(|object| node(object).to_owned()).collect::<Vec<_>>()))
     };
     match kind {
-        Kind::Namespace => cluster.namespaces().await.ok(),
-        Kind::NodeInMaintenance => in_maintenance().await,
+        NameKind::Namespace => cluster.namespaces().await.ok(),
+        NameKind::NodeInMaintenance => in_maintenance().await,
         _ => {
-            let (nodes, busy) = tokio::join!(cluster.node_names(None), in_maintenance());
-            let busy = busy.unwrap_or_default();
-            Some(nodes.ok()?.into_iter().filter(|node| !busy.contains(node)).collect())
+            let (nodes, others) = tokio::join!(cluster.node_names(None), in_maintenance());
+            let others = others.unwrap_or_default();
+            Some(nodes.ok()?.into_iter().filter(|node| !others.contains(node)).collect())
         }
     }
 }
 
-/// Whether a shell takes the name as it is. Nobody is offered a word that would become a command.
+/// Whether a shell takes the name literally. Names that a shell would interpret are not offered.
 fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@+=,%".contains(c);
     !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
 }
 
-/// Keeps credential plugins from asking and complaining on the line that is being typed.
+/// Prevents credential plugins from prompting and printing on the command line.
 #[cfg(unix)]
-fn keep_quiet() {
+fn silence_standard_streams() {
     if let Ok(nothing) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&nothing);
         let _ = rustix::stdio::dup2_stderr(&nothing);
     }
 }
 
-/// Elsewhere descriptors are not to be had without unsafe code.
+/// On other systems this would need unsafe code.
 #[cfg(not(unix))]
-fn keep_quiet() {}
+fn silence_standard_streams() {}
 
 #[cfg(test)]
 mod tests {
@@ -115,36 +115,36 @@ mod tests {
     use crate::maintenance::fixture::named;
 
     #[tokio::test]
-    async fn nodes_are_at_work_or_in_maintenance() {
+    async fn nodes_are_in_service_or_in_maintenance() {
         let (both, _) = cluster(|_, path| match path.rsplit('/').next() {
             Some("nodes") => nodes(&["n1", "n2", "n3"]),
             Some("nodemaintenances") => list(&[named("a", "n2", "u"), named("b", "n2", "v")]),
             _ => failure(404, "NotFound", "x"),
         });
-        assert_eq!(in_cluster(Kind::NodeAtWork, &both).await.unwrap(), ["n1", "n3"]);
-        assert_eq!(in_cluster(Kind::NodeInMaintenance, &both).await.unwrap(), ["n2"]);
-        assert_eq!(in_cluster(Kind::Namespace, &both).await, None);
+        assert_eq!(in_cluster(NameKind::NodeInService, &both).await.unwrap(), ["n1", "n3"]);
+        assert_eq!(in_cluster(NameKind::NodeInMaintenance, &both).await.unwrap(), ["n2"]);
+        assert_eq!(in_cluster(NameKind::Namespace, &both).await, None);
     }
 
     #[tokio::test]
-    async fn without_the_right_to_see_maintenances_every_node_may_be_at_work() {
+    async fn without_permission_to_list_maintenances_every_node_is_offered() {
         let (blind, _) = cluster(|_, path| match path.rsplit('/').next() {
             Some("nodes") => nodes(&["n1"]),
             _ => failure(403, "Forbidden", "x"),
         });
-        assert_eq!(in_cluster(Kind::NodeAtWork, &blind).await.unwrap(), ["n1"]);
-        assert_eq!(in_cluster(Kind::NodeInMaintenance, &blind).await, None);
+        assert_eq!(in_cluster(NameKind::NodeInService, &blind).await.unwrap(), ["n1"]);
+        assert_eq!(in_cluster(NameKind::NodeInMaintenance, &blind).await, None);
     }
 
     #[test]
-    fn work_that_never_ends_is_not_waited_for() {
+    fn lookups_time_out() {
         let (_open, never) = mpsc::channel::<()>();
         assert_eq!(within(Duration::from_millis(1), move || never.recv().ok()), None);
         assert_eq!(within(Duration::MAX, || Some(1)), Some(1));
     }
 
     #[test]
-    fn nothing_is_offered_that_a_shell_would_obey() {
+    fn names_that_a_shell_would_interpret_are_not_plain() {
         for plain in ["worker-07.example.com", "arn:aws:eks:eu:1:cluster/a", "jane@example.com", "a_b"] {
             assert!(is_plain(plain), "{plain}");
         }

@@ -1,20 +1,19 @@
 //! kubectl's connection flags.
 //!
-//! A plugin gets every flag after its name unseen by kubectl, so it has to know them itself. They are accepted
-//! before and after the verb, and those that mean nothing here say so in their help.
+//! kubectl passes every flag after the name of a plugin to the plugin, so the plugin must know kubectl's flags. They are
+//! accepted before and after the command. The help says which of them have no effect.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use crate::args::boolean;
-use crate::args::duration;
-use crate::args::namespace_name;
+use crate::args::{duration, names, parse_boolean};
+use crate::terminal::command_context::shell_quoted;
 
 const HEADING: &str = "Connection, as in kubectl";
 
-/// The flags that say which cluster to talk to, and as whom.
+/// The flags that select the cluster and the user.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct ConnectionFlags {
@@ -78,23 +77,23 @@ pub(crate) struct ConnectionFlags {
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub(crate) certificate_authority: Option<PathBuf>,
 
-    /// Do not check the server's certificate, which makes the connection insecure
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
+    /// Do not verify the server's certificate; this makes the connection insecure
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
 
-    /// Name to expect in the server's certificate, if not that of its address
+    /// Server name to expect in the server's certificate, if not the host in its address
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub(crate) tls_server_name: Option<String>,
 
-    /// How long a single request may take, such as 10s; 0: as long as it likes. Watches are not limited
+    /// Timeout of a single request, such as 10s; 0 means none. It does not apply to watches
     #[arg(long, global = true, value_name = "DURATION", hide_short_help = true,
         value_parser = duration::parse_or_seconds)]
     request_timeout: Option<Duration>,
 
-    /// Where nm-reconciler is, for commands about it; maintenances are in no namespace
+    /// Namespace of nm-reconciler, for commands about it; maintenances are cluster-scoped
     #[arg(long, short = 'n', global = true, value_name = "NAME", hide_short_help = true,
-        value_parser = namespace_name::parse)]
+        value_parser = names::parse_namespace)]
     pub(crate) namespace: Option<String>,
 
     /// Accepted without effect: nothing is cached
@@ -102,12 +101,12 @@ pub(crate) struct ConnectionFlags {
     cache_dir: Option<PathBuf>,
 
     /// Accepted without effect: responses are never compressed
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     disable_compression: Option<bool>,
 
-    /// Accepted without effect: any supported server will do
-    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = boolean::parse,
+    /// Accepted without effect: all supported server versions work
+    #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     match_server_version: Option<bool>,
 
@@ -118,8 +117,8 @@ pub(crate) struct ConnectionFlags {
 }
 
 impl ConnectionFlags {
-    /// The flags that lead to the same cluster, each with a blank before it and quoted for a shell: for commands that
-    /// people paste. Credentials are left out: what is shown may be copied anywhere.
+    /// The given flags that select the cluster and the user, quoted for a shell and each with a leading blank, for commands
+    /// to paste. Credentials are left out, because messages may be copied anywhere.
     pub(crate) fn to_paste(&self) -> String {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let single = [
@@ -138,34 +137,25 @@ impl ConnectionFlags {
         let given = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
         given
             .chain(groups)
-            .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", quoted(&value)))
+            .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", shell_quoted(&value)))
     }
 
-    /// Whether it is said how long a single request may take.
+    /// Whether `--request-timeout` is given.
     pub(crate) fn limits_requests(&self) -> bool {
         self.request_timeout.is_some()
     }
 
-    /// How long a single request may take; `None` is unlimited.
+    /// The timeout of a single request; `None` means no limit.
     pub(crate) fn request_timeout(&self) -> Option<Duration> {
         self.request_timeout.filter(|timeout| !timeout.is_zero())
     }
 }
 
-/// A word that a shell takes for exactly this text.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-/// Reads `key=value`.
+/// Parses `key=value`.
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(String::from("it is not of the form KEY=VALUE")),
+        _ => Err(String::from("expected KEY=VALUE")),
     }
 }
 
@@ -174,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_to_paste_name_the_cluster_and_no_secret() {
+    fn flags_to_paste_name_the_cluster_and_no_secret() {
         assert_eq!(ConnectionFlags::default().to_paste(), "");
         let flags = ConnectionFlags {
             context: Some("prod eu's".into()),
@@ -183,7 +173,9 @@ mod tests {
             token: Some("secret".into()),
             ..ConnectionFlags::default()
         };
-        let said = r" --context='prod eu'\''s' --server=https://c:6443 --as-group=a --as-group=b";
-        assert_eq!(flags.to_paste(), said);
+        assert_eq!(
+            shlex::split(&flags.to_paste()).unwrap(),
+            ["--context=prod eu's", "--server=https://c:6443", "--as-group=a", "--as-group=b"]
+        );
     }
 }

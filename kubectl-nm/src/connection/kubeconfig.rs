@@ -1,7 +1,7 @@
 //! Finding, merging and overriding kubeconfigs by kubectl's rules.
 //!
-//! The outcome is a kubeconfig with one context, one cluster and one user, in which the flags have had their say;
-//! from there on kube reads files and runs credential plugins.
+//! The result is a kubeconfig with one context, one cluster and one user, with the flags applied. From it, kube reads
+//! certificates and runs credential plugins.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use kube::config::{
 use crate::connection::error::ConnectionError;
 use crate::connection::flags::ConnectionFlags;
 
-/// The files that a kubeconfig is read from.
+/// The files from which the kubeconfig is merged.
 #[derive(Debug, PartialEq)]
-pub(super) struct Files {
+pub(super) struct KubeconfigFiles {
     /// In the order of precedence.
     pub(super) paths: Vec<PathBuf>,
-    /// Whether a missing file is an error: it is when a flag names it.
+    /// Whether a missing file is an error, as it is if a flag names it.
     required: bool,
 }
 
-impl Files {
-    /// As this process's flags and environment name them.
-    pub(super) fn of_this_process(flags: &ConnectionFlags) -> Self {
-        Self::named(flags.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"), std::env::home_dir())
+impl KubeconfigFiles {
+    /// The files that the flags and the environment of this process name.
+    pub(super) fn from_process(flags: &ConnectionFlags) -> Self {
+        Self::new(flags.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"), std::env::home_dir())
     }
 
-    fn named(flag: Option<&Path>, variable: Option<OsString>, home: Option<PathBuf>) -> Self {
+    fn new(flag: Option<&Path>, variable: Option<OsString>, home: Option<PathBuf>) -> Self {
         if let Some(path) = flag {
             return Self { paths: vec![path.to_owned()], required: true };
         }
@@ -43,7 +43,7 @@ impl Files {
         Self { paths, required: false }
     }
 
-    /// Reads and merges them; the first to say something wins. Files that do not exist count as empty.
+    /// Reads and merges the files; the first one that sets a value takes precedence. Missing files count as empty.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Files {
     }
 }
 
-/// What is wrong with a file, without the excerpt of it that the parser adds below: it may hold credentials.
+/// Why a file cannot be read, without the parser's excerpt of it, which may contain credentials.
 fn unreadable(path: &Path, error: &KubeconfigError) -> ConnectionError {
     let why = match error {
         KubeconfigError::ReadConfig(error, _) => error.to_string(),
@@ -73,7 +73,7 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> ConnectionError {
     ConnectionError::Unreadable { path: path.to_owned(), why }
 }
 
-/// Whether the kubeconfig says nothing at all, as when there is no file.
+/// Whether the kubeconfig is empty, as it is without files.
 pub(super) fn is_empty(kubeconfig: &Kubeconfig) -> bool {
     kubeconfig.clusters.is_empty() && kubeconfig.contexts.is_empty() && kubeconfig.auth_infos.is_empty()
 }
@@ -82,7 +82,7 @@ pub(super) fn is_empty(kubeconfig: &Kubeconfig) -> bool {
 ///
 /// # Errors
 ///
-/// When what the flags or the context name does not exist, or nothing names a server.
+/// When a context, cluster or user does not exist, or nothing names a server.
 pub(super) fn effective(
     kubeconfig: &Kubeconfig,
     flags: &ConnectionFlags,
@@ -147,7 +147,7 @@ fn cluster(
         kubeconfig.clusters.iter().find(|named| &named.name == name).and_then(|named| named.cluster.clone());
     match found {
         Some(cluster) => Ok((name.clone(), cluster)),
-        // --server alone describes a cluster.
+        // --server alone is enough.
         None if flags.cluster.is_none() && flags.server.is_some() => Ok((name.clone(), Cluster::default())),
         None => Err(ConnectionError::Unknown {
             kind: "cluster",
@@ -175,7 +175,7 @@ fn user(
             name: name.clone(),
             known: kubeconfig.auth_infos.iter().map(|named| named.name.clone()).collect(),
         }),
-        // As client-go: a context may name a user that does not exist, who then is nobody.
+        // As in client-go, a context may name a user that does not exist; requests are then anonymous.
         (None, Some(name)) => Ok(find(name).unwrap_or_default()),
         (None, None) => Ok(AuthInfo::default()),
     }
@@ -185,11 +185,11 @@ fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
     if flags.server.is_some() {
         cluster.server.clone_from(&flags.server);
     }
-    // Another server has another name.
+    // The server name in the kubeconfig belongs to the other server.
     if flags.server.is_some() || flags.tls_server_name.is_some() {
         cluster.tls_server_name.clone_from(&flags.tls_server_name);
     }
-    // Trusting blindly and trusting an authority exclude each other, so that either flag undoes both settings.
+    // Skipping verification and trusting an authority exclude each other, so either flag replaces both settings.
     if flags.insecure_skip_tls_verify == Some(true) || flags.certificate_authority.is_some() {
         cluster.insecure_skip_tls_verify = flags.insecure_skip_tls_verify;
         cluster.certificate_authority = flags.certificate_authority.as_deref().map(text);
@@ -199,14 +199,14 @@ fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
     }
 }
 
-/// Applies the flags that say who we are.
+/// Applies the flags about the user.
 ///
 /// # Errors
 ///
-/// When groups and the like are to be impersonated, but no user.
+/// When groups, a uid or extra attributes are impersonated without a user.
 pub(super) fn override_user(user: &mut AuthInfo, flags: &ConnectionFlags) -> Result<(), ConnectionError> {
     if flags.token.is_some() || flags.username.is_some() {
-        // One way to say who we are replaces every other but certificates, which kubectl sends along too.
+        // As in kubectl, they replace all other credentials except certificates.
         (user.token, user.token_file, user.username, user.password) = (None, None, None, None);
         (user.exec, user.auth_provider) = (None, None);
         user.token = flags.token.as_deref().map(Into::into);
@@ -241,7 +241,7 @@ pub(super) fn override_user(user: &mut AuthInfo, flags: &ConnectionFlags) -> Res
     Ok(())
 }
 
-/// The address with a scheme: as client-go, https where anything says TLS, else http.
+/// The address with a scheme: as in client-go, https if TLS is configured, else http.
 fn with_scheme(server: &str, cluster: &Cluster) -> String {
     let tls = cluster.certificate_authority.is_some()
         || cluster.certificate_authority_data.is_some()

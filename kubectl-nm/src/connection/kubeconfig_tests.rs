@@ -1,17 +1,17 @@
-//! What overrides what in kubeconfigs.
+//! Precedence of flags and kubeconfigs.
 
 use clap::Parser;
 
 use super::*;
 
 #[derive(Parser)]
-struct Line {
+struct TestCommand {
     #[command(flatten)]
     flags: ConnectionFlags,
 }
 
 fn flags(line: &str) -> ConnectionFlags {
-    Line::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
+    TestCommand::try_parse_from(std::iter::once("nm").chain(line.split_whitespace())).unwrap().flags
 }
 
 const FILE: &str = "
@@ -37,13 +37,13 @@ fn outcome(line: &str) -> Result<(Cluster, AuthInfo), ConnectionError> {
     Ok((cluster, effective.auth_infos[0].auth_info.clone().unwrap()))
 }
 
-/// The user as a kubeconfig would say it, tokens included.
-fn said(user: &AuthInfo) -> serde_json::Value {
+/// The fields of the user in a kubeconfig, tokens included.
+fn fields(user: &AuthInfo) -> serde_json::Value {
     serde_json::to_value(user).unwrap()
 }
 
 #[test]
-fn contexts_clusters_and_users_are_chosen_by_flags_first() {
+fn flags_override_contexts_clusters_and_users() {
     for (line, server, token) in [
         ("", "https://one:6443", Some("secret")),
         ("--context two", "https://two:6443", None),
@@ -55,21 +55,25 @@ fn contexts_clusters_and_users_are_chosen_by_flags_first() {
     ] {
         let (cluster, user) = outcome(line).unwrap();
         assert_eq!(cluster.server.as_deref(), Some(server), "{line}");
-        assert_eq!(said(&user)["token"].as_str(), token, "{line}");
+        assert_eq!(fields(&user)["token"].as_str(), token, "{line}");
     }
 }
 
 #[test]
-fn what_does_not_exist_is_named_with_what_does() {
+fn unknown_names_are_reported_with_the_known_ones() {
     for (line, message, hint) in [
-        ("--context x", "error: context \"x\" does not exist in the kubeconfig", "there are: one, two, lost"),
-        ("--cluster x", "error: cluster \"x\" does not exist in the kubeconfig", "there are: c1, c2, mute"),
+        (
+            "--context x",
+            "context \"x\" does not exist in the kubeconfig",
+            "the kubeconfig has: one, two, lost",
+        ),
+        ("--cluster x", "cluster \"x\" does not exist in the kubeconfig", "the kubeconfig has: c1, c2, mute"),
         (
             "--context lost",
-            "error: cluster \"gone\" does not exist in the kubeconfig",
-            "there are: c1, c2, mute",
+            "cluster \"gone\" does not exist in the kubeconfig",
+            "the kubeconfig has: c1, c2, mute",
         ),
-        ("--user x", "error: user \"x\" does not exist in the kubeconfig", "there are: u1, u2"),
+        ("--user x", "user \"x\" does not exist in the kubeconfig", "the kubeconfig has: u1, u2"),
     ] {
         let error = outcome(line).unwrap_err();
         assert_eq!(error.to_string(), message);
@@ -79,7 +83,7 @@ fn what_does_not_exist_is_named_with_what_does() {
 }
 
 #[test]
-fn trust_is_replaced_as_a_whole() {
+fn flags_replace_all_settings_about_trust() {
     let trust = |line| {
         let (cluster, _) = outcome(line).unwrap();
         let data = cluster.certificate_authority_data.is_some();
@@ -98,12 +102,12 @@ fn trust_is_replaced_as_a_whole() {
 }
 
 #[test]
-fn a_flag_that_says_who_we_are_replaces_the_others() {
+fn credentials_in_flags_replace_the_others() {
     let (_, user) = outcome("--context two --token t").unwrap();
-    assert_eq!(said(&user)["token"], "t");
+    assert_eq!(fields(&user)["token"], "t");
     assert!(user.exec.is_none() && user.client_certificate_data.is_some());
     let (_, user) = outcome("--username jane --password p").unwrap();
-    assert_eq!((said(&user)["token"].as_str(), said(&user)["password"].as_str()), (None, Some("p")));
+    assert_eq!((fields(&user)["token"].as_str(), fields(&user)["password"].as_str()), (None, Some("p")));
     let (_, user) = outcome("--context two --client-certificate /c --client-key /k").unwrap();
     assert_eq!((user.client_certificate.as_deref(), user.client_key.as_deref()), (Some("/c"), Some("/k")));
     assert!(user.client_certificate_data.is_none() && user.client_key_data.is_none());
@@ -131,10 +135,10 @@ fn a_server_without_scheme_gets_one() {
 }
 
 #[test]
-fn files_are_those_of_the_flag_then_the_variable_then_home() {
+fn the_flag_overrides_the_variable_which_overrides_the_default_file() {
     let home = Some(PathBuf::from("/home/me"));
     let found = |flag: Option<&str>, variable: Option<&str>| {
-        Files::named(flag.map(Path::new), variable.map(Into::into), home.clone()).paths
+        KubeconfigFiles::new(flag.map(Path::new), variable.map(Into::into), home.clone()).paths
     };
     assert_eq!(found(Some("/f"), Some("/a:/b")), [PathBuf::from("/f")]);
     assert_eq!(found(None, Some("/a::/b")), [PathBuf::from("/a"), PathBuf::from("/b")]);
@@ -153,30 +157,33 @@ fn listed_files_are_merged_and_missing_ones_skipped() {
     .unwrap();
     std::fs::write(&second, FILE).unwrap();
     let missing = directory.path().join("missing");
-    let files = Files { paths: vec![missing.clone(), first, second], required: false };
+    let files = KubeconfigFiles { paths: vec![missing.clone(), first, second], required: false };
     let merged = files.read().unwrap();
     assert_eq!(merged.current_context.as_deref(), Some("two"));
     assert_eq!(merged.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://first"));
     assert_eq!(merged.clusters.len(), 3);
 
-    let required = Files { paths: vec![missing.clone()], required: true };
+    let required = KubeconfigFiles { paths: vec![missing.clone()], required: true };
     assert!(matches!(required.read(), Err(ConnectionError::MissingFile(path)) if path == missing));
-    let nothing = Files { paths: vec![missing], required: false }.read().unwrap();
+    let nothing = KubeconfigFiles { paths: vec![missing], required: false }.read().unwrap();
     assert!(is_empty(&nothing));
 }
 
 #[test]
-fn a_file_that_is_no_kubeconfig_is_named_in_one_line_without_what_it_holds() {
+fn an_invalid_kubeconfig_is_reported_in_one_line_without_its_contents() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     for broken in
         ["users:\n- name: u\n  user: {token: hush\nclusters: [", "clusters: hush\n", "\t- hush: [\n"]
     {
         std::fs::write(&path, broken).unwrap();
-        let error = Files { paths: vec![path.clone()], required: false }.read().unwrap_err();
-        let said = error.to_string();
-        let begin = format!("error: cannot read the kubeconfig {}: ", path.display());
-        assert!(said.starts_with(&begin) && said.len() > begin.len(), "{said}");
-        assert!(!said.contains("error: line") && !said.contains('\n') && !said.contains("hush"), "{said}");
+        let error = KubeconfigFiles { paths: vec![path.clone()], required: false }.read().unwrap_err();
+        let message = error.to_string();
+        let begin = format!("cannot read the kubeconfig {}: ", path.display());
+        assert!(message.starts_with(&begin) && message.len() > begin.len(), "{message}");
+        assert!(
+            !message.contains("error: line") && !message.contains('\n') && !message.contains("hush"),
+            "{message}"
+        );
     }
 }

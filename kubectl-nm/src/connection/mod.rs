@@ -1,14 +1,13 @@
-//! From kubectl's own flags and kubeconfig to a client.
+//! The connection to a cluster, from kubectl's flags and kubeconfig.
 //!
-//! The order is kubectl's: flags over the kubeconfig, `--kubeconfig` over `KUBECONFIG` over `~/.kube/config`, and the
-//! service account of the pod we run in as the last resort. [`flags`] are the flags, [`kubeconfig`] finds, merges and
-//! overrides the files, [`proxy`] says which proxy is in between.
+//! The precedence is kubectl's: flags over the kubeconfig, `--kubeconfig` over `KUBECONFIG` over `~/.kube/config`, and at
+//! last the service account of the pod that the program runs in.
 
-mod answer;
 mod error;
 mod flags;
 mod kubeconfig;
 mod proxy;
+mod response_guard;
 
 use std::time::Duration;
 
@@ -18,36 +17,36 @@ use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions};
 use tower::util::MapFutureLayer;
 
+use crate::connection::kubeconfig::KubeconfigFiles;
+use crate::connection::response_guard::ResponseGuard;
 use crate::terminal::output::FirstAnswer;
-use answer::Audience;
 
-pub(crate) use answer::Foreign;
 pub(crate) use error::ConnectionError;
 pub(crate) use flags::ConnectionFlags;
+pub(crate) use response_guard::NotApiServer;
 
-/// How long a connection may take to come about, and the first answer: as long as kubectl waits for a connection, for links
-/// can be slow. Long before somebody is told what is waited for. `--request-timeout` limits every request instead.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of the connection and of the first response, as long as kubectl's for a connection. `--request-timeout` replaces
+/// it, and limits every request.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who asks.
-const AGENT: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT_VALUE: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
 
 /// A client for the chosen cluster.
-pub(crate) struct Connected {
+pub(crate) struct Connection {
     /// The client.
     pub(crate) client: kube::Client,
     /// The address of the server, for messages.
     pub(crate) server: String,
-    /// The name of the kubeconfig's context, for headings; the server's address where there is none.
+    /// The name of the kubeconfig's context, for headings; without one, the server's address.
     pub(crate) context: String,
-    /// The flags that lead to this cluster, each with a blank before it, for commands to paste.
+    /// The connection flags for commands to paste, each with a leading blank.
     pub(crate) flags: String,
-    /// What `--request-timeout` says; `None` is unlimited.
+    /// The value of `--request-timeout`; `None` means no limit.
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// The names that a kubeconfig gives to what can be chosen by a flag.
-pub(crate) struct Choices {
+/// The names in a kubeconfig that flags can select.
+pub(crate) struct KubeconfigNames {
     /// For `--context`.
     pub(crate) contexts: Vec<String>,
     /// For `--cluster`.
@@ -56,51 +55,51 @@ pub(crate) struct Choices {
     pub(crate) users: Vec<String>,
 }
 
-/// What the kubeconfig that flags and environment name offers.
+/// The names in the kubeconfig that the flags and the environment select.
 ///
 /// # Errors
 ///
 /// When it cannot be read.
-pub(crate) fn choices(flags: &ConnectionFlags) -> Result<Choices, ConnectionError> {
-    let kubeconfig = kubeconfig::Files::of_this_process(flags).read()?;
-    Ok(Choices {
+pub(crate) fn kubeconfig_names(flags: &ConnectionFlags) -> Result<KubeconfigNames, ConnectionError> {
+    let kubeconfig = KubeconfigFiles::from_process(flags).read()?;
+    Ok(KubeconfigNames {
         contexts: kubeconfig.contexts.into_iter().map(|named| named.name).collect(),
         clusters: kubeconfig.clusters.into_iter().map(|named| named.name).collect(),
         users: kubeconfig.auth_infos.into_iter().map(|named| named.name).collect(),
     })
 }
 
-/// Prepares a client for the cluster that flags and environment name. No request is sent yet; `first` will tell whether one
-/// has been answered.
+/// Prepares a client for the cluster that the flags and the environment select, without sending a request. The first
+/// response will be recorded in `first`.
 ///
 /// # Errors
 ///
-/// When nothing says where the cluster is, or what says so cannot be used.
+/// When no cluster is configured, or its configuration is invalid.
 pub(crate) async fn connect(
     flags: &ConnectionFlags,
     first: &FirstAnswer,
-) -> Result<Connected, ConnectionError> {
+) -> Result<Connection, ConnectionError> {
     let (context, mut config) = config(flags).await?;
-    let patience = if flags.limits_requests() { flags.request_timeout() } else { Some(PATIENCE) };
-    config.connect_timeout = patience;
-    // Retries are counted where requests are made: a person waits for a minute less patiently than a controller.
+    let timeout = if flags.limits_requests() { flags.request_timeout() } else { Some(CONNECTION_TIMEOUT) };
+    config.connect_timeout = timeout;
+    // `client::cluster` retries itself: kube's retries take too long for an interactive command.
     config.default_retry = false;
-    // In the cluster's audit log.
-    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    // Shown in the cluster's audit log.
+    config.headers.push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
     let server = address(&config);
-    let audience = Audience::new(patience, first.clone());
+    let guard = ResponseGuard::new(timeout, first.clone());
     let client = ClientBuilder::try_from(config)
         .map_err(|source| ConnectionError::Client { server: server.clone(), source: Box::new(source) })?
-        .with_layer(&MapFutureLayer::new(move |answer| audience.clone().hear(answer)))
+        .with_layer(&MapFutureLayer::new(move |response| guard.clone().check(response)))
         .build();
     let context = context.unwrap_or_else(|| server.clone());
     let (flags, request_timeout) = (flags.to_paste(), flags.request_timeout());
-    Ok(Connected { client, server, context, flags, request_timeout })
+    Ok(Connection { client, server, context, flags, request_timeout })
 }
 
-/// What to connect with, and the name of the context that says so.
+/// The client's configuration, and the name of the context that it comes from.
 async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), ConnectionError> {
-    let files = kubeconfig::Files::of_this_process(flags);
+    let files = KubeconfigFiles::from_process(flags);
     let kubeconfig = files.read()?;
     if kubeconfig::is_empty(&kubeconfig) && flags.server.is_none() {
         return match Config::incluster() {
@@ -115,13 +114,12 @@ async fn config(flags: &ConnectionFlags) -> Result<(Option<String>, Config), Con
     let configured_proxy = kubeconfig::proxy_url(&effective);
     let mut config = Config::from_custom_kubeconfig(effective, &KubeConfigOptions::default()).await?;
     config.proxy_url =
-        proxy::choose(configured_proxy.as_deref(), &config.cluster_url, |name| std::env::var(name).ok())
-            .map_err(|(address, source)| ConnectionError::Address { address, source })?;
+        proxy::choose(configured_proxy.as_deref(), &config.cluster_url, |name| std::env::var(name).ok())?;
     let context = flags.context.clone().or(kubeconfig.current_context).filter(|name| !name.is_empty());
     Ok((context, config))
 }
 
-/// The server's address as people write it, with the proxy in between, but without the credentials for that.
+/// The server's address for messages, with the proxy, but without the proxy's credentials.
 fn address(config: &Config) -> String {
     let server = config.cluster_url.to_string();
     let server = server.trim_end_matches('/');
@@ -137,25 +135,25 @@ mod tests {
     use crate::client::cluster::Cluster;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCommand {
         #[command(flatten)]
         flags: ConnectionFlags,
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_nothing_is_waited_for_as_kubectl_does_and_then_given_up() {
-        // The system takes the connection, and nobody ever speaks.
+    async fn a_silent_server_times_out_as_in_kubectl() {
+        // The system accepts the connection, and nothing ever responds.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("--server=https://{}", silent.local_addr().unwrap());
         let kubeconfig = tempfile::NamedTempFile::new().unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.path().display());
         let line = ["nm", &server, &kubeconfig, "--insecure-skip-tls-verify"];
         let first = FirstAnswer::default();
-        let connected = connect(&Line::try_parse_from(line).unwrap().flags, &first).await.unwrap();
+        let connected = connect(&TestCommand::try_parse_from(line).unwrap().flags, &first).await.unwrap();
         let begun = tokio::time::Instant::now();
         let error = Cluster::from(connected).maintenances().await.unwrap_err();
-        assert!(error.to_string().ends_with(": it does not answer"), "{error}");
+        assert!(error.to_string().ends_with(": it does not respond"), "{error}");
         let waited = begun.elapsed().as_secs();
-        assert!((29..=31).contains(&waited) && !first.has_come(), "{waited} s");
+        assert!((29..=31).contains(&waited) && !first.is_received(), "{waited} s");
     }
 }

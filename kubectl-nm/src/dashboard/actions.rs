@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
-use crate::client::cluster::{AT_ONCE, Cluster, Deletion};
+use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::dashboard::message::Message;
 use crate::error::Error;
 use crate::maintenance;
@@ -18,7 +18,7 @@ pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Se
             let word = |created| if created { "started" } else { "already in maintenance" };
             (wanted.name_any(), started.map(|started| word(started.created)))
         })
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     report(to, "started", results).await;
@@ -33,7 +33,7 @@ pub(crate) async fn stop(cluster: Cluster, unwanted: Vec<(String, String)>, to: 
     };
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&unwanted)
         .map(async |(name, uid)| (name.clone(), cluster.delete(name, uid).await.map(word)))
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     report(to, "stopping", results).await;
@@ -121,7 +121,7 @@ mod tests {
         };
         assert_eq!(start_beside(requested("n1")).await.unwrap(), "already in maintenance: n1");
         let ending = start_beside(stopping(requested("n1"))).await.unwrap_err();
-        assert!(ending.contains("is just being given back"), "{ending}");
+        assert!(ending.contains("is returning to service"), "{ending}");
         let other = start_beside(named("n1", "n2", "u")).await.unwrap_err();
         assert!(other.contains("and it is for node \"n2\""), "{other}");
 

@@ -1,11 +1,7 @@
 //! When the screen is redrawn: at once after input, and otherwise at most ten times a second.
 
-use std::time::Duration;
-
+use nm_shared::api::latency_budget::FRAME_INTERVAL;
 use tokio::time::{Instant, sleep_until};
-
-/// The least time between two frames, except after input.
-const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When to draw next.
 #[derive(Default)]

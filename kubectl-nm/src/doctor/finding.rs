@@ -1,28 +1,30 @@
-//! What one check of an installation found, and what to do about it.
+//! The finding of one check, and what to do about it.
 
 use serde::Serialize;
 
-/// How a check came out.
+use crate::error::Error;
+
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Grade {
-    /// As it should be.
+pub(crate) enum CheckResult {
+    /// It works.
     Ok,
-    /// It works, but not for long or not for all.
+    /// It works, with a risk or a limitation.
     Warn,
-    /// Nobody can tell.
+    /// It could not be checked.
     Unknown,
     /// It does not work.
     Fail,
 }
 
-/// What one check found.
+/// The finding of one check.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     pub(crate) check: &'static str,
-    /// How it is.
-    pub(crate) result: Grade,
+    /// Its result.
+    pub(crate) result: CheckResult,
     /// What was found.
     pub(crate) message: String,
     /// What to do about it.
@@ -30,21 +32,37 @@ pub(crate) struct Finding {
     pub(crate) remedy: Option<String>,
 }
 
-/// What is known, or why it is not.
-pub(crate) type Known<T> = Result<T, String>;
+/// Why something could not be read from the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unavailable(pub(crate) String);
+
+impl From<Error> for Unavailable {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Something read from the cluster, or why it could not be read.
+pub(crate) type Fetched<T> = Result<T, Unavailable>;
 
 pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Finding {
-    Finding { check, result: Grade::Ok, message: message.into(), remedy: None }
+    Finding { check, result: CheckResult::Ok, message: message.into(), remedy: None }
 }
 
 pub(crate) fn warn(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { check, result: Grade::Warn, message: message.into(), remedy: Some(remedy.into()) }
+    Finding { check, result: CheckResult::Warn, message: message.into(), remedy: Some(remedy.into()) }
 }
 
 pub(crate) fn fail(check: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Finding { result: Grade::Fail, ..warn(check, message, remedy) }
+    Finding { result: CheckResult::Fail, ..warn(check, message, remedy) }
 }
 
-pub(crate) fn unknown(check: &'static str, why: &str) -> Finding {
-    Finding { check, result: Grade::Unknown, message: format!("nobody can tell: {why}"), remedy: None }
+pub(crate) fn unknown(check: &'static str, why: &Unavailable) -> Finding {
+    Finding {
+        check,
+        result: CheckResult::Unknown,
+        message: format!("cannot be checked: {why}"),
+        remedy: None,
+    }
 }

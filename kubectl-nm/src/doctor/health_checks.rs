@@ -1,7 +1,7 @@
-//! What is in order with an installation and what is not, from what is known of a cluster.
+//! The health checks of an installation.
 //!
-//! Everything here is pure: [`findings`] takes [`Facts`] and the time. What could not be learnt is a finding too, never an
-//! "ok".
+//! Everything here is pure: [`findings`] takes a [`ClusterReport`] and the time. What could not be read is a finding too, and
+//! never "ok".
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,90 +10,91 @@ use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
 use crate::args::duration::age;
-use crate::client::objects::Right;
-use crate::client::webhook_probe::Answer;
-use crate::doctor::finding::{Finding, Known, fail, ok, unknown, warn};
+use crate::client::objects::Permission;
+use crate::client::webhook_probe::ProbeResult;
+use crate::doctor::certificate;
+use crate::doctor::finding::{Fetched, Finding, Unavailable, fail, ok, unknown, warn};
 use crate::doctor::orphans;
 use crate::doctor::permissions;
 use crate::doctor::service_account;
-use crate::error::doc_links;
-use crate::install::certificate;
 use crate::install::difference::first_deviation;
-use crate::install::installed::Installed;
-use crate::install::leader_clock::Observed;
+use crate::install::installation::{Installation, OWN_VERSION, version_skew};
 use crate::install::leadership::{self, Leadership};
+use crate::install::lease_observation::LeaseObservation;
 use crate::install::manifests;
-use crate::install::rollout;
-use crate::install::versions::{OWN, skew};
+use crate::install::readiness::available_replicas;
 use crate::terminal::command_context;
+use crate::terminal::docs_url::docs_url;
 
-/// The webhook's certificate is renewed halfway through its 90 days; this close to its end nobody renews it.
+/// The webhook's certificate is renewed halfway through its 90 days. This close to its expiry, the renewal does not work.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// All that is looked at.
-pub(crate) struct Facts {
-    /// The API server's version.
+const INSTALL: &str = "run `kubectl nm install` to fix it";
+
+/// Everything that the checks use.
+pub(crate) struct ClusterReport {
+    /// The version of the API server.
     pub(crate) server: String,
-    /// The flags that lead to the cluster, each with a blank before it, for commands to paste.
+    /// The connection flags, each with a leading blank, for commands to paste.
     pub(crate) flags: String,
-    /// What is installed.
-    pub(crate) installed: Known<Installed>,
-    /// The pods of it.
-    pub(crate) pods: Known<Vec<Value>>,
-    /// The definition of `NodeMaintenance`.
-    pub(crate) definition: Known<Option<Value>>,
-    /// The lease by which one leads.
-    pub(crate) lease: Known<Observed>,
-    /// The leases on nodes, which show that somebody is at work.
-    pub(crate) node_leases: Known<Vec<Lease>>,
-    /// How the API server comes to ask the webhook.
-    pub(crate) configuration: Known<Option<Value>>,
-    /// What narrows what the reconciler may do with that.
-    pub(crate) policies: Known<service_account::Policies>,
-    /// The permissions that are granted apart, and whether the reconciler has them.
-    pub(crate) granted: Vec<(Grant, Known<bool>)>,
-    /// What the webhook says.
-    pub(crate) answer: Known<Answer>,
+    /// The installation.
+    pub(crate) installation: Fetched<Installation>,
+    /// The pods of nm-reconciler.
+    pub(crate) pods: Fetched<Vec<Value>>,
+    /// The CRD of `NodeMaintenance`.
+    pub(crate) crd: Fetched<Option<Value>>,
+    /// The leader election lease.
+    pub(crate) lease: Fetched<LeaseObservation>,
+    /// The leases of nodes, which show whether a reconciler is active.
+    pub(crate) node_leases: Fetched<Vec<Lease>>,
+    /// The webhook configuration.
+    pub(crate) webhook_configuration: Fetched<Option<Value>>,
+    /// The policies that limit what nm-reconciler may change in it.
+    pub(crate) policies: Fetched<service_account::Policies>,
+    /// The optional permissions, and whether nm-reconciler has them.
+    pub(crate) grants: Vec<(Grant, Fetched<bool>)>,
+    /// The result of the webhook probe.
+    pub(crate) webhook: Fetched<ProbeResult>,
     /// The nodes.
-    pub(crate) nodes: Known<Vec<Value>>,
-    /// The maintenances of all groups that are served.
-    pub(crate) maintenances: Known<Vec<Grouped>>,
-    /// For each command the rights that the caller lacks.
-    pub(crate) missing: Vec<(&'static str, Known<Vec<Right>>)>,
+    pub(crate) nodes: Fetched<Vec<Value>>,
+    /// The maintenances of all served groups.
+    pub(crate) maintenances: Fetched<Vec<Grouped>>,
+    /// The permissions that the user lacks, for each command.
+    pub(crate) missing_permissions: Vec<(&'static str, Fetched<Vec<Permission>>)>,
 }
 
-/// What there is to say, in the order in which a person would look.
-pub(crate) fn findings(facts: &Facts, now: Timestamp) -> Vec<Finding> {
-    let mut found = vec![ok("cluster", format!("Kubernetes {}", facts.server))];
-    found.push(definition(facts));
-    found.push(reconciler(facts));
-    found.push(leader(facts, now));
-    found.push(webhook(facts, now));
+/// The findings of all checks.
+pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
+    let mut found = vec![ok("cluster", format!("Kubernetes {}", report.server))];
+    found.push(crd(report));
+    found.push(reconciler(report));
+    found.push(leader(report, now));
+    found.push(webhook(report, now));
     if let Some(deployment) =
-        facts.installed.as_ref().ok().and_then(|installed| installed.deployment.as_ref())
+        report.installation.as_ref().ok().and_then(|installation| installation.deployment.as_ref())
     {
-        // Where another installer configures the webhook, the reconciler has no permission to narrow.
-        if !matches!(facts.configuration, Ok(None)) {
-            found.push(service_account::policy(&facts.server, &facts.policies, INSTALL));
+        // If another installer configures the webhook, nm-reconciler has no permission that needs a limit.
+        if !matches!(report.webhook_configuration, Ok(None)) {
+            found.push(service_account::policy(&report.server, &report.policies, INSTALL));
         }
-        found.push(service_account::permissions(deployment, &facts.maintenances, &facts.granted));
+        found.push(service_account::permissions(deployment, &report.maintenances, &report.grants));
     }
-    found.push(versions(facts));
-    found.extend(permissions::findings(&facts.missing));
-    found.push(orphans::nodes(&facts.nodes, &facts.maintenances));
-    found.push(orphans::maintenances(&facts.maintenances, are_served(facts, now), now));
+    found.push(versions(report));
+    found.extend(permissions::findings(&report.missing_permissions));
+    found.push(orphans::nodes(&report.nodes, &report.maintenances));
+    found.push(orphans::maintenances(&report.maintenances, is_served(report, now), now));
     for finding in &mut found {
         finding.remedy =
-            finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &facts.flags));
+            finding.remedy.as_ref().map(|remedy| command_context::with_flags(remedy, &report.flags));
     }
     found
 }
 
-fn definition(facts: &Facts) -> Finding {
+fn crd(report: &ClusterReport) -> Finding {
     const CHECK: &str = "definition";
-    let found = match &facts.definition {
+    let found = match &report.crd {
         Err(why) => return unknown(CHECK, why),
-        Ok(None) => return fail(CHECK, "NodeMaintenance is not defined", INSTALL),
+        Ok(None) => return fail(CHECK, "the CRD of NodeMaintenance does not exist", INSTALL),
         Ok(Some(found)) => found,
     };
     let established = found["status"]["conditions"]
@@ -104,203 +105,204 @@ fn definition(facts: &Facts) -> Finding {
     if !established {
         return fail(
             CHECK,
-            "NodeMaintenance is defined, but not served",
-            "look at the conditions of the CRD",
+            "the CRD of NodeMaintenance exists, but is not served",
+            "check the conditions of the CRD",
         );
     }
-    match first_deviation(&json!({"spec": manifests::definition()["spec"]}), found) {
-        None => ok(CHECK, "NodeMaintenance is defined as by this version"),
+    match first_deviation(&json!({"spec": manifests::crd()["spec"]}), found) {
+        None => ok(CHECK, "the CRD of NodeMaintenance matches this version"),
         Some(field) => warn(
             CHECK,
-            format!("NodeMaintenance is defined by another version or another operator: {field} differs"),
+            format!("the CRD of NodeMaintenance comes from another version or operator: {field} differs"),
             INSTALL,
         ),
     }
 }
 
-fn reconciler(facts: &Facts) -> Finding {
+fn reconciler(report: &ClusterReport) -> Finding {
     const CHECK: &str = "reconciler";
-    let installed = match &facts.installed {
+    let installation = match &report.installation {
         Err(why) => return unknown(CHECK, why),
-        Ok(installed) => installed,
+        Ok(installation) => installation,
     };
-    match (&installed.deployment, &installed.other_operator) {
+    match (&installation.deployment, &installation.other_operator) {
         (Some(_), Some(other)) => {
             return fail(
                 CHECK,
                 format!("the medik8s operator (deployment {other}) serves the same objects"),
-                format!("remove one of the two: {}", doc_links::address("how-to/migrate-from-nmo.md")),
+                format!("remove one of the two, as described in {}", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
         (None, Some(other)) => {
             return warn(
                 CHECK,
                 format!("not installed; the medik8s operator (deployment {other}) serves the objects"),
-                format!("{} says how to replace it", doc_links::address("how-to/migrate-from-nmo.md")),
+                format!("{} describes how to replace it", docs_url("how-to/migrate-from-nmo.md")),
             );
         }
         (None, None) => return fail(CHECK, "nm-reconciler is not installed", INSTALL),
         (Some(_), None) => {}
     }
-    let deployment = installed.deployment.as_ref().unwrap_or(&Value::Null);
-    let pods = facts.pods.as_deref().unwrap_or_default();
+    let deployment = installation.deployment.as_ref().unwrap_or(&Value::Null);
+    let pods = report.pods.as_deref().unwrap_or_default();
     let runs = deployment["status"]["availableReplicas"].as_u64().unwrap_or_default() > 0;
-    let describe = format!("`kubectl -n {} describe pods` tells more", installed.namespace);
-    match rollout::ready(deployment, pods) {
-        Ok(replicas) => ok(CHECK, format!("{replicas} replicas run in namespace {}", installed.namespace)),
-        Err(why) if runs => warn(CHECK, why, describe),
-        Err(why) => fail(CHECK, why, describe),
+    let describe = format!("`kubectl -n {} describe pods` shows the cause", installation.namespace);
+    match available_replicas(deployment, pods) {
+        Ok(replicas) => ok(CHECK, format!("{replicas} replicas run in namespace {}", installation.namespace)),
+        Err(why) if runs => warn(CHECK, why.to_string(), describe),
+        Err(why) => fail(CHECK, why.to_string(), describe),
     }
 }
 
-fn leader(facts: &Facts, now: Timestamp) -> Finding {
+fn leader(report: &ClusterReport, now: Timestamp) -> Finding {
     const CHECK: &str = "leader";
-    const NOBODY: &str = "nobody leads: no maintenance is begun, and none is ended";
-    let lease = match &facts.lease {
+    const NO_LEADER: &str = "there is no leader: maintenances are neither started nor stopped";
+    let lease = match &report.lease {
         Err(why) => return unknown(CHECK, why),
         Ok(lease) => lease,
     };
-    match lease.tenure(now) {
+    match lease.state(now) {
         LeaderLeaseState::Held { by, renewed, .. } => {
             let ago = age(now.duration_since(renewed).as_secs().max(0));
             ok(
                 CHECK,
                 match lease.skew() {
-                    None => format!("{by} leads and renewed its lease {ago} ago"),
+                    None => format!("{by} is the leader and renewed its lease {ago} ago"),
                     Some(skew) => {
                         let skew = age(skew.as_secs());
                         format!(
-                            "{by} leads and renews its lease; its clock and that of this machine differ by {skew}"
+                            "{by} is the leader and renews its lease; its clock and the local clock differ by {skew}"
                         )
                     }
                 },
             )
         }
         LeaderLeaseState::Released | LeaderLeaseState::Expired => {
-            if let Some(other) = another_serves(facts) {
+            if let Some(other) = serving_operator(report) {
                 return ok(
                     CHECK,
-                    format!("none is needed: the medik8s operator (deployment {other}) serves the objects"),
+                    format!("not needed: the medik8s operator (deployment {other}) serves the objects"),
                 );
             }
-            let leadership = leadership(facts, now);
-            match &facts.installed {
-                _ if let Leadership::Unelected(seen) = leadership => {
-                    let ago = age(now.duration_since(seen).as_secs().max(0));
+            let leadership = leadership(report, now);
+            match &report.installation {
+                _ if let Leadership::Unelected(written) = leadership => {
+                    let ago = age(now.duration_since(written).as_secs().max(0));
                     warn(
                         CHECK,
                         format!(
-                            "nobody leads, but a reconciler without leader election was at work {ago} ago"
+                            "there is no leader, but a reconciler without leader election was active {ago} ago"
                         ),
-                        "run it alone, or run all of them with --leader-elect",
+                        "run only one replica, or run all of them with --leader-elect",
                     )
                 }
-                // That it is not installed is said already.
+                // Another check reports that nm-reconciler is not installed.
                 Ok(found) if found.deployment.is_none() && leadership == Leadership::Unknown => {
                     let what =
-                        if lease.lease.is_none() { "there is no lease" } else { "nobody holds the lease" };
-                    let so = "as where nothing runs, or one reconciler alone outside of a pod";
-                    unknown(CHECK, &format!("{what}, {so}"))
+                        if lease.lease.is_none() { "there is no lease" } else { "the lease has no holder" };
+                    let why = "either nothing runs, or a single reconciler outside the cluster";
+                    unknown(CHECK, &Unavailable(format!("{what}: {why}")))
                 }
-                Ok(found) if found.deployment.is_none() => fail(CHECK, NOBODY, INSTALL),
+                Ok(found) if found.deployment.is_none() => fail(CHECK, NO_LEADER, INSTALL),
                 found => {
                     let namespace = found.as_ref().map_or(manifests::NAMESPACE, |found| &found.namespace);
-                    let logs = format!("`kubectl -n {namespace} logs deployment/nm-reconciler` tells why");
-                    fail(CHECK, NOBODY, logs)
+                    let logs =
+                        format!("`kubectl -n {namespace} logs deployment/nm-reconciler` shows the cause");
+                    fail(CHECK, NO_LEADER, logs)
                 }
             }
         }
     }
 }
 
-/// The medik8s operator's Deployment, where that serves the maintenances and nm-reconciler is not installed.
-fn another_serves(facts: &Facts) -> Option<&str> {
-    let installed = facts.installed.as_ref().ok().filter(|installed| installed.deployment.is_none())?;
+/// The medik8s operator's Deployment, if that serves the maintenances and nm-reconciler is not installed.
+fn serving_operator(report: &ClusterReport) -> Option<&str> {
+    let installed =
+        report.installation.as_ref().ok().filter(|installation| installation.deployment.is_none())?;
     installed.other_operator.as_deref()
 }
 
-/// Whether somebody begins and ends maintenances.
-fn are_served(facts: &Facts, now: Timestamp) -> bool {
-    matches!(leadership(facts, now), Leadership::Held | Leadership::Unelected(_))
-        || another_serves(facts).is_some()
+/// Whether a reconciler or the medik8s operator serves maintenances.
+fn is_served(report: &ClusterReport, now: Timestamp) -> bool {
+    matches!(leadership(report, now), Leadership::Held | Leadership::Unelected(_))
+        || serving_operator(report).is_some()
 }
 
-/// Who works on maintenances, by the lease and by what else shows it.
-fn leadership(facts: &Facts, now: Timestamp) -> Leadership {
-    let lease = facts.lease.as_ref().cloned().unwrap_or_default();
-    let is_installed = facts.installed.as_ref().is_ok_and(|found| found.deployment.is_some());
-    let maintenances = facts.maintenances.iter().flatten().map(|found| &found.maintenance);
-    let node_leases = facts.node_leases.as_deref().unwrap_or_default();
-    leadership::of(&lease, is_installed, leadership::last_seen(maintenances, node_leases), now)
+/// Which kind of reconciler is active.
+fn leadership(report: &ClusterReport, now: Timestamp) -> Leadership {
+    let lease = report.lease.as_ref().cloned().unwrap_or_default();
+    let is_installed = report.installation.as_ref().is_ok_and(|found| found.deployment.is_some());
+    let maintenances = report.maintenances.iter().flatten().map(|found| &found.maintenance);
+    let node_leases = report.node_leases.as_deref().unwrap_or_default();
+    leadership::of(&lease, is_installed, leadership::last_write(maintenances, node_leases), now)
 }
 
-fn webhook(facts: &Facts, now: Timestamp) -> Finding {
+fn webhook(report: &ClusterReport, now: Timestamp) -> Finding {
     const CHECK: &str = "webhook";
-    // Whoever may not read it may ask still; and other installers give it another name.
-    let configuration = facts.configuration.as_ref().ok().and_then(Option::as_ref);
+    // The probe needs no permission to read the configuration, and other installers name the configuration differently.
+    let configuration = report.webhook_configuration.as_ref().ok().and_then(Option::as_ref);
     let expires = configuration
         .and_then(|found| certificate::expiry(&found["webhooks"][0]["clientConfig"]["caBundle"]));
-    let page = doc_links::address("reference/webhook.md");
-    let renew = format!("its Secret is renewed by nm-reconciler; {page} says how to renew it at once");
-    match (&facts.answer, expires) {
+    let page = docs_url("reference/webhook.md");
+    let renew = format!("nm-reconciler should have renewed it; {page} describes how to renew it now");
+    match (&report.webhook, expires) {
         (_, Some(expires)) if expires <= now => {
-            fail(CHECK, format!("its certificate has expired at {expires}"), renew)
+            fail(CHECK, format!("its certificate expired at {expires}"), renew)
         }
         (Err(why), _) => unknown(CHECK, why),
-        (Ok(Answer::Failed(why)), _) => fail(
+        (Ok(ProbeResult::Failed(why)), _) => fail(
             CHECK,
-            format!("it does not answer, so nothing can be started: {why}"),
-            "see above whether nm-reconciler runs",
+            format!("it does not respond, so no maintenance can be started: {why}"),
+            "check above whether nm-reconciler runs",
         ),
-        (Ok(Answer::NotAsked), _) if facts.configuration == Ok(None) => {
-            let what = "the API server asks no webhook: mistakes are found only after an object was made";
+        (Ok(ProbeResult::Admitted), _) if report.webhook_configuration == Ok(None) => {
+            let what =
+                "no webhook is configured: invalid maintenances are detected only after they are created";
             warn(CHECK, what, INSTALL)
         }
-        (Ok(Answer::NotAsked), _) => {
-            fail(CHECK, "it has nothing against a node that does not exist", INSTALL)
+        (Ok(ProbeResult::Admitted), _) => {
+            fail(CHECK, "it admits a maintenance of a node that does not exist", INSTALL)
         }
-        (Ok(Answer::Anothers(_)), _) if another_serves(facts).is_some() => {
-            ok(CHECK, "that of the medik8s operator answers")
+        (Ok(ProbeResult::RefusedByOther(_)), _) if serving_operator(report).is_some() => {
+            ok(CHECK, "the webhook of the medik8s operator works")
         }
-        (Ok(Answer::Anothers(said)), _) => warn(
+        (Ok(ProbeResult::RefusedByOther(message)), _) => warn(
             CHECK,
-            format!("another webhook refuses maintenances: {said}"),
-            "remove that one if it is a leftover",
+            format!("another webhook refuses maintenances: {message}"),
+            "remove that webhook if it is a leftover",
         ),
-        (Ok(Answer::Given), Some(expires)) if expires.duration_since(now) < EXPIRES_SOON => {
-            warn(CHECK, format!("it answers, but its certificate expires at {expires}"), renew)
+        (Ok(ProbeResult::Works), Some(expires)) if expires.duration_since(now) < EXPIRES_SOON => {
+            warn(CHECK, format!("it works, but its certificate expires at {expires}"), renew)
         }
-        (Ok(Answer::Given), Some(expires)) => {
-            ok(CHECK, format!("it answers; its certificate is good until {expires}"))
+        (Ok(ProbeResult::Works), Some(expires)) => {
+            ok(CHECK, format!("it works; its certificate is valid until {expires}"))
         }
-        (Ok(Answer::Given), None) => ok(CHECK, "it answers"),
+        (Ok(ProbeResult::Works), None) => ok(CHECK, "it works"),
     }
 }
 
-fn versions(facts: &Facts) -> Finding {
+fn versions(report: &ClusterReport) -> Finding {
     const CHECK: &str = "versions";
-    let installed = match &facts.installed {
+    let installation = match &report.installation {
         Err(why) => return unknown(CHECK, why),
-        Ok(installed) => installed,
+        Ok(installation) => installation,
     };
-    match installed.version() {
-        Some(version) => match skew(OWN, &version) {
-            Some(said) => warn(CHECK, said, "`kubectl nm install --image IMAGE` changes the reconciler"),
-            None => ok(CHECK, format!("plugin {OWN}, reconciler {version}")),
+    match installation.version() {
+        Some(version) => match version_skew(OWN_VERSION, &version) {
+            Some(warning) => {
+                warn(CHECK, warning, "`kubectl nm install --image IMAGE` installs another reconciler version")
+            }
+            None => ok(CHECK, format!("plugin {OWN_VERSION}, reconciler {version}")),
         },
-        None if installed.deployment.is_none() => ok(CHECK, format!("plugin {OWN}, no reconciler")),
+        None if installation.deployment.is_none() => {
+            ok(CHECK, format!("plugin {OWN_VERSION}, no reconciler"))
+        }
         None => {
-            let image = installed.image().unwrap_or_default();
-            warn(
-                CHECK,
-                format!("nobody can tell which version {image} is"),
-                "give the image a tag such as 0.1.0",
-            )
+            let image = installation.image().unwrap_or_default();
+            warn(CHECK, format!("the version of {image} is not known"), "give the image a tag such as 0.1.0")
         }
     }
 }
-
-const INSTALL: &str = "`kubectl nm install` mends that";
 
 #[cfg(test)]
 #[path = "health_checks_tests.rs"]

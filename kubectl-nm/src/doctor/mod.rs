@@ -1,8 +1,9 @@
 //! The checks that `kubectl nm doctor` runs against an installation.
 
+mod certificate;
 pub(crate) mod finding;
 pub(crate) mod health_checks;
-pub(crate) mod orphans;
-pub(crate) mod permissions;
+mod orphans;
+mod permissions;
 pub(crate) mod required_permissions;
 pub(crate) mod service_account;

@@ -1,36 +1,36 @@
-//! Which rights each command needs, those that change the installation as well.
+//! The permissions that each command needs.
 
 use std::collections::BTreeSet;
 
 use nm_shared::Group;
 use nm_shared::api::names::GROUP;
 
-use crate::client::objects::{self, Right};
+use crate::client::objects::{self, Permission};
 use crate::install::manifests::{self, Settings};
 
-/// A right that a command needs: verb, API group and resource.
-type Need = (&'static str, &'static str, &'static str);
+/// A permission that a command needs: verb, API group and resource.
+type Required = (&'static str, &'static str, &'static str);
 
-const LIST: Need = ("list", GROUP, "nodemaintenances");
-const WATCH: Need = ("watch", GROUP, "nodemaintenances");
-const CREATE: Need = ("create", GROUP, "nodemaintenances");
-const DELETE: Need = ("delete", GROUP, "nodemaintenances");
-const NODES: Need = ("list", "", "nodes");
-const PODS: Need = ("list", "", "pods");
-const DEPLOYMENTS: Need = ("list", "apps", "deployments");
-const BUDGETS: Need = ("list", "policy", "poddisruptionbudgets");
+const LIST: Required = ("list", GROUP, "nodemaintenances");
+const WATCH: Required = ("watch", GROUP, "nodemaintenances");
+const CREATE: Required = ("create", GROUP, "nodemaintenances");
+const DELETE: Required = ("delete", GROUP, "nodemaintenances");
+const NODES: Required = ("list", "", "nodes");
+const PODS: Required = ("list", "", "pods");
+const DEPLOYMENTS: Required = ("list", "apps", "deployments");
+const BUDGETS: Required = ("list", "policy", "poddisruptionbudgets");
 const WEBHOOKS: &str = "admissionregistration.k8s.io";
-const DEFINITIONS: &str = "customresourcedefinitions";
-const DEFINITION: Need = ("get", "apiextensions.k8s.io", DEFINITIONS);
+const CRDS: &str = "customresourcedefinitions";
+const CRD: Required = ("get", "apiextensions.k8s.io", CRDS);
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// To see when a definition is established, or gone.
-const FOLLOW_DEFINITIONS: [Need; 2] =
-    [("list", "apiextensions.k8s.io", DEFINITIONS), ("watch", "apiextensions.k8s.io", DEFINITIONS)];
+/// To wait until a CRD is established, or gone.
+const WATCH_CRDS: [Required; 2] =
+    [("list", "apiextensions.k8s.io", CRDS), ("watch", "apiextensions.k8s.io", CRDS)];
 
-/// What `install` needs beside the rights on what it installs: to see whether it is ready, and to ask the webhook. The
-/// API server lets nobody grant what they may not do themselves, unless they may do that.
-const INSTALL: &[Need] = &[
+/// What `install` needs beside permissions on the installed objects: to check readiness, and to probe the webhook. The API
+/// server allows users to grant permissions that they do not have only with `escalate` and `bind`.
+const INSTALL: &[Required] = &[
     DEPLOYMENTS,
     PODS,
     CREATE,
@@ -40,9 +40,9 @@ const INSTALL: &[Need] = &[
     ("bind", RBAC, "roles"),
 ];
 
-/// What `uninstall` needs beside them: to end maintenances, to see what others have in the namespace and when that is gone,
-/// and to remove what nm-reconciler has made where its namespace stays.
-const UNINSTALL: &[Need] = &[
+/// What `uninstall` needs beside permissions on the installed objects: to stop maintenances, to find objects of others in the
+/// namespace, to wait until it is gone, and to remove objects that nm-reconciler created if the namespace is kept.
+const UNINSTALL: &[Required] = &[
     LIST,
     DELETE,
     DEPLOYMENTS,
@@ -53,8 +53,8 @@ const UNINSTALL: &[Need] = &[
     ("list", "*", "*"),
 ];
 
-/// What each command needs, and with a flag where that needs more.
-const NEEDS: &[(&str, &[Need])] = &[
+/// What each command needs, and what it needs with a flag that needs more.
+const REQUIRED: &[(&str, &[Required])] = &[
     ("start", &[LIST, CREATE]),
     ("start --wait", &[LIST, CREATE, WATCH]),
     ("start -l", &[LIST, CREATE, NODES]),
@@ -85,7 +85,7 @@ const NEEDS: &[(&str, &[Need])] = &[
             NODES,
             PODS,
             DEPLOYMENTS,
-            DEFINITION,
+            CRD,
             ("get", "coordination.k8s.io", "leases"),
             ("list", "coordination.k8s.io", "leases"),
             ("get", WEBHOOKS, "validatingwebhookconfigurations"),
@@ -102,7 +102,7 @@ const NEEDS: &[(&str, &[Need])] = &[
             PODS,
             BUDGETS,
             DEPLOYMENTS,
-            DEFINITION,
+            CRD,
             ("list", "coordination.k8s.io", "leases"),
             ("list", "events.k8s.io", "events"),
             ("list", WEBHOOKS, "validatingwebhookconfigurations"),
@@ -112,31 +112,34 @@ const NEEDS: &[(&str, &[Need])] = &[
     ("version", &[DEPLOYMENTS]),
 ];
 
-/// The commands that are about the maintenances of all groups, and what they do with them.
+/// The commands that use the maintenances of all groups, and their verbs.
 const OF_ALL_GROUPS: &[(&str, &[&str])] =
     &[("doctor", &["list"]), ("gather", &["list"]), ("uninstall", &["list", "delete"])];
 
-/// What each command needs, those that change the installation as well, where these older groups are served.
-pub(crate) fn needs(older: &[Group]) -> Vec<(&'static str, Vec<Right>)> {
-    let right = |(verb, group, resource): &Need| Right {
+/// The permissions that each command needs, given the older groups that the cluster serves.
+pub(crate) fn required_permissions(older: &[Group]) -> Vec<(&'static str, Vec<Permission>)> {
+    let permission = |(verb, group, resource): &Required| Permission {
         verb,
         group: (*group).to_owned(),
         resource: (*resource).to_owned(),
     };
-    let mut needs: Vec<(&str, Vec<Right>)> =
-        NEEDS.iter().map(|(command, rights)| (*command, rights.iter().map(right).collect())).collect();
+    let mut needs: Vec<(&str, Vec<Permission>)> = REQUIRED
+        .iter()
+        .map(|(command, rights)| (*command, rights.iter().map(permission).collect()))
+        .collect();
     let objects = manifests::objects(&Settings::default());
-    let on_all = |verbs: &[&'static str]| -> Vec<Right> {
-        let each = objects.iter().flat_map(|object| verbs.iter().map(|verb| objects::right(verb, object)));
+    let on_all = |verbs: &[&'static str]| -> Vec<Permission> {
+        let each =
+            objects.iter().flat_map(|object| verbs.iter().map(|verb| objects::permission(verb, object)));
         each.collect::<BTreeSet<_>>().into_iter().collect()
     };
-    let of = |wanted: &[Need]| wanted.iter().chain(&FOLLOW_DEFINITIONS).map(right).collect::<Vec<_>>();
+    let of = |wanted: &[Required]| wanted.iter().chain(&WATCH_CRDS).map(permission).collect::<Vec<_>>();
     needs.push(("install", [on_all(&["get", "create", "patch"]), of(INSTALL)].concat()));
     needs.push(("uninstall", [on_all(&["get", "delete"]), of(UNINSTALL)].concat()));
     for (command, rights) in &mut needs {
         let verbs = OF_ALL_GROUPS.iter().filter(|(of, _)| of == command).flat_map(|(_, verbs)| *verbs);
         for verb in verbs {
-            rights.extend(older.iter().map(|group| right(&(*verb, group.name(), LIST.2))));
+            rights.extend(older.iter().map(|group| permission(&(*verb, group.name(), LIST.2))));
         }
     }
     needs
@@ -150,9 +153,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_that_asks_a_cluster_has_its_rights_told() {
-        let known: Vec<&str> =
-            needs(&[]).into_iter().filter_map(|(command, _)| command.split(' ').next()).collect();
+    fn every_command_that_uses_a_cluster_has_required_permissions() {
+        let known: Vec<&str> = required_permissions(&[])
+            .into_iter()
+            .filter_map(|(command, _)| command.split(' ').next())
+            .collect();
         for command in crate::cli::Cli::command().get_subcommands() {
             let asks = !["completion", "man"].contains(&command.get_name());
             assert_eq!(known.contains(&command.get_name()), asks, "{}", command.get_name());
@@ -160,29 +165,31 @@ mod tests {
     }
 
     #[test]
-    fn an_older_group_adds_the_rights_of_who_ends_or_looks_at_its_maintenances() {
-        let added: Vec<(&str, &str)> = needs(&[Group::Kubevirt])
+    fn an_older_group_adds_permissions_on_its_maintenances() {
+        let added: Vec<(&str, &str)> = required_permissions(&[Group::Kubevirt])
             .iter()
-            .flat_map(|(command, rights)| rights.iter().map(|right| (*command, right)))
-            .filter(|(_, right)| right.object() == "nodemaintenances.kubevirt.io")
-            .map(|(command, right)| (command, right.verb))
+            .flat_map(|(command, rights)| rights.iter().map(|permission| (*command, permission)))
+            .filter(|(_, permission)| permission.qualified_resource() == "nodemaintenances.kubevirt.io")
+            .map(|(command, permission)| (command, permission.verb))
             .collect();
-        let looked_at = [("doctor", "list"), ("gather", "list")];
-        assert_eq!(added, [&looked_at[..], &[("uninstall", "list"), ("uninstall", "delete")]].concat());
+        let listed = [("doctor", "list"), ("gather", "list")];
+        assert_eq!(added, [&listed[..], &[("uninstall", "list"), ("uninstall", "delete")]].concat());
     }
 
     #[test]
-    fn installing_needs_rights_on_all_that_is_installed() {
-        let needs = needs(&[]);
+    fn install_needs_permissions_on_all_installed_objects() {
+        let needs = required_permissions(&[]);
         assert!(needs.iter().all(|(_, rights)| !rights.is_empty()));
         let (_, install) = needs.iter().find(|(command, _)| *command == "install").unwrap();
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
-        assert!(install.contains(&objects::right("create", &deployment)));
-        assert!(!install.contains(&objects::right("delete", &deployment)));
-        // No sandbox keeps anybody from granting what they may not do, so no other test would miss these.
+        assert!(install.contains(&objects::permission("create", &deployment)));
+        assert!(!install.contains(&objects::permission("delete", &deployment)));
+        // The sandbox does not check escalation, so no other test covers these.
         for kind in ["ClusterRole", "Role"] {
             let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind});
-            assert!(["escalate", "bind"].iter().all(|verb| install.contains(&objects::right(verb, &role))));
+            assert!(
+                ["escalate", "bind"].iter().all(|verb| install.contains(&objects::permission(verb, &role)))
+            );
         }
     }
 }

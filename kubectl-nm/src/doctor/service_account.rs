@@ -1,20 +1,20 @@
-//! What the reconciler's service account may do, and whether that is neither too little nor too much.
+//! The permissions of nm-reconciler's service account: enough for the features in use, and limited by a policy.
 //!
 //! Everything here is pure.
 
 use nm_shared::{Grant, Grouped};
 use serde_json::{Value, json};
 
-use crate::client::reconciler_settings::{Given, NODE_CONDITIONS};
-use crate::doctor::finding::{Finding, Known, ok, unknown, warn};
+use crate::client::reconciler_deployment::{NODE_CONDITIONS, SettingValue};
+use crate::doctor::finding::{Fetched, Finding, Unavailable, ok, unknown, warn};
 use crate::install::difference::first_deviation;
 use crate::install::manifests;
 
-/// What of a policy there is in the cluster, beside what is installed.
+/// Policies as in the manifests, each with the object in the cluster.
 pub(crate) type Policies = Vec<(Value, Option<Value>)>;
 
-/// Whether the permission to patch the webhook configuration is narrowed to what the reconciler writes there.
-pub(crate) fn policy(server: &str, policies: &Known<Policies>, install: &str) -> Finding {
+/// Whether a policy limits the permission to patch the webhook configuration to the fields that nm-reconciler writes.
+pub(crate) fn policy(server: &str, policies: &Fetched<Policies>, install: &str) -> Finding {
     const CHECK: &str = "policy";
     let policies = match policies {
         Err(why) => return unknown(CHECK, why),
@@ -23,8 +23,8 @@ pub(crate) fn policy(server: &str, policies: &Known<Policies>, install: &str) ->
     if minor(server).is_some_and(|minor| minor < 30) {
         return warn(
             CHECK,
-            "nm-reconciler may change all of its webhook configuration: Kubernetes has no ValidatingAdmissionPolicy before 1.30",
-            "Kubernetes 1.30 or later narrows that; `kubectl nm install` then applies the policy",
+            "nm-reconciler can change all of its webhook configuration: Kubernetes before 1.30 has no ValidatingAdmissionPolicy",
+            "upgrade to Kubernetes 1.30 or later, then run `kubectl nm install` to apply the policy",
         );
     }
     let wrong = policies.iter().find_map(|(wanted, found)| {
@@ -38,10 +38,10 @@ pub(crate) fn policy(server: &str, policies: &Known<Policies>, install: &str) ->
         }
     });
     match wrong {
-        None => ok(CHECK, "nm-reconciler may change only the certificate and the path of its webhook"),
+        None => ok(CHECK, "nm-reconciler can change only the certificate and the path of its webhook"),
         Some(wrong) => warn(
             CHECK,
-            format!("nm-reconciler may change all of its webhook configuration: {wrong}"),
+            format!("nm-reconciler can change all of its webhook configuration: {wrong}"),
             install,
         ),
     }
@@ -53,17 +53,16 @@ fn minor(server: &str) -> Option<u32> {
     minor.trim_end_matches('+').parse().ok()
 }
 
-/// Whether the reconciler has the permissions that features in use need. `may` says for each whether it has it.
+/// Whether nm-reconciler has the optional permissions that the features in use need. `grants` tells which it has.
 pub(crate) fn permissions(
     deployment: &Value,
-    maintenances: &Known<Vec<Grouped>>,
-    may: &[(Grant, Known<bool>)],
+    maintenances: &Fetched<Vec<Grouped>>,
+    grants: &[(Grant, Fetched<bool>)],
 ) -> Finding {
     const CHECK: &str = "grants";
-    let (mut granted, mut untold) = (Vec::new(), None);
-    for (grant, may) in may {
-        // Whoever has a permission needs no question whether it is used.
-        let is_missed = match may {
+    let (mut granted, mut unavailable) = (Vec::new(), None);
+    for (grant, is_granted) in grants {
+        let is_missing = match is_granted {
             Ok(true) => {
                 granted.push(grant.as_str());
                 continue;
@@ -71,37 +70,39 @@ pub(crate) fn permissions(
             Ok(false) => is_used(*grant, deployment, maintenances),
             Err(why) => Err(why.clone()),
         };
-        match is_missed {
+        match is_missing {
             Ok(false) => {}
             Ok(true) => {
                 let (verb, resource) = grant.permission();
                 return warn(
                     CHECK,
-                    format!("nm-reconciler may not {verb} {resource}, which {} needs", grant.feature()),
+                    format!("nm-reconciler cannot {verb} {resource}, which {} needs", grant.feature()),
                     format!("`kubectl nm install --grant {grant}` grants it"),
                 );
             }
-            Err(why) => untold = untold.or(Some(why)),
+            Err(why) => unavailable = unavailable.or(Some(why)),
         }
     }
-    if let Some(why) = untold {
+    if let Some(why) = unavailable {
         return unknown(CHECK, &why);
     }
     match granted.as_slice() {
-        [] => ok(CHECK, "nm-reconciler has the permissions of the features in use"),
+        [] => ok(CHECK, "nm-reconciler has the permissions for the features in use"),
         granted => ok(
             CHECK,
-            format!("nm-reconciler has the permissions of the features in use, and {}", granted.join(", ")),
+            format!("nm-reconciler has the permissions for the features in use, and {}", granted.join(", ")),
         ),
     }
 }
 
-fn is_used(grant: Grant, deployment: &Value, maintenances: &Known<Vec<Grouped>>) -> Known<bool> {
+fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>>) -> Fetched<bool> {
     match grant {
         Grant::NodeConditions => match NODE_CONDITIONS.switch_of(deployment) {
-            Given::Nothing => Ok(false),
-            Given::Value(value) => Ok(value == "true"),
-            Given::Elsewhere => Err(String::from("NM_NODE_CONDITIONS is set from elsewhere")),
+            SettingValue::Unset => Ok(false),
+            SettingValue::Value(value) => Ok(value == "true"),
+            SettingValue::Elsewhere => {
+                Err(Unavailable(String::from("the value of NM_NODE_CONDITIONS comes from another object")))
+            }
         },
         Grant::PodDeletion => maintenances.as_ref().map_err(Clone::clone).map(|maintenances| {
             maintenances.iter().any(|object| {
@@ -112,7 +113,7 @@ fn is_used(grant: Grant, deployment: &Value, maintenances: &Known<Vec<Grouped>>)
     }
 }
 
-/// The policies as they are installed.
+/// The policies in the manifests.
 pub(crate) fn policies() -> Vec<Value> {
     let is_policy = |object: &Value| {
         object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
@@ -125,16 +126,16 @@ mod tests {
     use nm_shared::{DrainSpec, Group, NodeMaintenance, NodeMaintenanceSpec};
 
     use super::*;
-    use crate::doctor::finding::Grade;
+    use crate::doctor::finding::CheckResult;
 
     #[track_caller]
-    fn check(finding: &Finding, result: Grade, said: &str) {
+    fn check(finding: &Finding, result: CheckResult, expected: &str) {
         assert_eq!(finding.result, result, "{finding:?}");
-        assert!(finding.message.contains(said), "{said} in {finding:?}");
+        assert!(finding.message.contains(expected), "{expected} in {finding:?}");
     }
 
     #[test]
-    fn a_policy_that_is_missing_or_changed_is_told() {
+    fn a_missing_or_changed_policy_is_reported() {
         let whole: Policies = policies().into_iter().map(|policy| (policy.clone(), Some(policy))).collect();
         assert_eq!(whole.len(), 2);
         let found = |change: &dyn Fn(&mut Policies)| {
@@ -142,20 +143,24 @@ mod tests {
             change(&mut policies);
             policy("v1.36.2", &Ok(policies), "install")
         };
-        check(&found(&|_| {}), Grade::Ok, "may change only");
-        check(&found(&|all| all[1].1 = None), Grade::Warn, "no ValidatingAdmissionPolicyBinding");
+        check(&found(&|_| {}), CheckResult::Ok, "can change only");
+        check(&found(&|all| all[1].1 = None), CheckResult::Warn, "no ValidatingAdmissionPolicyBinding");
         let audited = |all: &mut Policies| {
             let mut binding = all[1].0.clone();
             binding["spec"]["validationActions"] = json!(["Audit"]);
             all[1].1 = Some(binding);
         };
-        check(&found(&audited), Grade::Warn, "spec.validationActions");
-        check(&policy("v1.29.3", &Ok(Vec::new()), "install"), Grade::Warn, "before 1.30");
-        check(&policy("v1.36.2", &Err("no".into()), "install"), Grade::Unknown, "nobody can tell: no");
+        check(&found(&audited), CheckResult::Warn, "spec.validationActions");
+        check(&policy("v1.29.3", &Ok(Vec::new()), "install"), CheckResult::Warn, "before 1.30");
+        check(
+            &policy("v1.36.2", &Err(Unavailable("no".into())), "install"),
+            CheckResult::Unknown,
+            "cannot be checked: no",
+        );
     }
 
     #[test]
-    fn a_permission_is_missed_only_where_it_is_used() {
+    fn an_optional_permission_is_missing_only_if_its_feature_is_used() {
         let container =
             |container: Value| json!({"spec": {"template": {"spec": {"containers": [container]}}}});
         let plain = container(json!({"name": "reconciler"}));
@@ -170,21 +175,21 @@ mod tests {
         let may = |conditions: bool, deletion: bool| {
             [(Grant::NodeConditions, Ok(conditions)), (Grant::PodDeletion, Ok(deletion))]
         };
-        for (deployment, after, may, result, said) in [
-            (&plain, 0, may(false, false), Grade::Ok, "features in use"),
-            (&off, 0, may(false, true), Grade::Ok, "and pod-deletion"),
-            (&by_flag, 0, may(false, false), Grade::Warn, "may not patch nodes/status"),
-            (&by_variable, 0, may(false, false), Grade::Warn, "--node-conditions needs"),
-            (&by_flag, 0, may(true, false), Grade::Ok, "node-conditions"),
-            (&plain, 5, may(false, false), Grade::Warn, "may not delete pods"),
-            (&plain, 5, may(false, true), Grade::Ok, "pod-deletion"),
+        for (deployment, after, may, result, expected) in [
+            (&plain, 0, may(false, false), CheckResult::Ok, "features in use"),
+            (&off, 0, may(false, true), CheckResult::Ok, "and pod-deletion"),
+            (&by_flag, 0, may(false, false), CheckResult::Warn, "cannot patch nodes/status"),
+            (&by_variable, 0, may(false, false), CheckResult::Warn, "--node-conditions needs"),
+            (&by_flag, 0, may(true, false), CheckResult::Ok, "node-conditions"),
+            (&plain, 5, may(false, false), CheckResult::Warn, "cannot delete pods"),
+            (&plain, 5, may(false, true), CheckResult::Ok, "pod-deletion"),
         ] {
-            check(&permissions(deployment, &drain(after), &may), result, said);
+            check(&permissions(deployment, &drain(after), &may), result, expected);
         }
     }
 
     #[test]
-    fn only_what_the_reconciler_itself_is_set_to_uses_a_permission() {
+    fn only_settings_of_nm_reconciler_itself_use_a_permission() {
         let may = [(Grant::NodeConditions, Ok(false))];
         let found = |container: Value, beside: Value| {
             let deployment = json!({"spec": {"template": {"spec": {"containers": [beside, container]}}}});
@@ -194,23 +199,28 @@ mod tests {
         let variable = |value: &str| json!([{"name": "NM_NODE_CONDITIONS", "value": value}]);
         let sidecar = || json!({"name": "proxy"});
         let unset = ours(json!([]), json!([]));
-        check(&found(unset, json!({"name": "proxy", "args": ["--node-conditions"]})), Grade::Ok, "in use");
-        check(&found(ours(json!([]), variable("true")), sidecar()), Grade::Warn, "may not patch");
-        check(&found(ours(json!([]), variable("false")), sidecar()), Grade::Ok, "in use");
+        check(
+            &found(unset, json!({"name": "proxy", "args": ["--node-conditions"]})),
+            CheckResult::Ok,
+            "in use",
+        );
+        check(&found(ours(json!([]), variable("true")), sidecar()), CheckResult::Warn, "cannot patch");
+        check(&found(ours(json!([]), variable("false")), sidecar()), CheckResult::Ok, "in use");
         let by_flag =
             ours(json!(["--log-level", "info", "--node-conditions", "--leader-elect"]), variable("false"));
-        check(&found(by_flag, sidecar()), Grade::Warn, "may not patch");
+        check(&found(by_flag, sidecar()), CheckResult::Warn, "cannot patch");
         let source = json!([{"name": "NM_NODE_CONDITIONS", "valueFrom": {"configMapKeyRef": {"key": "k"}}}]);
-        let told = "nobody can tell: NM_NODE_CONDITIONS is set from elsewhere";
-        check(&found(ours(json!([]), source), sidecar()), Grade::Unknown, told);
+        let unavailable = "cannot be checked: the value of NM_NODE_CONDITIONS comes from another object";
+        check(&found(ours(json!([]), source), sidecar()), CheckResult::Unknown, unavailable);
     }
 
     #[test]
-    fn maintenances_that_may_not_be_listed_leave_open_whether_a_permission_is_missed() {
+    fn without_maintenances_the_use_of_a_permission_is_unknown() {
         let deployment = json!({"spec": {"template": {"spec": {"containers": [{"name": "reconciler"}]}}}});
-        let found =
-            |may| permissions(&deployment, &Err("forbidden".into()), &[(Grant::PodDeletion, Ok(may))]);
-        check(&found(false), Grade::Unknown, "nobody can tell: forbidden");
-        check(&found(true), Grade::Ok, "pod-deletion");
+        let found = |may| {
+            permissions(&deployment, &Err(Unavailable("forbidden".into())), &[(Grant::PodDeletion, Ok(may))])
+        };
+        check(&found(false), CheckResult::Unknown, "cannot be checked: forbidden");
+        check(&found(true), CheckResult::Ok, "pod-deletion");
     }
 }

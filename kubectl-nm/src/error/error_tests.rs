@@ -1,4 +1,4 @@
-//! What errors say, and which are worth another try.
+//! Messages of errors, and which errors are transient.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn answered(body: &serde_json::Value) -> Error {
 }
 
 #[test]
-fn answers_of_the_server_read_as_in_kubectl() {
+fn refusals_are_worded_as_in_kubectl() {
     for (body, message, hinted) in [
         (
             serde_json::json!({"message": "no, you may not", "reason": "Forbidden", "code": 403}),
@@ -18,12 +18,12 @@ fn answers_of_the_server_read_as_in_kubectl() {
         ),
         (
             serde_json::json!({"message": "Unauthorized", "reason": "Unauthorized", "code": 401}),
-            "error: You must be logged in to the server (Unauthorized)",
+            "You must be logged in to the server (Unauthorized)",
             "log in again",
         ),
         (
             serde_json::json!({"message": "404 page not found", "reason": "Failed to parse error data", "code": 404}),
-            "error: the cluster at https://c:6443 does not know NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
+            "the cluster at https://c:6443 does not serve NodeMaintenance (nodemaintenances.nodemaintenance.medik8s.io)",
             "`kubectl nm install`",
         ),
     ] {
@@ -43,13 +43,13 @@ fn a_missing_object_is_not_a_missing_resource() {
 }
 
 #[test]
-fn only_what_may_pass_is_worth_another_try() {
-    for (code, passing) in
+fn only_errors_that_may_pass_are_transient() {
+    for (code, transient) in
         [(400, false), (401, false), (403, false), (404, false), (410, true), (429, true), (503, true)]
     {
         assert_eq!(
-            answered(&serde_json::json!({"message": "m", "code": code})).is_passing(),
-            passing,
+            answered(&serde_json::json!({"message": "m", "code": code})).is_transient(),
+            transient,
             "{code}"
         );
     }

@@ -1,4 +1,4 @@
-//! Exit codes: what a script learns from the plugin.
+//! Exit codes.
 
 use std::process::ExitCode;
 
@@ -7,22 +7,22 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// The goal is reached, or there was nothing to do.
     Done,
-    /// Something went wrong.
+    /// The command failed.
     Error,
-    /// The command line makes no sense.
+    /// The command line is invalid, or the user did not confirm.
     Usage,
-    /// A maintenance failed or is stuck, or something would block one.
+    /// A maintenance is failed or blocked, or would be.
     Failed,
-    /// A maintenance was deleted or replaced while it was waited for.
+    /// A maintenance was deleted or replaced during the wait.
     Lost,
-    /// The time given ran out.
+    /// The timeout expired.
     TimedOut,
     /// Ctrl-C, or a request to terminate.
     Interrupted,
 }
 
 impl Exit {
-    /// The number that the shell sees. 124 is that of timeout(1), 130 that of a shell after Ctrl-C.
+    /// The exit code. 124 is that of timeout(1), 130 that of a shell after Ctrl-C.
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Done => 0,

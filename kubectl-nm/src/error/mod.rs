@@ -1,11 +1,11 @@
-//! What can go wrong, in the words of kubectl, with what to do about it.
+//! Errors: what failed and on which object, and what to do about it.
 //!
-//! A message says what failed and on what; a hint says what to do. Both go through [`Line`], because
-//! much of them comes from the API.
+//! [`Error`] is the error of every command. Its message has no prefix: [`Error::print`] adds `error:` and prints the hint.
+//! Parts of messages come from the API, so they are printed as a [`Line`], which escapes control characters.
 
-pub(crate) mod completion_link;
-pub(crate) mod doc_links;
 pub(crate) mod exit;
+pub(crate) mod from_client;
+pub(crate) mod hint;
 pub(crate) mod setup_error;
 
 use std::io;
@@ -15,85 +15,80 @@ use kube::core::Status;
 
 use crate::args::duration;
 use crate::connection::ConnectionError;
-use crate::error::completion_link::LinkError;
 use crate::error::exit::Exit;
 use crate::error::setup_error::SetupError;
-use crate::terminal::output::{Closed, Output};
+use crate::terminal::output::{Output, StdoutError};
 use crate::terminal::text::Line;
 
-/// The resource by the name that RBAC and `kubectl get` know it by.
+/// The resource as RBAC and `kubectl get` name it.
 pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
 
-/// What kube gives as the reason where the body of a refusal is no Status, as a proxy in between sends it.
-pub(crate) const UNWORDED: &str = "Failed to parse error data";
+/// The reason that kube sets if the body of a refusal is not a Status, for example because a proxy sent it.
+pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 
-/// Why a command came to nothing.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// There is no way to a cluster.
+    /// The connection to the cluster cannot be made.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 
-    /// kubectl cannot be told how to complete our commands.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-
     /// A file or folder cannot be written.
-    #[error("error: cannot write {path}: {source}")]
+    #[error("cannot write {path}: {source}")]
     Unwritable {
-        /// Where it is.
+        /// The file or folder.
         path: String,
         /// Why.
         source: io::Error,
     },
-    /// nm-reconciler cannot be installed, removed or looked at.
+    /// nm-reconciler cannot be installed, removed or inspected.
     #[error(transparent)]
     Setup(#[from] SetupError),
 
-    /// The API server refuses.
-    #[error("{}", server_says(.status))]
+    /// The API server refuses a request.
+    #[error("{}", server_message(.status))]
     Server {
-        /// What was asked for, as RBAC words it: `create nodemaintenances…`.
+        /// The request as RBAC words it: `create nodemaintenances…`.
         asked: String,
-        /// Its answer.
+        /// The response.
         status: Box<Status>,
     },
 
-    /// The cluster does not know `NodeMaintenance`.
-    #[error("error: the cluster at {server} does not know NodeMaintenance ({RESOURCE})")]
+    /// The cluster does not serve `NodeMaintenance`.
+    #[error("the cluster at {server} does not serve NodeMaintenance ({RESOURCE})")]
     NotInstalled {
         /// The address of the server.
         server: String,
     },
 
-    /// The cluster does not serve something else that was asked for.
-    #[error("error: the cluster at {server} does not know what it was asked to: {asked}")]
+    /// The cluster does not serve another requested resource.
+    #[error("the cluster at {server} does not serve this request: {asked}")]
     NotServed {
         /// The address of the server.
         server: String,
-        /// What was asked for, as RBAC words it.
+        /// The request as RBAC words it.
         asked: String,
     },
 
-    /// What answers is no API server, or something in between answers in its place.
-    #[error("error: {server} does not answer as an API server does: {said}")]
+    /// The response does not come from an API server.
+    #[error("{server} does not respond like an API server: {response}")]
     NoApiServer {
         /// The address of the server.
         server: String,
-        /// The HTTP code, or 0 where the answer had a good one and made no sense.
+        /// The HTTP status code, or 0 if that was good but the body cannot be parsed.
         code: u16,
-        /// What it says, with the code.
-        said: String,
+        /// The response in short, with the code.
+        response: String,
     },
 
-    /// Nobody listens at the server's address.
+    /// No process listens at the server's address.
     #[error("The connection to the server {server} was refused - did you specify the right host or port?")]
     Refused {
         /// The address of the server.
         server: String,
     },
 
-    /// The server cannot be reached, or breaks off.
+    /// The server cannot be reached, or the connection breaks.
     #[error("Unable to connect to the server {server}: {cause}")]
     Unreachable {
         /// The address of the server.
@@ -102,60 +97,60 @@ pub(crate) enum Error {
         cause: String,
     },
 
-    /// `--request-timeout` ran out.
-    #[error("error: the server {server} did not answer within {}", duration::show(*.after))]
+    /// `--request-timeout` expired.
+    #[error("the server {server} did not respond within {}", duration::show(*.after))]
     NoAnswer {
         /// The address of the server.
         server: String,
-        /// What the request timeout is.
+        /// The request timeout.
         after: Duration,
     },
 
     /// Nodes that do not exist.
     #[error("Error from server (NotFound): {}", no_such_nodes(.names, .meant))]
     UnknownNodes {
-        /// Their names.
+        /// The names.
         names: Vec<String>,
-        /// Names that may have been meant.
+        /// Similar names that exist.
         meant: Vec<String>,
     },
 
-    /// No node has labels like that.
-    #[error("error: no node has labels that match \"{0}\"")]
+    /// No node has matching labels.
+    #[error("no node has labels that match \"{0}\"")]
     NothingSelected(String),
 
-    /// The labels cannot be understood by which nodes are chosen.
-    #[error("error: cannot choose nodes by \"{selector}\": {why}")]
+    /// The server cannot parse the label selector.
+    #[error("invalid label selector \"{selector}\": {why}")]
     Selector {
-        /// As given.
+        /// The selector as given.
         selector: String,
-        /// What the server says of it.
+        /// What the server says about it.
         why: String,
     },
 
-    /// The file that names nodes cannot be used.
-    #[error("error: cannot take nodes from {file}: {why}")]
+    /// A file that lists nodes cannot be used.
+    #[error("cannot read nodes from {file}: {problem}")]
     NodeFile {
         /// The file.
         file: String,
         /// What is wrong with it.
-        why: String,
+        problem: NodeFileProblem,
     },
 
-    /// So many nodes are concerned, which nobody has confirmed.
-    #[error("error: {0} nodes are concerned, and there is no terminal to ask on: -y confirms")]
+    /// More than one node is affected, which the user has not confirmed.
+    #[error("this affects {0} nodes, and there is no terminal to ask for confirmation: confirm with --yes")]
     Unconfirmed(usize),
 
-    /// Somebody was asked and said no.
-    #[error("error: not confirmed, nothing was changed")]
+    /// The user declined.
+    #[error("not confirmed, nothing was changed")]
     Declined,
 
-    /// The node is just being given back.
-    #[error("error: node \"{0}\" is just being given back: its maintenance is being deleted")]
+    /// The node is returning to service.
+    #[error("node \"{0}\" is returning to service: its maintenance is being deleted")]
     Ending(String),
 
-    /// Another node's maintenance has the name that this node's would get.
-    #[error("error: there is a NodeMaintenance \"{name}\" already, and it is for node \"{other}\"")]
+    /// The maintenance of another node has the name that this node's would get.
+    #[error("a NodeMaintenance \"{name}\" exists already, and it is for node \"{other}\"")]
     NameTaken {
         /// Name of the object, and of the node that it is not for.
         name: String,
@@ -163,53 +158,65 @@ pub(crate) enum Error {
         other: String,
     },
 
-    /// The node is in maintenance, but not as it was asked for.
-    #[error("error: node \"{node}\" is in maintenance already, but {differences}")]
+    /// The node is in maintenance, with other settings than requested.
+    #[error("node \"{node}\" is in maintenance already, but {differences}")]
     Differs {
         /// The node.
         node: String,
-        /// What is not as it was asked for.
+        /// What differs from the request.
         differences: String,
         /// The command that would change it.
         remedy: String,
     },
 
-    /// A node that is not in maintenance, although the command is about its maintenance.
-    #[error("error: {}", not_in_maintenance(.0))]
+    /// A node that is not in maintenance, for a command about its maintenance.
+    #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
-    /// A maintenance selects pods by something that is no selector.
-    #[error("error: cannot tell which pods would go: {0}")]
+    /// The pod selector of a maintenance is invalid.
+    #[error("cannot determine which pods would be evicted: {0}")]
     Unplannable(String),
 
-    /// An object cannot be written as JSON or YAML.
-    #[error("error: cannot show the objects: {0}")]
+    /// An object cannot be converted to or from JSON or YAML.
+    #[error("cannot convert the object: {0}")]
     Unshowable(String),
 
-    /// A template asks for what there is not.
-    #[error("error: error executing jsonpath \"{template}\": {why}")]
-    Template {
-        /// The template.
-        template: String,
-        /// Why it came to nothing.
-        why: String,
-    },
-
-    /// The terminal does not do as it is told.
-    #[error("error: cannot use the terminal: {0}")]
+    /// The terminal cannot be used.
+    #[error("cannot use the terminal: {0}")]
     Screen(#[source] io::Error),
 
-    /// The program cannot even begin.
-    #[error("error: cannot start: {0}")]
+    /// The program cannot start.
+    #[error("cannot start: {0}")]
     Runtime(#[source] io::Error),
 
-    /// Nobody reads what we print.
-    #[error("error: {0}")]
-    Closed(#[from] Closed),
+    /// Stdout cannot be written.
+    #[error(transparent)]
+    Stdout(#[from] StdoutError),
+}
+
+/// What is wrong with a file that lists nodes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NodeFileProblem {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    /// A line is not the name of a node.
+    #[error("line {line}, \"{text}\": {why}")]
+    InvalidName {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The line without its comment.
+        text: String,
+        /// Why it is not a name.
+        why: String,
+    },
+    /// It lists no node.
+    #[error("it names no node")]
+    Empty,
 }
 
 impl Error {
-    /// How a command ends that came to nothing by it.
+    /// The exit code of a command that fails with this error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Unconfirmed(_) | Self::Declined | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
@@ -218,21 +225,21 @@ impl Error {
         }
     }
 
-    /// Prints what went wrong and what to do about it.
-    pub(crate) fn tell(&self, out: &mut Output) {
-        out.talk(&Line::new(self.to_string()));
+    /// Prints what failed and what to do about it.
+    pub(crate) fn print(&self, out: &mut Output) {
+        out.talk(&Line::new(self.headline()));
         if let Some(hint) = self.hint() {
             out.hint(&hint);
         }
     }
 
-    /// Prints what went wrong with each of these nodes, and then, each once, what to do about it.
-    pub(crate) fn tell_all(failures: &[(String, Self)], out: &mut Output) {
+    /// Prints what failed for each node, and then each distinct hint once.
+    pub(crate) fn print_all(failures: &[(String, Self)], out: &mut Output) {
         let mut hints = Vec::new();
         for (node, error) in failures {
-            let said = error.to_string();
-            let is_named = said.contains(&format!("\"{node}\""));
-            out.talk(&Line::new(if is_named { said } else { format!("{said} (node/{node})") }));
+            let headline = error.headline();
+            let is_named = headline.contains(&format!("\"{node}\""));
+            out.talk(&Line::new(if is_named { headline } else { format!("{headline} (node/{node})") }));
             hints.extend(error.hint().filter(|hint| !hints.contains(hint)));
         }
         for hint in hints {
@@ -240,11 +247,20 @@ impl Error {
         }
     }
 
-    /// Whether asking again later may help, as it does when a server restarts or is busy.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// The message with its prefix. As in kubectl, refusals and connection errors have a wording of their own.
+    fn headline(&self) -> String {
+        match self {
+            Self::Server { status, .. } if status.reason != "Unauthorized" => self.to_string(),
+            Self::Refused { .. } | Self::Unreachable { .. } | Self::UnknownNodes { .. } => self.to_string(),
+            _ => format!("error: {self}"),
+        }
+    }
+
+    /// Whether a later retry may succeed, for example because the server restarts or is busy.
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
-            // The program may have its bad moments too; and somebody may log in meanwhile.
+            // The credential program may fail only for a while, or the user may log in.
             Self::Connection(error) => error.is_about_credentials(),
             Self::NoApiServer { code, .. } => !(400..500).contains(code),
             Self::Server { status, .. } => status.code >= 500 || matches!(status.code, 0 | 408 | 410 | 429),
@@ -252,7 +268,7 @@ impl Error {
         }
     }
 
-    /// Whether the cluster does not serve what was asked for at all.
+    /// Whether the cluster does not serve the requested resource at all.
     pub(crate) fn is_unserved(&self) -> bool {
         matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }
@@ -266,16 +282,16 @@ impl Error {
     }
 }
 
-/// The server's answer as kubectl words it.
-fn server_says(status: &Status) -> String {
+/// The server's message as kubectl words it.
+fn server_message(status: &Status) -> String {
     match status.reason.as_str() {
-        "Unauthorized" => format!("error: You must be logged in to the server ({})", status.message),
-        "" | UNWORDED => format!("Error from server: {}", status.message),
+        "Unauthorized" => format!("You must be logged in to the server ({})", status.message),
+        "" | UNPARSED_REASON => format!("Error from server: {}", status.message),
         reason => format!("Error from server ({reason}): {}", status.message),
     }
 }
 
-/// That nodes do not exist, with what may have been meant.
+/// That nodes do not exist, with similar names.
 pub(crate) fn no_such_nodes(names: &[String], meant: &[String]) -> String {
     let missing = format!("nodes \"{}\" not found", names.join("\", \""));
     match meant {

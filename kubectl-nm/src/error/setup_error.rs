@@ -1,83 +1,85 @@
-//! What can go wrong when nm-reconciler is installed, removed or looked at, with what to do about it.
+//! Why nm-reconciler cannot be installed, removed or inspected, and what to do about it.
 
 use std::time::Duration;
 
 use crate::args::duration;
-use crate::error::doc_links;
+use crate::terminal::docs_url::docs_url;
 
-/// Why such a command came to nothing.
+/// Why such a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
-    /// It is installed in another namespace than the one that was named.
-    #[error(
-        "error: nm-reconciler is installed in namespace \"{there}\", and moving it to \"{wanted}\" is no upgrade"
-    )]
+    /// An installation exists in another namespace than the requested one.
+    #[error("nm-reconciler is installed in namespace \"{there}\" and cannot be moved to \"{wanted}\"")]
     Elsewhere {
-        /// Where it is.
+        /// The existing namespace.
         there: String,
-        /// Where it was to be.
+        /// The requested namespace.
         wanted: String,
     },
 
-    /// It is to be removed from another namespace than the one that it is in.
-    #[error("error: nm-reconciler is not installed in namespace \"{wanted}\", but in \"{there}\"")]
+    /// Nothing is installed in the namespace to uninstall from, but in another one.
+    #[error("nm-reconciler is not installed in namespace \"{wanted}\", but in \"{there}\"")]
     NotThere {
-        /// Where it is.
+        /// The existing namespace.
         there: String,
-        /// Where it was to be.
+        /// The requested namespace.
         wanted: String,
     },
 
-    /// The namespace for nm-reconciler is that of the leases.
-    #[error("error: the namespace \"{0}\" is for the leases on nodes, nm-reconciler needs another")]
+    /// The requested namespace is the one that holds node leases.
+    #[error("the namespace \"{0}\" is reserved for node leases; nm-reconciler needs another one")]
     LeaseNamespace(String),
+
+    /// The user lacks permissions to install.
+    #[error("you lack permissions: {}", .0.join(", "))]
+    MissingPermissions(Vec<String>),
 
     /// Another operator serves the same objects.
     #[error(
-        "error: the node-maintenance-operator runs in this cluster (deployment {0}), and two must not serve the same objects"
+        "the node-maintenance-operator runs in this cluster (deployment {0}), and two operators must not serve the same objects"
     )]
     OtherOperator(String),
 
     /// The Operator Lifecycle Manager has installed it.
     #[error(
-        "error: the Operator Lifecycle Manager has installed nm-reconciler (deployment {0}) and would undo any change"
+        "the Operator Lifecycle Manager installed nm-reconciler (deployment {0}) and would revert any change"
     )]
     ManagedByOlm(String),
 
-    /// Others have set fields to other values than ours.
-    #[error("error: others have set fields to other values: {}", .0.join("; "))]
+    /// Other field managers have set fields to other values.
+    #[error("other field managers have set these fields to other values: {}", .0.join("; "))]
     Conflicts(Vec<String>),
 
-    /// All is applied, but it does not run.
-    #[error("error: not ready after {}: {why}", duration::show(*.after))]
+    /// All objects are applied, but nm-reconciler is not ready.
+    #[error("not ready after {}: {why}", duration::show(*.after))]
     NotReady {
-        /// How long it was waited for.
+        /// The timeout.
         after: Duration,
-        /// What is not, and why.
+        /// What is not ready, and why.
         why: String,
         /// The namespace.
         namespace: String,
     },
 
-    /// There are maintenances, which nobody would end any more.
-    #[error("error: {} in maintenance: {}", are(.0.len()), .0.join(", "))]
+    /// There are maintenances, which nothing would end after the removal.
+    #[error("{} in maintenance: {}", are(.0.len()), .0.join(", "))]
     InUse(Vec<String>),
 
-    /// Maintenances that were begun after nm-reconciler was removed.
-    #[error("error: {} in maintenance since nm-reconciler was removed: {}", are(.0.len()), .0.join(", "))]
-    BegunMeanwhile(Vec<String>),
+    /// Maintenances were started after nm-reconciler was removed.
+    #[error("{} in maintenance since nm-reconciler was removed: {}", are(.0.len()), .0.join(", "))]
+    StartedMeanwhile(Vec<String>),
 
-    /// Maintenances that do not end.
-    #[error("error: not gone after {}: {}", duration::show(*.after), .what.join(", "))]
+    /// Objects still exist when the timeout expires.
+    #[error("not gone after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone {
-        /// How long it was waited for.
+        /// The timeout.
         after: Duration,
-        /// What is still there.
+        /// What still exists.
         what: Vec<String>,
     },
 
-    /// Nobody confirmed it.
-    #[error("error: there is no terminal to ask on: -y confirms")]
+    /// The user has not confirmed.
+    #[error("there is no terminal to ask for confirmation: confirm with --yes")]
     Unconfirmed,
 }
 
@@ -86,35 +88,38 @@ impl SetupError {
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Elsewhere { there, .. } => format!(
-                "`kubectl nm install -n {there}` changes it there; `kubectl nm uninstall` removes it first"
+                "`kubectl nm install -n {there}` upgrades it there; to move it, run `kubectl nm uninstall` first"
             ),
             Self::NotThere { there, .. } => format!("`kubectl nm uninstall -n {there}` removes it"),
+            Self::MissingPermissions(_) => String::from(
+                "nothing was changed; `kubectl nm doctor` lists the permissions that each command needs",
+            ),
             Self::OtherOperator(_) => format!(
-                "scale it to 0 or remove it, but not its CRD: {} says how, and what happens to its maintenances",
-                doc_links::address("how-to/migrate-from-nmo.md")
+                "scale it to 0 or remove it, but keep its CRD; {} describes the migration and what happens to maintenances",
+                docs_url("how-to/migrate-from-nmo.md")
             ),
             Self::ManagedByOlm(_) => {
-                String::from("upgrade and remove it by its Subscription and ClusterServiceVersion")
+                String::from("upgrade or remove it through its Subscription and ClusterServiceVersion")
             }
             Self::Conflicts(_) => String::from(
-                "nothing was changed; have them agree, or take the fields with --force-conflicts",
+                "nothing was changed; change the values at their source, or overwrite them with --force-conflicts",
             ),
             Self::NotReady { namespace, .. } => format!(
-                "all objects are applied, and it may still come: `kubectl nm doctor` tells, and so does \
-                 `kubectl -n {namespace} describe pods`"
+                "all objects are applied, and it may still become ready; `kubectl nm doctor` and \
+                 `kubectl -n {namespace} describe pods` show the cause"
             ),
-            Self::InUse(_) => {
-                String::from("nothing was changed; --stop-all ends them first, which gives their nodes back")
-            }
-            Self::BegunMeanwhile(_) => String::from(
-                "the definition of NodeMaintenance stays: `kubectl nm install` has them served again, then \
-                 `kubectl nm uninstall --stop-all` gives the nodes back first",
+            Self::InUse(_) => String::from(
+                "nothing was changed; --stop-all stops the maintenances first, which returns the nodes to service",
+            ),
+            Self::StartedMeanwhile(_) => String::from(
+                "the CRD of NodeMaintenance is kept; run `kubectl nm install` to serve these maintenances, then \
+                 `kubectl nm uninstall --stop-all` to return the nodes to service first",
             ),
             Self::NotGone { .. } => String::from(
-                "`kubectl nm doctor` tells whether nm-reconciler runs; the same command goes on, --timeout waits longer",
+                "`kubectl nm doctor` shows whether nm-reconciler runs; repeat the command to continue, with a longer --timeout",
             ),
-            Self::LeaseNamespace(_) => String::from("choose another one with -n"),
-            // It says itself what would do.
+            Self::LeaseNamespace(_) => String::from("choose another namespace with -n"),
+            // The message says what to do.
             Self::Unconfirmed => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! A `.tar.gz` in memory, and the place that it is for: what is there in the end is whole, or not there at all.
+//! A `.tar.gz` in memory, and the file that it is written to: the file is complete, or does not exist.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 
-/// An archive that grows.
+/// An archive in memory.
 pub(crate) struct Archive {
     tar: Builder<GzEncoder<Vec<u8>>>,
     folder: String,
@@ -16,12 +16,13 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// An empty archive, whose files will be in a folder and as old as `time`, in seconds since 1970.
+    /// An empty archive. Its files are in a folder and have the modification time `time`, in seconds since 1970.
     pub(crate) fn new(folder: String, time: u64) -> Self {
         Self { tar: Builder::new(GzEncoder::new(Vec::new(), Compression::default())), folder, time }
     }
 
-    /// Adds a file. What in its name is no letter, digit, `.`, `-` or `/` becomes `_`, because parts of it are from the API.
+    /// Adds a file. Characters in its name other than letters, digits, `.`, `-` and `/` become `_`, because parts of it come
+    /// from the API.
     ///
     /// # Errors
     ///
@@ -36,62 +37,62 @@ impl Archive {
         self.tar.append_data(&mut header, format!("{}/{name}", self.folder), content)
     }
 
-    /// Writes it to its place.
+    /// Writes the archive.
     ///
     /// # Errors
     ///
-    /// When it cannot be written, or another file has appeared there.
-    pub(crate) fn write(self, place: Place) -> io::Result<()> {
-        place.fill(&self.tar.into_inner()?.finish()?)
+    /// When the file cannot be written, or exists by now.
+    pub(crate) fn write(self, file: OutputFile) -> io::Result<()> {
+        file.write(&self.tar.into_inner()?.finish()?)
     }
 }
 
-/// A file that is to be. Nothing lies about until all of it is known, whatever ends the program before.
-pub(crate) struct Place {
+/// A file to be written as a whole. No partial file remains if the program ends early.
+pub(crate) struct OutputFile {
     path: PathBuf,
 }
 
-impl Place {
-    /// Makes sure that a file can be written that does not exist yet.
+impl OutputFile {
+    /// Checks that the file does not exist and can be written.
     ///
     /// # Errors
     ///
     /// When the file exists, or cannot be written.
-    pub(crate) fn keep(path: &Path) -> io::Result<Self> {
+    pub(crate) fn reserve(path: &Path) -> io::Result<Self> {
         is_free(path)?;
-        drop(Draft::beside(path)?);
+        drop(TemporaryFile::beside(path)?);
         Ok(Self { path: path.to_owned() })
     }
 
-    fn fill(self, bytes: &[u8]) -> io::Result<()> {
-        let mut draft = Draft::beside(&self.path)?;
-        draft.file.write_all(bytes)?;
+    fn write(self, bytes: &[u8]) -> io::Result<()> {
+        let mut temporary = TemporaryFile::beside(&self.path)?;
+        temporary.file.write_all(bytes)?;
         is_free(&self.path)?;
-        std::fs::rename(&draft.path, &self.path)
+        std::fs::rename(&temporary.path, &self.path)
     }
 }
 
-/// A file that becomes another when it is whole, and is removed otherwise. Only its owner may read it.
-struct Draft {
+/// A temporary file, which is renamed when it is complete, and deleted otherwise. Only its owner can read it.
+struct TemporaryFile {
     path: PathBuf,
     file: File,
 }
 
-impl Draft {
+impl TemporaryFile {
     fn beside(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
-        let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Self { file: options.open(&draft)?, path: draft })
+        Ok(Self { file: options.open(&temporary)?, path: temporary })
     }
 }
 
-impl Drop for Draft {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // Where it has become what it was for, there is nothing of that name.
+        // After the rename, no file has this name.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out_and_nothing_is_overwritten() {
+    fn archives_contain_their_files_and_overwrite_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar.gz");
         let filled = || {
@@ -120,7 +121,7 @@ mod tests {
             archive.add("../logs/p:d\u{1b}.log", b"line\n").unwrap();
             archive
         };
-        filled().write(Place::keep(&path).unwrap()).unwrap();
+        filled().write(OutputFile::reserve(&path).unwrap()).unwrap();
         let mut tar = tar::Archive::new(GzDecoder::new(File::open(&path).unwrap()));
         let mut entries = tar.entries().unwrap();
         let mut entry = entries.next().unwrap().unwrap();
@@ -130,14 +131,14 @@ mod tests {
         entry.read_to_string(&mut text).unwrap();
         assert_eq!(text, "line\n");
         assert!(entries.next().is_none());
-        assert_eq!(Place::keep(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(OutputFile::reserve(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         let late = folder.path().join("late");
-        let kept = Place::keep(&late).unwrap();
-        assert!(!late.exists() && std::fs::read_dir(folder.path()).unwrap().count() == 1, "nothing yet");
+        let kept = OutputFile::reserve(&late).unwrap();
+        assert!(!late.exists() && std::fs::read_dir(folder.path()).unwrap().count() == 1, "no file remains");
         std::fs::write(&late, "another's").unwrap();
         assert_eq!(filled().write(kept).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&late).unwrap(), "another's");
-        drop(Place::keep(&folder.path().join("never")).unwrap());
+        drop(OutputFile::reserve(&folder.path().join("never")).unwrap());
         let mut left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         left.sort();

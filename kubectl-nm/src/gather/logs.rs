@@ -1,31 +1,30 @@
-//! What nm-reconciler's pods have logged, for a bug report.
+//! The logs of nm-reconciler's pods, for a bug report.
 //!
-//! Only its own container is asked for its: what was put beside it, such as a proxy, tells of other things, and nobody reads
-//! that through before it is passed on. It is asked for by its name, without which the API server tells nothing of a pod that
-//! has several.
+//! Only the logs of nm-reconciler's own container are read: those of sidecars may contain anything, and nobody reviews them
+//! before they are passed on.
 
 use kube::api::LogParams;
 use serde_json::Value;
 
 use crate::client::cluster::Cluster;
 use crate::client::objects;
-use crate::client::reconciler_settings::{self, CONTAINER};
+use crate::client::reconciler_deployment::{self, CONTAINER};
 use crate::error::Error;
 
-/// How much of a container's log is taken, in bytes.
-const MOST_BYTES: i64 = 10 * 1024 * 1024;
+/// Size limit of a log, in bytes.
+const MAX_BYTES: i64 = 10 * 1024 * 1024;
 
-/// How many of its lines, the last ones.
-const MOST_LINES: i64 = 100_000;
+/// How many lines of a log are read, from its end.
+const MAX_LINES: i64 = 100_000;
 
-/// The name of nm-reconciler's own container: as its Deployment has it, or else as the manifests do.
-pub(crate) fn own(deployment: Option<&Value>) -> &str {
-    let container = deployment.and_then(reconciler_settings::container);
+/// The name of nm-reconciler's own container in its Deployment, or else in the manifests.
+pub(crate) fn own_container(deployment: Option<&Value>) -> &str {
+    let container = deployment.and_then(reconciler_deployment::container);
     container.and_then(|container| container["name"].as_str()).unwrap_or(CONTAINER)
 }
 
-/// The log of a pod's container of that name, with the name of a file for it; and if it was started again the log of the one
-/// before too. Nothing if the pod has no such container.
+/// The log of a pod's container, with a file name for it, and the log before the last restart. Empty if the pod has no such
+/// container.
 pub(crate) async fn read(
     cluster: &Cluster,
     pod: &Value,
@@ -40,8 +39,8 @@ pub(crate) async fn read(
         let params = LogParams {
             container: Some(container.to_owned()),
             previous,
-            limit_bytes: Some(MOST_BYTES),
-            tail_lines: Some(MOST_LINES),
+            limit_bytes: Some(MAX_BYTES),
+            tail_lines: Some(MAX_LINES),
             ..LogParams::default()
         };
         let file = format!("logs/{name}/{container}{}.log", if previous { "-previous" } else { "" });
@@ -67,19 +66,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_container_of_nm_reconciler_is_its_own() {
+    fn sidecars_are_not_the_own_container() {
         let containers = |names: &[&str]| json!({"containers": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
         let deployment = |names: &[&str]| json!({"spec": {"template": {"spec": containers(names)}}});
-        assert_eq!(own(Some(&deployment(&["proxy", "reconciler"]))), "reconciler");
-        assert_eq!(own(Some(&deployment(&["main"]))), "main", "where somebody has renamed it");
-        assert_eq!(own(Some(&deployment(&["main", "other"]))), "reconciler", "nobody can tell which it is");
-        assert_eq!(own(None), "reconciler");
+        assert_eq!(own_container(Some(&deployment(&["proxy", "reconciler"]))), "reconciler");
+        assert_eq!(
+            own_container(Some(&deployment(&["main"]))),
+            "main",
+            "the only container may have another name"
+        );
+        assert_eq!(
+            own_container(Some(&deployment(&["main", "other"]))),
+            "reconciler",
+            "of several, none is known"
+        );
+        assert_eq!(own_container(None), "reconciler");
         let pod = json!({"spec": containers(&["proxy", "main"])});
         assert!(has(&pod, "main") && !has(&pod, "reconciler"));
     }
 
     #[test]
-    fn only_the_container_itself_was_restarted() {
+    fn restarts_of_other_containers_do_not_count() {
         let pod = json!({"status": {"containerStatuses": [{"name": "proxy", "restartCount": 3},
             {"name": "reconciler", "restartCount": 0}]}});
         assert!(

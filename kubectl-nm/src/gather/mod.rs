@@ -1,4 +1,4 @@
-//! The support bundle: what goes in, and what is redacted.
+//! The support bundle: its archive, the logs in it, and what is redacted.
 
 pub(crate) mod archive;
 pub(crate) mod logs;

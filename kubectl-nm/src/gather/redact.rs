@@ -1,15 +1,14 @@
-//! What of an object may leave a cluster in a bug report.
+//! Which fields of an object a bug report may contain.
 //!
-//! Reports are passed on, and nobody reads them through before. So foreign objects keep only what is named here: of a pod its
-//! image, but with which command and arguments and in which environment it runs, and what its annotations say, is nobody's
-//! business. Bookkeeping is left out of everything.
+//! Reports are passed on without review. So objects of others keep only the fields listed here: pods keep their images, but
+//! not their commands, arguments and environment, nor the values of their annotations. Managed fields are always removed.
 
 use nm_shared::api::names::{MIRROR_ANNOTATION, UNDO_ANNOTATION, WEBHOOK};
 use serde_json::{Map, Value, json};
 
-use crate::client::reconciler_settings::CONTAINER as OWN_CONTAINER;
+use crate::client::reconciler_deployment::CONTAINER as OWN_CONTAINER;
 
-/// Of anyone's metadata.
+/// Fields of all metadata.
 const METADATA: &[&str] = &[
     "name",
     "namespace",
@@ -24,10 +23,10 @@ const METADATA: &[&str] = &[
     "deletionGracePeriodSeconds",
 ];
 
-/// The annotations whose values matter to a drain. Of the others only the names are kept.
+/// Annotations whose values matter to a drain. Others keep only their names.
 const ANNOTATIONS: &[&str] = &[MIRROR_ANNOTATION, UNDO_ANNOTATION];
 
-/// Of a pod's spec: why it is where it is, and what keeps it there.
+/// Fields of a pod's spec that determine its node.
 const POD_SPEC: &[&str] = &[
     "nodeName",
     "nodeSelector",
@@ -44,27 +43,27 @@ const POD_SPEC: &[&str] = &[
     "serviceAccountName",
 ];
 
-/// Of a container.
+/// Fields of a container.
 const CONTAINER: &[&str] = &["name", "image", "imagePullPolicy", "resources", "ports", "restartPolicy"];
 
-/// Of a pod's status. Addresses are left out.
+/// Fields of a pod's status, without addresses.
 const POD_STATUS: &[&str] =
     &["phase", "reason", "message", "qosClass", "startTime", "conditions", "nominatedNodeName"];
 
-/// Of a container's status.
+/// Fields of a container's status.
 const CONTAINER_STATUS: &[&str] = &["name", "image", "ready", "started", "restartCount"];
 
-/// Of a state that a container is or was in. What it wrote at its end is its own affair.
+/// Fields of a container's state, without its termination message.
 const STATE: &[&str] = &["reason", "exitCode", "signal", "startedAt", "finishedAt"];
 
-/// Of a node's status. Addresses and the list of images are left out.
+/// Fields of a node's status, without addresses and images.
 const NODE_STATUS: &[&str] = &["conditions", "capacity", "allocatable", "nodeInfo"];
 
-/// Of our Deployment's spec, beside its template.
+/// Fields of the spec of nm-reconciler's Deployment, beside its template.
 const DEPLOYMENT_SPEC: &[&str] =
     &["replicas", "selector", "strategy", "minReadySeconds", "progressDeadlineSeconds", "paused"];
 
-/// Of our Deployment's status.
+/// Fields of the status of nm-reconciler's Deployment.
 const DEPLOYMENT_STATUS: &[&str] = &[
     "observedGeneration",
     "replicas",
@@ -75,7 +74,7 @@ const DEPLOYMENT_STATUS: &[&str] = &[
     "conditions",
 ];
 
-/// The flags of nm-reconciler; each can also be set by a variable. None of them takes a secret.
+/// The flags of nm-reconciler, each of which can also be set by a variable. None of them is secret.
 const SETTINGS: &[&str] = &[
     "--max-concurrent-evictions",
     "--max-unavailable",
@@ -92,16 +91,16 @@ const SETTINGS: &[&str] = &[
     "--log-level",
 ];
 
-/// Those of them that take no value, or only one with `=`.
+/// The flags whose value is optional, after `=`.
 const SWITCHES: &[&str] = &["--node-conditions", "--leader-elect"];
 
-/// What stands where something was.
-const LEFT_OUT: &str = "(left out)";
+/// The replacement of redacted values.
+const REDACTED: &str = "(redacted)";
 
-/// A pod that is not ours.
+/// A pod of others.
 pub(crate) fn pod(pod: &Value) -> Value {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let mut kept = frame(pod);
+    let mut kept = with_metadata_only(pod);
     kept["spec"] = only(spec, POD_SPEC);
     for list in ["containers", "initContainers"] {
         if spec[list].is_array() {
@@ -120,15 +119,15 @@ pub(crate) fn pod(pod: &Value) -> Value {
 
 /// A node.
 pub(crate) fn node(node: &Value) -> Value {
-    let mut kept = frame(node);
+    let mut kept = with_metadata_only(node);
     kept["spec"] = only(&node["spec"], &["unschedulable", "taints"]);
     kept["status"] = only(&node["status"], NODE_STATUS);
     kept
 }
 
-/// An object whose spec and status hold no secrets: a budget, a lease, a maintenance.
+/// An object whose spec and status contain no secrets: a budget, a lease, a maintenance.
 pub(crate) fn plain(object: &Value) -> Value {
-    let mut kept = frame(object);
+    let mut kept = with_metadata_only(object);
     for field in ["spec", "status"] {
         if let Some(value) = object.get(field) {
             kept[field] = value.clone();
@@ -137,26 +136,26 @@ pub(crate) fn plain(object: &Value) -> Value {
     kept
 }
 
-/// A definition: all of it but bookkeeping.
+/// A whole object, such as a CRD, without managed fields.
 pub(crate) fn whole(object: &Value) -> Value {
     let mut kept = object.clone();
-    kept["metadata"] = frame(object)["metadata"].clone();
+    kept["metadata"] = with_metadata_only(object)["metadata"].clone();
     kept
 }
 
-/// A webhook configuration, but not at which path our webhook is asked: who knows that may ask, too.
+/// A webhook configuration without the path of nm-reconciler's webhook, because anyone who knows the path can call it.
 pub(crate) fn webhooks(configuration: &Value) -> Value {
     let mut kept = whole(configuration);
     for webhook in kept["webhooks"].as_array_mut().into_iter().flatten() {
         let service = &mut webhook["clientConfig"]["service"];
         if service["name"] == WEBHOOK && service["path"].is_string() {
-            service["path"] = json!(LEFT_OUT);
+            service["path"] = json!(REDACTED);
         }
     }
     kept
 }
 
-/// An event: what happened to what. Its note is written by whom it is from.
+/// An event.
 pub(crate) fn event(event: &Value) -> Value {
     let mut kept = whole(event);
     if let Some(fields) = kept.as_object_mut() {
@@ -165,8 +164,8 @@ pub(crate) fn event(event: &Value) -> Value {
     kept
 }
 
-/// Our Deployment, or a pod of it: of its containers what is kept of anyone's, and beside that how nm-reconciler is set.
-pub(crate) fn ours(object: &Value) -> Value {
+/// The Deployment of nm-reconciler, or one of its pods, with nm-reconciler's settings.
+pub(crate) fn reconciler(object: &Value) -> Value {
     let template = &object["spec"]["template"];
     if template.is_null() {
         let mut kept = pod(object);
@@ -175,15 +174,15 @@ pub(crate) fn ours(object: &Value) -> Value {
     }
     let mut pods = pod(template);
     add_settings(&mut pods["spec"], &template["spec"]);
-    let mut kept = frame(object);
+    let mut kept = with_metadata_only(object);
     kept["spec"] = only(&object["spec"], DEPLOYMENT_SPEC);
     kept["spec"]["template"] = json!({"metadata": pods["metadata"], "spec": pods["spec"]});
     kept["status"] = only(&object["status"], DEPLOYMENT_STATUS);
     kept
 }
 
-/// Adds to the container of nm-reconciler the flags and variables that it knows. What else is there is only counted or
-/// named: a proxy's variable may hold its password.
+/// Adds nm-reconciler's own flags and variables to its container. Other arguments and values are redacted: a proxy variable
+/// may contain a password.
 fn add_settings(kept: &mut Value, spec: &Value) {
     let containers = spec["containers"].as_array().into_iter().flatten();
     for (at, container) in containers.enumerate().filter(|(_, container)| container["name"] == OWN_CONTAINER)
@@ -199,7 +198,7 @@ fn add_settings(kept: &mut Value, spec: &Value) {
     }
 }
 
-/// The words of a command line, of which only flags of nm-reconciler and their values are told.
+/// A command line, where only flags of nm-reconciler and their values are kept.
 fn arguments(words: &Value) -> Value {
     let mut is_value = false;
     each(words, |word| {
@@ -207,11 +206,11 @@ fn arguments(words: &Value) -> Value {
         let (flag, value) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
         let is_known = SETTINGS.contains(&flag) || (is_value && !text.starts_with('-'));
         is_value = SETTINGS.contains(&flag) && !SWITCHES.contains(&flag) && value.is_none();
-        if is_known { word.clone() } else { json!(LEFT_OUT) }
+        if is_known { word.clone() } else { json!(REDACTED) }
     })
 }
 
-/// A variable, of which only what nm-reconciler reads is told.
+/// A variable, whose value is kept only if nm-reconciler reads it.
 fn variable(variable: &Value) -> Value {
     let name = variable["name"].as_str().unwrap_or_default();
     let of =
@@ -219,23 +218,23 @@ fn variable(variable: &Value) -> Value {
     if SETTINGS.iter().any(of) {
         return variable.clone();
     }
-    json!({"name": name, "value": LEFT_OUT})
+    json!({"name": name, "value": REDACTED})
 }
 
-/// What it is and its metadata.
-fn frame(object: &Value) -> Value {
+/// `apiVersion`, kind and metadata of an object.
+fn with_metadata_only(object: &Value) -> Value {
     let mut metadata = only(&object["metadata"], METADATA);
     if let Some(annotations) = object["metadata"]["annotations"].as_object() {
         let kept = annotations.iter().map(|(name, value)| {
             let known = ANNOTATIONS.contains(&name.as_str());
-            (name.clone(), if known { value.clone() } else { json!(LEFT_OUT) })
+            (name.clone(), if known { value.clone() } else { json!(REDACTED) })
         });
         metadata["annotations"] = Value::Object(kept.collect());
     }
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata})
 }
 
-/// The volume's name and kind, and the claim by which it may be bound to a node.
+/// A volume's name, type and claim, which may bind it to a node.
 fn volume(volume: &Value) -> Value {
     let fields = volume.as_object().into_iter().flatten();
     let kept = fields.map(|(field, value)| match field.as_str() {
@@ -270,7 +269,7 @@ fn only(object: &Value, fields: &[&str]) -> Value {
 mod tests {
     use super::*;
 
-    /// An object in which everything that is to stay inside says so.
+    /// A pod in which everything that must be redacted is marked.
     fn pod_with_secrets() -> Value {
         json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "cart-0", "managedFields": ["SECRET"], "labels": {"app": "cart"},
@@ -287,17 +286,17 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_our_webhook_stays_inside() {
+    fn the_path_of_the_webhook_is_redacted() {
         let webhook = |service: &str| json!({"name": "a", "clientConfig": {"service": {"name": service, "path": "/p"}}});
         let kept = webhooks(
             &json!({"webhooks": [webhook(WEBHOOK), webhook("other"), {"clientConfig": {"url": "u"}}]}),
         );
         let path = |index: usize| &kept["webhooks"][index]["clientConfig"]["service"]["path"];
-        assert_eq!((path(0), path(1), path(2)), (&json!(LEFT_OUT), &json!("/p"), &Value::Null));
+        assert_eq!((path(0), path(1), path(2)), (&json!(REDACTED), &json!("/p"), &Value::Null));
     }
 
     #[test]
-    fn how_a_pod_is_run_stays_inside() {
+    fn commands_and_environment_of_pods_are_redacted() {
         let kept = pod(&pod_with_secrets());
         assert!(!kept.to_string().contains("SECRET"), "{kept}");
         assert_eq!(kept["spec"]["containers"][0], json!({"name": "main", "image": "cart:1"}));
@@ -309,12 +308,12 @@ mod tests {
         assert_eq!(kept["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "cart");
         assert_eq!(kept["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 1);
         assert_eq!(kept["metadata"]["labels"]["app"], "cart");
-        assert_eq!(kept["metadata"]["annotations"]["vault"], "(left out)");
-        assert_eq!(pod(&json!({})), pod(&Value::Null), "an object without anything in it");
+        assert_eq!(kept["metadata"]["annotations"]["vault"], REDACTED);
+        assert_eq!(pod(&json!({})), pod(&Value::Null), "an empty object");
     }
 
     #[test]
-    fn a_nodes_cordon_and_its_record_are_kept_but_not_its_addresses() {
+    fn nodes_keep_their_cordon_and_undo_record_but_not_their_addresses() {
         let kept = node(
             &json!({"kind": "Node", "metadata": {"name": "n1", "annotations": {UNDO_ANNOTATION: "{}", "ip": "SECRET"}},
             "spec": {"unschedulable": true, "providerID": "SECRET", "taints": [{"key": "a"}]},
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ours_nothing_but_its_own_settings_is_kept_beyond_what_is_kept_of_anyones() {
+    fn nm_reconciler_keeps_only_its_own_settings_in_addition() {
         let env = json!([{"name": "NM_MAX_UNAVAILABLE", "value": "1"}, {"name": "NM_TOKEN", "value": "SECRET"},
             {"name": "HTTPS_PROXY", "value": "SECRET"}, {"name": "A", "valueFrom": {"secretKeyRef": {"key": "SECRET"}}}]);
         let mut pod = pod_with_secrets();
@@ -344,10 +343,10 @@ mod tests {
         template["metadata"]["annotations"] = json!({"x": "SECRET"});
         let deployment = json!({"kind": "Deployment", "metadata": {"name": "nm-reconciler", "annotations": {"x": "SECRET"}},
             "spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": 1}});
-        for (kept, spec) in [(ours(&deployment), "/spec/template/spec"), (ours(&pod), "/spec")] {
+        for (kept, spec) in [(reconciler(&deployment), "/spec/template/spec"), (reconciler(&pod), "/spec")] {
             assert!(!kept.to_string().contains("SECRET"), "{kept}");
             let container = &kept.pointer(spec).unwrap()["containers"][1];
-            let out = LEFT_OUT;
+            let out = REDACTED;
             assert_eq!(
                 container["args"],
                 json!(["--node-conditions", out, "--log-level", "debug", out, "--max-unavailable=2", out])
@@ -360,13 +359,13 @@ mod tests {
                 json!({"name": "main", "image": "cart:1"})
             );
         }
-        assert_eq!(ours(&deployment)["spec"]["replicas"], 2);
-        assert_eq!(ours(&deployment)["status"]["readyReplicas"], 1);
-        assert_eq!(ours(&pod)["status"]["phase"], "Running");
+        assert_eq!(reconciler(&deployment)["spec"]["replicas"], 2);
+        assert_eq!(reconciler(&deployment)["status"]["readyReplicas"], 1);
+        assert_eq!(reconciler(&pod)["status"]["phase"], "Running");
     }
 
     #[test]
-    fn of_others_objects_bookkeeping_is_left_out() {
+    fn managed_fields_are_removed() {
         let object = json!({"kind": "X", "metadata": {"name": "a", "managedFields": [1], "annotations": {"b": "SECRET"}},
             "spec": {"c": 1}, "webhooks": [{"name": "w"}], "data": "SECRET", "deprecatedSource": {}});
         assert_eq!(plain(&object)["spec"]["c"], 1);

@@ -1,31 +1,32 @@
-//! What differs between two objects, field by field.
+//! Differences between two objects, field by field.
 
 use serde_json::Value;
 
-/// What the API server keeps about an object, which nobody changes.
-const BOOKKEEPING: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+/// Metadata that the API server sets.
+const SERVER_METADATA: [&str; 5] =
+    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
-/// The fields in which an object differs after a change, as `path: before -> after`. Its status does not count. Items of lists
-/// are told apart by their names where they have some.
+/// The fields that a change affects, as `path: before -> after`, except for the status. Items of lists are matched by name,
+/// if they have names.
 pub(crate) fn changes(before: &Value, after: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    compare(&slim(before), &slim(after), "", &mut found);
+    compare(&without_server_fields(before), &without_server_fields(after), "", &mut found);
     found
 }
 
-/// The first field in which `actual` is not as `wanted` says, if there is one. Fields that `wanted` does not have are not
-/// looked at: an API server fills in defaults.
+/// The first field of `wanted` that has another value in `actual`, if there is one. Further fields of `actual` are ignored,
+/// because the API server fills in defaults.
 pub(crate) fn first_deviation(wanted: &Value, actual: &Value) -> Option<String> {
     deviation(wanted, actual, "")
 }
 
-fn slim(object: &Value) -> Value {
+fn without_server_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|field, _| !BOOKKEEPING.contains(&field.as_str()));
+        metadata.retain(|field, _| !SERVER_METADATA.contains(&field.as_str()));
     }
     object
 }
@@ -55,12 +56,12 @@ fn compare(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether each item of a list is known by its name.
+/// Whether each item of a list has a name.
 fn are_named(list: &[Value]) -> bool {
     list.iter().all(|item| item["name"].is_string())
 }
 
-/// The item of the same name as another.
+/// The item with the same name as another.
 fn named<'a>(list: &'a [Value], item: &Value) -> &'a Value {
     list.iter().find(|candidate| candidate["name"] == item["name"]).unwrap_or(&Value::Null)
 }
@@ -78,7 +79,7 @@ fn deviation(wanted: &Value, actual: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Whether two values are the same. An API server returns `0` where `0.0` was written.
+/// Whether two values are equal. An API server returns `0` where `0.0` was written.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() != b.is_f64() => a.as_f64() == b.as_f64(),
@@ -90,7 +91,7 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A value in a few words.
+/// A short form of a value.
 fn short(value: &Value) -> String {
     match value {
         Value::Null => String::from("none"),
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_told_by_field_and_bookkeeping_is_none() {
+    fn changes_are_listed_by_field_without_server_metadata() {
         let before = json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}, "status": {"x": 1},
             "spec": {"replicas": 2, "env": [{"name": "a", "value": "1"}, {"name": "b"}], "old": true, "list": [1]}});
         let after = json!({"metadata": {"resourceVersion": "2", "labels": {"a": "b"}}, "status": {"x": 2},
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_same_value_do_not_differ_however_they_are_written() {
+    fn equal_numbers_in_different_notations_do_not_differ() {
         let written =
             |minimum: &str| -> Value { serde_json::from_str(&format!("{{\"a\": {minimum}}}")).unwrap() };
         for (one, other, same) in [
@@ -145,11 +146,11 @@ mod tests {
             assert_eq!(changes(&one, &other).is_empty(), same, "{one} {other}");
         }
         let (most, less) = (written("9223372036854775807"), written("9223372036854775806"));
-        assert!(first_deviation(&most, &less).is_some(), "integers are compared as such");
+        assert!(first_deviation(&most, &less).is_some(), "integers are compared exactly");
     }
 
     #[test]
-    fn what_a_server_fills_in_is_no_deviation() {
+    fn defaults_are_not_a_deviation() {
         let wanted = json!({"spec": {"versions": [{"name": "v1", "served": true}]}});
         let filled =
             json!({"spec": {"conversion": {}, "versions": [{"name": "v1", "served": true, "x": 1}]}});

@@ -1,5 +1,5 @@
-//! Whether a reconciler is at work, as far as the caller may see. One that leads renews its lease; one that runs without
-//! leader election shows only by its work: by the statuses that it writes and the leases of nodes that it renews.
+//! Whether a reconciler is active, as far as the user's permissions show. A leader renews its lease. A reconciler without
+//! leader election shows only by its writes: the statuses of maintenances and the leases of nodes.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,66 +13,65 @@ use serde_json::json;
 use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
-use crate::install::installed::Installed;
-use crate::install::leader_clock::{self, Observed};
+use crate::install::installation::Installation;
+use crate::install::lease_observation::{self, LeaseObservation};
 use crate::install::manifests;
 
-/// How long after its last renewal a leader gives its lease back at the latest: it renews every third of 15 s.
-const RENEWED_EVERY: SignedDuration = SignedDuration::from_secs(5);
+/// How often a leader renews its lease: every third of 15 s. It releases the lease within this time after a renewal.
+const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
-/// How old a sign of work may be where no lease says when the last leader was gone.
-const FRESH: SignedDuration = SignedDuration::from_secs(60);
+/// How old a write may be to count as activity, if no lease tells when the last leader ended.
+const ACTIVITY_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Who works on the maintenances of a cluster.
+/// Which kind of reconciler is active in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// Somebody leads.
+    /// A leader.
     Held,
-    /// Nobody leads, but at that time, when the last leader was gone, somebody was at work.
+    /// A reconciler without leader election: it wrote at this time, after the last leader ended.
     Unelected(Timestamp),
-    /// Somebody led until then, and nobody was seen at work since.
+    /// None: the last leader ended at this time, and nothing was written since.
     Lapsed(Timestamp),
-    /// Nobody can tell: the lease is not for the caller to see, there is none, or nobody holds it, as where one reconciler
-    /// runs alone.
+    /// Not known: the lease does not exist, cannot be read, or has no holder, as with a reconciler without leader election.
     Unknown,
 }
 
-/// Looks at the lease and, if nobody leads, at what shows that somebody is at work all the same. Whoever may not see that is
-/// none the wiser, which is no error.
+/// Reads the lease and, if there is no leader, looks for writes of a reconciler without leader election. Missing permissions
+/// make the result unknown, and are not an error.
 pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], now: Timestamp) -> Leadership {
-    let installed = Installed::find(cluster, None).await.ok();
-    if installed.as_ref().is_some_and(|found| found.deployment.is_none() && found.other_operator.is_some()) {
+    let found = Installation::find(cluster, None).await.ok();
+    if found.as_ref().is_some_and(|found| found.deployment.is_none() && found.other_operator.is_some()) {
         return Leadership::Unknown;
     }
-    let is_installed = installed.as_ref().is_some_and(|found| found.deployment.is_some());
-    let namespace = installed.map_or_else(|| manifests::NAMESPACE.to_owned(), |found| found.namespace);
+    let is_installed = found.as_ref().is_some_and(|found| found.deployment.is_some());
+    let namespace = found.map_or_else(|| manifests::NAMESPACE.to_owned(), |found| found.namespace);
     let wanted = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": NAME, "namespace": namespace}});
-    let lease = leader_clock::observe(cluster, &wanted, now).await.unwrap_or_default();
-    let seen = last_seen(maintenances, &[]);
-    match of(&lease, is_installed, seen, now) {
+    let lease = lease_observation::observe(cluster, &wanted, now).await.unwrap_or_default();
+    let active = last_write(maintenances, &[]);
+    match of(&lease, is_installed, active, now) {
         Leadership::Lapsed(_) => {
             let leases = node_leases(cluster).await.unwrap_or_default();
-            of(&lease, is_installed, last_seen(maintenances, &leases), now)
+            of(&lease, is_installed, last_write(maintenances, &leases), now)
         }
         leadership => leadership,
     }
 }
 
-/// The leases on nodes.
+/// The leases of nodes.
 ///
 /// # Errors
 ///
-/// When the server cannot be asked or refuses.
+/// When the server cannot be reached or refuses.
 pub(crate) async fn node_leases(cluster: &Cluster) -> Result<Vec<Lease>, Error> {
     let kind = ("coordination.k8s.io/v1", "Lease");
     let found = objects::list(cluster, kind, Some(LEASE_NAMESPACE), &ListParams::default()).await?;
     Ok(found.into_iter().filter_map(|lease| serde_json::from_value(lease).ok()).collect())
 }
 
-/// When a reconciler was last at work, as maintenances and the leases on their nodes show: it writes a status for each
-/// change, and renews a node's lease for as long as the node is in maintenance.
-pub(crate) fn last_seen<'a>(
+/// The last known write of a reconciler: it writes the status of a maintenance on every change, and renews the lease of a
+/// node during its maintenance.
+pub(crate) fn last_write<'a>(
     maintenances: impl IntoIterator<Item = &'a NodeMaintenance>,
     node_leases: &[Lease],
 ) -> Option<Timestamp> {
@@ -86,56 +85,58 @@ pub(crate) fn last_seen<'a>(
     written.chain(renewed).max()
 }
 
-/// Who works, by the lease and by when a reconciler was last at work. `is_installed` is whether there is a Deployment, whose
-/// reconcilers work only while they lead.
+/// Which kind of reconciler is active, given the lease and the last write. `is_installed` tells whether there is a
+/// Deployment, whose reconcilers are active only while they lead.
 pub(crate) fn of(
-    observed: &Observed,
+    observed: &LeaseObservation,
     is_installed: bool,
-    last_seen: Option<Timestamp>,
+    last_write: Option<Timestamp>,
     now: Timestamp,
 ) -> Leadership {
-    let held = observed.tenure(now);
-    if let LeaderLeaseState::Held { .. } = held {
+    let state = observed.state(now);
+    if let LeaderLeaseState::Held { .. } = state {
         return Leadership::Held;
     }
-    let ended = observed.lease.as_ref().and_then(Ended::of);
-    let working = last_seen.filter(|seen| match &ended {
-        // Statuses tell time in whole seconds.
-        Some(ended) => seen.as_second() > ended.certainly.as_second(),
-        None => now.duration_since(*seen) < FRESH,
+    let ended = observed.lease.as_ref().and_then(EndOfTerm::of);
+    let unelected = last_write.filter(|written| match &ended {
+        // Times in statuses are whole seconds.
+        Some(ended) => written.as_second() > ended.latest_write.as_second(),
+        None => now.duration_since(*written) < ACTIVITY_TIMEOUT,
     });
-    match (working, ended) {
-        (Some(seen), _) => Leadership::Unelected(seen),
-        (None, Some(ended)) if held == LeaderLeaseState::Expired || is_installed => {
+    match (unelected, ended) {
+        (Some(written), _) => Leadership::Unelected(written),
+        (None, Some(ended)) if state == LeaderLeaseState::Expired || is_installed => {
             Leadership::Lapsed(ended.at.min(now))
         }
         (None, _) => Leadership::Unknown,
     }
 }
 
-/// When the last leader was gone.
-struct Ended {
-    /// When its lease ran out or was given back.
+/// The end of the last leader's term.
+struct EndOfTerm {
+    /// When its lease expired or was released.
     at: Timestamp,
-    /// From when on nothing can be its work any more.
-    certainly: Timestamp,
+    /// Later writes are not the last leader's.
+    latest_write: Timestamp,
 }
 
-impl Ended {
+impl EndOfTerm {
     fn of(lease: &Lease) -> Option<Self> {
         let spec = lease.spec.as_ref();
-        let ran_out = spec.and_then(|spec| {
-            let lasts = SignedDuration::from_secs(spec.lease_duration_seconds?.into());
-            spec.renew_time.as_ref()?.0.checked_add(lasts).ok()
+        let expired = spec.and_then(|spec| {
+            let duration = SignedDuration::from_secs(spec.lease_duration_seconds?.into());
+            spec.renew_time.as_ref()?.0.checked_add(duration).ok()
         });
         let managers = lease.metadata.managed_fields.iter().flatten();
         let written = managers.filter_map(|manager| manager.time.as_ref()).map(|at| at.0).max();
-        match (ran_out, written) {
+        match (expired, written) {
             (Some(at), written) => {
-                Some(Self { at, certainly: written.map_or(at, |written| written.max(at)) })
+                Some(Self { at, latest_write: written.map_or(at, |written| written.max(at)) })
             }
-            // The patch that gives a lease back leaves no time of its own.
-            (None, Some(at)) => Some(Self { at, certainly: at.checked_add(RENEWED_EVERY).unwrap_or(at) }),
+            // The patch that releases a lease is not recorded with a time of its own.
+            (None, Some(at)) => {
+                Some(Self { at, latest_write: at.checked_add(RENEWAL_INTERVAL).unwrap_or(at) })
+            }
             (None, None) => None,
         }
     }

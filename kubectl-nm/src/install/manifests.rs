@@ -1,6 +1,6 @@
-//! What is installed in a cluster: the files of `manifests/`, built into the program, and what flags change in them.
+//! The manifests of nm-reconciler: the files of `manifests/`, built into the program, and the settings that change them.
 //!
-//! Everything here is pure. The files are the only source: what is not in them is not installed.
+//! Everything here is pure. The files are the only source of installed objects.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,12 @@ use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use serde_json::{Value, json};
 
-use crate::client::reconciler_settings::{self, MAX_UNAVAILABLE, Words};
+use crate::client::reconciler_deployment::{self, CommandLine, MAX_UNAVAILABLE, NAME_LABEL};
 
 /// The namespace in the files.
 pub(crate) const NAMESPACE: &str = "node-maintenance";
 
-/// The label of everything that is ours, and its value.
-pub(crate) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
-
-/// The label that says with which version a Deployment was installed.
+/// The label with the version of the plugin that installed a Deployment.
 pub(crate) const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
 /// The files by name, in the order in which they are installed: that of `kustomization.yaml`.
@@ -43,7 +40,7 @@ const FILES: &[(&str, &str)] = &[
     ("webhook_configuration.yaml", include_str!("../../../manifests/webhook_configuration.yaml")),
 ];
 
-/// The files of a component that grants a permission.
+/// The files of the component that grants an optional permission.
 fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
     macro_rules! component {
         ($name:literal) => {
@@ -69,53 +66,53 @@ fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
     }
 }
 
-/// What differs from one installation to another. What is `None` is as in the files.
+/// The settings of an installation. `None` means as in the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
-    /// Where nm-reconciler runs.
+    /// The namespace of nm-reconciler.
     pub(crate) namespace: Option<String>,
-    /// Its image.
+    /// The image of nm-reconciler.
     pub(crate) image: Option<String>,
-    /// How many of it run.
+    /// The number of replicas.
     pub(crate) replicas: Option<u32>,
-    /// How many nodes may be unavailable at once, as a variable.
+    /// The limit of unavailable nodes, as an environment variable.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
-    /// What of its command line is ours to apply.
-    pub(crate) words: Words,
-    /// The permissions that are granted beside those that every installation has.
+    /// The fields of the command line to apply.
+    pub(crate) command_line: CommandLine,
+    /// The optional permissions.
     pub(crate) grants: BTreeSet<Grant>,
 }
 
 impl Settings {
-    /// What a Deployment in the cluster was given, as far as these settings leave it open. The namespace is not its to say. A
-    /// limit that is a flag there is changed there, because its variable would have no effect.
-    pub(crate) fn or_as_in(self, deployment: &Value) -> Self {
+    /// These settings, completed by those of the installed Deployment, except for the namespace. A limit that is a flag there
+    /// is changed there, because a variable would have no effect.
+    pub(crate) fn or_installed(self, deployment: &Value) -> Self {
         let replicas = || deployment["spec"]["replicas"].as_u64().and_then(|count| u32::try_from(count).ok());
         let variable = MAX_UNAVAILABLE.variable_of(deployment).and_then(|limit| limit.parse().ok());
         let is_flag = MAX_UNAVAILABLE.is_flag_of(deployment);
         let asked = self.max_unavailable.filter(|_| is_flag).map(|limit| limit.to_string());
-        let changed = asked.and_then(|limit| MAX_UNAVAILABLE.words_with(deployment, &limit));
-        let mut words = reconciler_settings::applied_words(deployment);
-        words.extend(changed.unwrap_or_default());
+        let changed = asked.and_then(|limit| MAX_UNAVAILABLE.command_line_with(deployment, &limit));
+        let mut command_line = reconciler_deployment::applied_command_line(deployment);
+        command_line.extend(changed.unwrap_or_default());
         Self {
             namespace: self.namespace,
-            image: self.image.or_else(|| reconciler_settings::image(deployment).map(str::to_owned)),
+            image: self.image.or_else(|| reconciler_deployment::image(deployment).map(str::to_owned)),
             replicas: self.replicas.or_else(replicas),
             max_unavailable: if is_flag && variable.is_none() {
                 None
             } else {
                 self.max_unavailable.or(variable)
             },
-            words,
+            command_line,
             grants: self.grants,
         }
     }
 }
 
-/// All objects, in the order in which they are installed, with these settings.
+/// All objects with these settings, in the order in which they are installed.
 pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects: Vec<Value> = FILES.iter().map(|(name, text)| read(name, text)).collect();
-    objects.extend(settings.grants.iter().flat_map(|grant| granting(*grant)));
+    objects.extend(settings.grants.iter().flat_map(|grant| grant_objects(*grant)));
     for object in &mut objects {
         if let Some(namespace) = &settings.namespace {
             rename(object, namespace);
@@ -127,13 +124,13 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// The role and its binding by which a permission is granted, in the namespace of the files.
-pub(crate) fn granting(grant: Grant) -> [Value; 2] {
+/// The `ClusterRole` and `ClusterRoleBinding` of an optional permission, in the namespace of the files.
+pub(crate) fn grant_objects(grant: Grant) -> [Value; 2] {
     files_of(grant).map(|(name, text)| read(name, text))
 }
 
-/// Keeps the path at which the API server asks the webhook: the program chooses it, and the files have none.
-pub(crate) fn keep_path(wanted: &mut Value, installed: &Value) {
+/// Keeps the path of the webhook, which nm-reconciler sets and the files do not contain.
+pub(crate) fn keep_webhook_path(wanted: &mut Value, installed: &Value) {
     let paths: Vec<(Value, Value)> = installed["webhooks"]
         .as_array()
         .into_iter()
@@ -148,46 +145,41 @@ pub(crate) fn keep_path(wanted: &mut Value, installed: &Value) {
     }
 }
 
-/// The definition of `NodeMaintenance`.
-pub(crate) fn definition() -> Value {
+/// The CRD of `NodeMaintenance`.
+pub(crate) fn crd() -> Value {
     let (name, text) = FILES[0];
     read(name, text)
 }
 
-/// The image that the files name, which is published nowhere.
+/// The image in the files, which is not published.
 pub(crate) fn default_image() -> String {
     let objects = objects(&Settings::default());
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment");
-    deployment.and_then(|deployment| Settings::default().or_as_in(deployment).image).unwrap_or_default()
+    deployment.and_then(|deployment| Settings::default().or_installed(deployment).image).unwrap_or_default()
 }
 
-/// Whether an object is the namespace that nm-reconciler runs in, or says something of that namespace as a whole. Neither is
-/// done to a namespace that others have made.
+/// Whether an object is the namespace of nm-reconciler, or applies to the whole of it. Neither is applied to a namespace that
+/// others have created.
 pub(crate) fn is_about_own_namespace(object: &Value) -> bool {
     object["kind"] == "ResourceQuota" || object["kind"] == "Namespace" && !is_lease_namespace(object)
 }
 
-/// Whether an object is the namespace in which nodes are leased, which other operators use too.
+/// Whether an object is the namespace of node leases, which other operators use too.
 pub(crate) fn is_lease_namespace(object: &Value) -> bool {
     object["kind"] == "Namespace" && object["metadata"]["name"] == LEASE_NAMESPACE
 }
 
-/// The labels by which nm-reconciler's pods are chosen.
-pub(crate) fn selector() -> String {
-    format!("{}={},app.kubernetes.io/component=reconciler", LABEL.0, LABEL.1)
-}
-
-/// Whether an object in the cluster carries our label.
+/// Whether an object in the cluster has the label of all installed objects.
 pub(crate) fn is_ours(object: &Value) -> bool {
-    object["metadata"]["labels"][LABEL.0] == LABEL.1
+    object["metadata"]["labels"][NAME_LABEL.0] == NAME_LABEL.1
 }
 
 fn read(name: &str, text: &str) -> Value {
-    // They are built in, and a test reads them all.
+    // The files are built in, and a test parses them all.
     serde_saphyr::from_str(text).unwrap_or_else(|error| unreachable!("{name}: {error}"))
 }
 
-/// Puts everything that is in our namespace, or points into it, into another.
+/// Moves objects in nm-reconciler's namespace, and references to it, to another namespace.
 fn rename(object: &mut Value, namespace: &str) {
     if object["kind"] == "Namespace" && object["metadata"]["name"] == NAMESPACE {
         object["metadata"]["name"] = json!(namespace);
@@ -212,11 +204,11 @@ fn adjust(deployment: &mut Value, settings: &Settings) {
     if let Some(replicas) = settings.replicas {
         deployment["spec"]["replicas"] = json!(replicas);
     }
-    let Some(container) = reconciler_settings::container_mut(deployment) else { return };
+    let Some(container) = reconciler_deployment::container_mut(deployment) else { return };
     if let Some(image) = &settings.image {
         container["image"] = json!(image);
     }
-    for (list, words) in &settings.words {
+    for (list, words) in &settings.command_line {
         container[*list] = words.clone();
     }
     if let Some(limit) = settings.max_unavailable {
@@ -235,23 +227,23 @@ mod tests {
     }
 
     #[test]
-    fn the_files_are_all_that_the_kustomization_lists_in_its_order() {
+    fn the_files_are_those_of_the_kustomization_in_its_order() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
         let text = std::fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
         let kustomization: Value = serde_saphyr::from_str(&text).unwrap();
         let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(json!(names), kustomization["resources"]);
         assert_eq!(objects(&Settings::default()).len(), FILES.len());
-        assert_eq!(definition()["kind"], "CustomResourceDefinition");
+        assert_eq!(crd()["kind"], "CustomResourceDefinition");
         assert!(
             default_image().starts_with("localhost/"),
-            "a name that no cluster pulls from somebody else: {}",
+            "a name that no cluster pulls from a public registry: {}",
             default_image()
         );
     }
 
     #[test]
-    fn flags_change_what_they_name_and_nothing_else() {
+    fn settings_change_only_their_fields() {
         let settings = Settings {
             namespace: Some("kube-nodes".into()),
             image: Some("r.example.com/nm:2".into()),
@@ -283,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_is_granted_by_the_files_of_its_component() {
+    fn an_optional_permission_is_granted_by_its_component() {
         let plain = objects(&Settings::default()).len();
         for grant in Grant::ALL {
             let settings = Settings { grants: [grant].into(), ..Settings::default() };
@@ -297,23 +289,23 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_the_webhook_stays_as_it_was_found() {
+    fn the_path_of_the_installed_webhook_is_kept() {
         let objects = objects(&Settings::default());
         let mut wanted = of_kind(&objects, "ValidatingWebhookConfiguration").clone();
-        assert!(!wanted.to_string().contains("\"path\""), "the program chooses it");
+        assert!(!wanted.to_string().contains("\"path\""), "nm-reconciler sets it");
         let mut installed = wanted.clone();
-        keep_path(&mut wanted, &installed);
+        keep_webhook_path(&mut wanted, &installed);
         assert_eq!(wanted, installed);
         installed["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/validate/0");
         installed["webhooks"][0]["timeoutSeconds"] = json!(1);
-        keep_path(&mut wanted, &installed);
+        keep_webhook_path(&mut wanted, &installed);
         let path = |index: usize| &wanted["webhooks"][index]["clientConfig"]["service"]["path"];
         assert_eq!((path(0), path(1)), (&json!("/validate/0"), &Value::Null));
         assert_eq!(wanted["webhooks"][0]["timeoutSeconds"], 10);
     }
 
     #[test]
-    fn an_upgrade_keeps_what_nobody_asks_to_change() {
+    fn an_upgrade_keeps_settings_that_are_not_given() {
         let given = Settings {
             image: Some("r.example.com/nm:1".into()),
             replicas: Some(1),
@@ -322,14 +314,14 @@ mod tests {
         };
         let installed = objects(&given);
         let installed = of_kind(&installed, "Deployment");
-        assert_eq!(Settings::default().or_as_in(installed), given);
+        assert_eq!(Settings::default().or_installed(installed), given);
         let asked = Settings { replicas: Some(2), ..Settings::default() };
-        assert_eq!(asked.clone().or_as_in(installed), Settings { replicas: Some(2), ..given });
-        assert_eq!(asked.clone().or_as_in(&Value::Null), asked);
+        assert_eq!(asked.clone().or_installed(installed), Settings { replicas: Some(2), ..given });
+        assert_eq!(asked.clone().or_installed(&Value::Null), asked);
     }
 
     #[test]
-    fn a_limit_that_is_a_flag_is_changed_where_it_is_and_kept_there() {
+    fn a_limit_that_is_a_flag_is_changed_in_place() {
         let installed = |managed: bool| {
             let mut installed = of_kind(&objects(&Settings::default()), "Deployment").clone();
             let containers = &mut installed["spec"]["template"]["spec"]["containers"];
@@ -345,23 +337,27 @@ mod tests {
         };
         let asked = Settings { max_unavailable: Some("5".parse().unwrap()), ..Settings::default() };
         let wanted = |settings: &Settings, managed: bool| {
-            let settings = settings.clone().or_as_in(&installed(managed));
-            assert_eq!(settings.image.as_deref(), Some("nm:1"), "not the sidecar's");
+            let settings = settings.clone().or_installed(&installed(managed));
+            assert_eq!(settings.image.as_deref(), Some("nm:1"), "not that of the sidecar");
             let objects = objects(&settings);
             of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
         };
         for managed in [false, true] {
             let changed = wanted(&asked, managed);
             assert_eq!(changed["args"], json!(["--max-unavailable=5", "--node-conditions"]));
-            assert!(!changed.to_string().contains("NM_MAX_UNAVAILABLE"), "it would have no effect");
+            assert!(!changed.to_string().contains("NM_MAX_UNAVAILABLE"), "a variable would have no effect");
         }
-        assert_eq!(wanted(&Settings::default(), false)["args"], Value::Null, "others' to keep");
+        assert_eq!(
+            wanted(&Settings::default(), false)["args"],
+            Value::Null,
+            "fields of other managers are left out"
+        );
         let kept = json!(["--max-unavailable=2", "--node-conditions"]);
-        assert_eq!(wanted(&Settings::default(), true)["args"], kept, "ours to keep");
+        assert_eq!(wanted(&Settings::default(), true)["args"], kept, "applied fields are applied again");
     }
 
     #[test]
-    fn what_concerns_a_namespace_as_a_whole_is_known() {
+    fn objects_about_the_whole_namespace_are_found() {
         let objects = objects(&Settings::default());
         let about: Vec<&Value> = objects.iter().filter(|object| is_about_own_namespace(object)).collect();
         let kinds: Vec<&Value> = about.iter().map(|object| &object["kind"]).collect();

@@ -1,13 +1,10 @@
-//! The manifests, how they are applied, and whether the installation is healthy.
+//! The installation of nm-reconciler: its manifests, whether it can be applied, whether it is ready, which replica leads.
 
-pub(crate) mod certificate;
 pub(crate) mod difference;
-pub(crate) mod installed;
-pub(crate) mod leader_clock;
+pub(crate) mod installation;
 pub(crate) mod leadership;
+pub(crate) mod lease_observation;
 pub(crate) mod manifests;
 pub(crate) mod namespace_content;
 pub(crate) mod preflight;
 pub(crate) mod readiness;
-pub(crate) mod rollout;
-pub(crate) mod versions;

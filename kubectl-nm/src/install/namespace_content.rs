@@ -1,4 +1,4 @@
-//! What others have in the namespace that nm-reconciler runs in, which would go with it.
+//! Objects of others in nm-reconciler's namespace, which would be deleted with it.
 
 use std::collections::BTreeSet;
 
@@ -7,43 +7,43 @@ use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
 use serde_json::Value;
 
-use crate::client::cluster::{AT_ONCE, Cluster};
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::objects;
 use crate::error::Error;
 use crate::format;
 use crate::install::manifests;
 
-/// What every namespace has, by kind: made by Kubernetes, and by OpenShift.
-const EVERYWHERE: &[(&str, &[&str])] = &[
+/// Objects that Kubernetes and OpenShift create in every namespace, by kind.
+const IN_EVERY_NAMESPACE: &[(&str, &[&str])] = &[
     ("ConfigMap", &["kube-root-ca.crt", "openshift-service-ca.crt"]),
     ("RoleBinding", &["system:deployers", "system:image-builders", "system:image-pullers"]),
     ("ServiceAccount", &["default", "builder", "deployer"]),
 ];
 
-/// The annotations of Secrets that a platform makes for a service account: Kubernetes before 1.24, and OpenShift.
-const MADE_FOR_ACCOUNTS: &[&str] =
+/// Annotations of Secrets that Kubernetes before 1.24 and OpenShift create for service accounts.
+const SERVICE_ACCOUNT_ANNOTATIONS: &[&str] =
     &["kubernetes.io/service-account.name", "openshift.io/internal-registry-auth-token.service-account"];
 
-/// What nm-reconciler makes, or has made for it, without our label.
-const MADE_AT_WORK: &[(&str, &str)] =
+/// Objects that nm-reconciler creates, or that are created for it, without its label.
+const CREATED_AT_RUNTIME: &[(&str, &str)] =
     &[("Lease", leader_lease::NAME), ("Secret", WEBHOOK), ("Endpoints", WEBHOOK)];
 
-/// The objects of others in a namespace, as `kubectl get -o name` names them, of whatever kinds there are.
+/// The objects of others in a namespace, of all kinds, as `kubectl get -o name` prints them.
 ///
 /// # Errors
 ///
-/// When the server refuses to list one of the kinds, or cannot be asked.
+/// When the server refuses to list one of the kinds, or cannot be reached.
 pub(crate) async fn of_others(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
     let kinds = objects::kinds_in_namespaces(cluster).await?;
     let found: Vec<Vec<Value>> = stream::iter(&kinds)
         .map(async |kind| objects::list_metadata(cluster, kind, namespace).await)
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     Ok(foreign(&found.concat()))
 }
 
-/// Which of the objects in a namespace are neither ours nor everywhere, nor go with another one.
+/// The objects that neither belong to nm-reconciler, nor exist in every namespace, nor are owned by another object.
 fn foreign(objects: &[Value]) -> Vec<String> {
     let uids: BTreeSet<&str> =
         objects.iter().filter_map(|object| object["metadata"]["uid"].as_str()).collect();
@@ -53,20 +53,23 @@ fn foreign(objects: &[Value]) -> Vec<String> {
     };
     let foreign: BTreeSet<String> = objects
         .iter()
-        .filter(|object| !manifests::is_ours(object) && !is_owned(object) && !is_of_no_account(object))
+        .filter(|object| {
+            !manifests::is_ours(object) && !is_owned(object) && !is_created_by_the_system(object)
+        })
         .map(format::name)
         .collect();
     foreign.into_iter().collect()
 }
 
-fn is_of_no_account(object: &Value) -> bool {
+fn is_created_by_the_system(object: &Value) -> bool {
     let field = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = (field(&object["kind"]), field(&object["metadata"]["name"]));
-    // Events tell of what was, and go by themselves.
+    // Events expire.
     kind == "Event"
-        || MADE_AT_WORK.contains(&(kind.as_str(), name.as_str()))
-        || (kind == "Secret" && MADE_FOR_ACCOUNTS.iter().any(|annotation| is_annotated(object, annotation)))
-        || EVERYWHERE.iter().any(|(of, names)| *of == kind && names.contains(&name.as_str()))
+        || CREATED_AT_RUNTIME.contains(&(kind.as_str(), name.as_str()))
+        || (kind == "Secret"
+            && SERVICE_ACCOUNT_ANNOTATIONS.iter().any(|annotation| is_annotated(object, annotation)))
+        || IN_EVERY_NAMESPACE.iter().any(|(of, names)| *of == kind && names.contains(&name.as_str()))
 }
 
 fn is_annotated(object: &Value, annotation: &str) -> bool {
@@ -78,6 +81,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client::reconciler_deployment::NAME_LABEL;
 
     fn object(kind: &str, name: &str, metadata: &Value) -> Value {
         let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
@@ -86,9 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_else_has_made_is_of_others() {
+    fn only_objects_that_others_created_are_listed() {
         let nothing = json!({});
-        let ours = json!({"uid": "d", "labels": {manifests::LABEL.0: manifests::LABEL.1}});
+        let ours = json!({"uid": "d", "labels": {NAME_LABEL.0: NAME_LABEL.1}});
         let owned = |by: &str, uid: &str| json!({"uid": uid, "ownerReferences": [{"kind": "X", "name": "x", "uid": by}]});
         let made_for = |annotation: &str| json!({"annotations": {annotation: "default"}});
         let objects = [

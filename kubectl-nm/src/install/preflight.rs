@@ -1,7 +1,7 @@
-//! What the server would say to objects that are about to be applied, asked before anything has changed.
+//! Checks before an installation changes anything.
 //!
-//! It applies each of them for show. It cannot do that in a namespace that is only about to be made; so of what will be in
-//! there it is asked whether the caller may create it.
+//! The server applies each object in a dry run. That does not work in a namespace that does not exist yet, so for objects in
+//! it, the user's permissions are checked instead.
 
 use std::collections::BTreeSet;
 
@@ -9,82 +9,82 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use kube::core::Status;
 use serde_json::Value;
 
-use crate::client::cluster::{AT_ONCE, Cluster};
-use crate::client::objects::{self, Manner, Right};
-use crate::client::reconciler_settings;
+use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
+use crate::client::objects::{self, ApplyOptions, Permission};
+use crate::client::reconciler_deployment;
 use crate::error::Error;
 use crate::error::setup_error::SetupError;
 use crate::format;
 
-/// Has the server say of each object whether it would be applied, and returns the rights that are missing for those of
-/// which it cannot say that: what is in the namespaces `to_come`.
+/// Applies each object in a dry run, and returns the permissions that the user lacks for the others: those in the namespaces
+/// `new_namespaces`.
 ///
 /// # Errors
 ///
-/// When one would be refused, or others have set fields differently.
-pub(crate) async fn rehearse(
+/// When the server would refuse an object, or other field managers have set fields to other values.
+pub(crate) async fn check(
     objects: &[&Value],
-    to_come: &[&str],
+    new_namespaces: &[&str],
     force: bool,
     cluster: &Cluster,
-) -> Result<Vec<Right>, Error> {
-    let has_no_place = |object: &&Value| {
-        object["metadata"]["namespace"].as_str().is_some_and(|name| to_come.contains(&name))
+) -> Result<Vec<Permission>, Error> {
+    let is_in_new_namespace = |object: &&Value| {
+        object["metadata"]["namespace"].as_str().is_some_and(|name| new_namespaces.contains(&name))
     };
-    let (later, now): (Vec<&Value>, Vec<&Value>) = objects.iter().copied().partition(has_no_place);
-    let manner = Manner { dry_run: true, force };
+    let (later, now): (Vec<&Value>, Vec<&Value>) = objects.iter().copied().partition(is_in_new_namespace);
+    let options = ApplyOptions { dry_run: true, force };
     let answers: Vec<(&Value, Result<Value, Error>)> = stream::iter(now)
-        .map(async |object| (object, objects::apply(cluster, object, manner).await))
-        .buffered(AT_ONCE)
+        .map(async |object| (object, objects::apply(cluster, object, options).await))
+        .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
     let mut conflicts = Vec::new();
     for (object, answer) in answers {
         let Err(error) = answer else { continue };
         match error.status() {
-            Some(_) if only_command_line(&error) => {}
-            Some(status) if status.is_conflict() => conflicts.extend(described(object, status)),
-            Some(status) if says_nothing(status) => {}
+            Some(_) if is_only_about_command_line(&error) => {}
+            Some(status) if status.is_conflict() => conflicts.extend(conflicts_of(object, status)),
+            Some(status) if is_caused_by_dry_run(status) => {}
             _ => return Err(error),
         }
     }
     if conflicts.is_empty() {
-        lacking(&later, cluster).await
+        missing_permissions(&later, cluster).await
     } else {
         Err(SetupError::Conflicts(conflicts).into())
     }
 }
 
-/// Whether a refusal is of the rehearsal, and not of what is rehearsed.
-fn says_nothing(status: &Status) -> bool {
-    // What binds a role of which the caller has every right is refused until the role is there, which it will be.
+/// Whether a refusal is caused by the dry run, and would not occur otherwise.
+fn is_caused_by_dry_run(status: &Status) -> bool {
+    // A binding can be refused until its role exists.
     status.is_not_found()
-        // A webhook that has effects of its own is not asked, which is nobody's answer.
+        // The API server does not call webhooks with side effects in a dry run.
         || status.message.contains("does not support dry run")
 }
 
-/// Whether others have set nothing differently but the command line of nm-reconciler. Of that nothing is applied which is not
-/// there already, but a flag for which somebody has asked: so it is taken over.
-pub(crate) fn only_command_line(error: &Error) -> bool {
+/// Whether a conflict is only about the command line of nm-reconciler. It is applied as it is, except for a flag that the user
+/// wants to change, so it is taken over.
+pub(crate) fn is_only_about_command_line(error: &Error) -> bool {
     let Some(status) = error.status().filter(|status| status.is_conflict()) else { return false };
     let mut causes = status.details.iter().flat_map(|details| &details.causes).peekable();
-    causes.peek().is_some() && causes.all(|cause| reconciler_settings::is_command_line(&cause.field))
+    causes.peek().is_some() && causes.all(|cause| reconciler_deployment::is_command_line(&cause.field))
 }
 
-/// The rights that are missing to make these objects.
-async fn lacking(objects: &[&Value], cluster: &Cluster) -> Result<Vec<Right>, Error> {
-    let rights = |object: &&Value| ["create", "patch"].map(|verb| objects::right(verb, object));
-    let needed: BTreeSet<Right> = objects.iter().flat_map(rights).collect();
-    let asked = stream::iter(needed).map(async |right| {
-        let may = objects::may(cluster, &right).await?;
-        Ok::<_, Error>((!may).then_some(right))
+/// The permissions that the user lacks to create these objects.
+async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<Permission>, Error> {
+    let permissions = |object: &&Value| ["create", "patch"].map(|verb| objects::permission(verb, object));
+    let needed: BTreeSet<Permission> = objects.iter().flat_map(permissions).collect();
+    let checks = stream::iter(needed).map(async |permission| {
+        let is_allowed = objects::is_allowed(cluster, &permission).await?;
+        Ok::<_, Error>((!is_allowed).then_some(permission))
     });
-    let answers: Vec<Option<Right>> = asked.buffered(AT_ONCE).try_collect().await?;
-    Ok(answers.into_iter().flatten().collect())
+    let missing: Vec<Option<Permission>> = checks.buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+    Ok(missing.into_iter().flatten().collect())
 }
 
-/// A few words for each field that somebody else has set.
-fn described(object: &Value, status: &Status) -> Vec<String> {
+/// The conflicting fields, with their managers.
+fn conflicts_of(object: &Value, status: &Status) -> Vec<String> {
     let name = format::name(object);
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let lines: Vec<String> =
@@ -104,18 +104,18 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_others_are_named_with_whose_they_are() {
+    fn conflicting_fields_are_named_with_their_managers() {
         let status: Status = serde_json::from_value(json!({"code": 409, "message": "Apply failed", "details": {"causes":
             [{"reason": "FieldManagerConflict", "message": "conflict with \"helm\" using apps/v1", "field": ".spec.replicas"}]}}))
         .unwrap();
         assert_eq!(
-            described(&object("Deployment", "apps/v1", None), &status),
+            conflicts_of(&object("Deployment", "apps/v1", None), &status),
             ["deployment.apps/x: .spec.replicas conflict with \"helm\" using apps/v1"]
         );
     }
 
     #[tokio::test]
-    async fn what_the_server_cannot_rehearse_it_is_asked_for_rights_on() {
+    async fn permissions_are_checked_where_a_dry_run_is_impossible() {
         let (server, log) = cluster(|method, path| match (method, path.rsplit('/').nth(1)) {
             ("POST", _) => (201, json!({"status": {"allowed": false}})),
             (_, Some("clusterrolebindings")) => failure(404, "NotFound", "x"),
@@ -124,9 +124,9 @@ mod tests {
         let binding = object("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", None);
         let (here, there) =
             (object("Service", "v1", Some("here")), object("Deployment", "apps/v1", Some("there")));
-        let missing = rehearse(&[&binding, &here, &there], &["there"], false, &server).await.unwrap();
+        let missing = check(&[&binding, &here, &there], &["there"], false, &server).await.unwrap();
         let missing: Vec<String> =
-            missing.iter().map(|right| format!("{} {}", right.verb, right.object())).collect();
+            missing.iter().map(|needed| format!("{} {}", needed.verb, needed.qualified_resource())).collect();
         assert_eq!(missing, ["create deployments.apps", "patch deployments.apps"]);
         let log = log.lock().unwrap();
         assert!(log.iter().any(|line| line.contains("/services/x")), "{log:?}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_of_one_object_is_the_answer_but_not_one_to_rehearse() {
+    async fn a_refusal_is_an_error_unless_the_dry_run_caused_it() {
         for (reason, message, refused) in [
             ("Forbidden", "no", true),
             ("BadRequest", "admission webhook \"w\" does not support dry run", false),
@@ -142,7 +142,7 @@ mod tests {
             let (server, _) =
                 cluster(move |_, _| failure(if reason == "Forbidden" { 403 } else { 400 }, reason, message));
             let namespace = object("Namespace", "v1", None);
-            assert_eq!(rehearse(&[&namespace], &[], true, &server).await.is_err(), refused, "{message}");
+            assert_eq!(check(&[&namespace], &[], true, &server).await.is_err(), refused, "{message}");
         }
     }
 }

@@ -1,71 +1,194 @@
-//! Whether nm-reconciler is ready: its pods run and its webhook answers.
+//! Whether nm-reconciler is ready: its pods are available and its webhook works.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use kube::api::ListParams;
+use serde_json::Value;
 
 use crate::client::cluster::Cluster;
 use crate::client::objects;
-use crate::client::webhook_probe::{self, Answer};
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
+use crate::client::webhook_probe::{self, ProbeResult};
 use crate::error::Error;
 use crate::error::setup_error::SetupError;
-use crate::install::installed::Installed;
-use crate::install::manifests;
-use crate::install::rollout;
+use crate::install::installation::Installation;
 use crate::interaction::progress;
 use crate::terminal::output::Output;
 
-/// How often it is looked whether it is ready.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often readiness is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until it runs and its webhook answers, and says so.
+/// Why the replicas of a Deployment are not available.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("{available} of {wanted} replicas are available{}", cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default())]
+pub(crate) struct NotAvailable {
+    /// How many replicas of the current generation are available.
+    available: u64,
+    /// How many there should be.
+    wanted: u64,
+    /// The cause, if an object has it.
+    cause: Option<String>,
+}
+
+/// The result of a check.
+enum Readiness {
+    /// It is ready, as this message says.
+    Ready(String),
+    /// It is not ready, for this reason.
+    NotReady(String),
+}
+
+/// Waits until nm-reconciler runs and its webhook works, and returns a message about it.
 ///
 /// # Errors
 ///
-/// When the server refuses to be asked, or it is not ready in time.
+/// When the server refuses a request, or the timeout expires.
 pub(crate) async fn wait(
     namespace: &str,
     timeout: Duration,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<String, Error> {
-    let why = RefCell::new(String::from("nothing is known of it yet"));
-    let look = async {
+    let why = RefCell::new(String::from("its state is not known yet"));
+    let poll = async {
         loop {
             match readiness(namespace, cluster).await {
-                Ok(Ok(ready)) => return Ok(ready),
-                Ok(Err(missing)) => drop(why.replace(missing)),
-                // What was applied a moment ago can be seen; a server that is busy will be less so.
-                Err(error) if error.is_passing() => drop(why.replace(error.to_string())),
+                Ok(Readiness::Ready(message)) => return Ok(message),
+                Ok(Readiness::NotReady(reason)) => drop(why.replace(reason)),
+                Err(error) if error.is_transient() => drop(why.replace(error.to_string())),
                 Err(error) => return Err(error),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let waiting = || format!("waiting until nm-reconciler is ready: {}", why.borrow());
-    let bounded = Box::pin(progress::within(timeout, look));
-    if let Some(ended) = progress::during(out, waiting, bounded).await {
-        return ended;
+    let waiting = || format!("waiting for nm-reconciler to become ready: {}", why.borrow());
+    let bounded = Box::pin(progress::within(timeout, poll));
+    if let Some(result) = progress::during(out, waiting, bounded).await {
+        return result;
     }
     let (namespace, why) = (namespace.to_owned(), why.take());
     Err(SetupError::NotReady { after: timeout, why, namespace }.into())
 }
 
-/// That it is ready, or what is missing.
-async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Result<String, String>, Error> {
-    let installed = Installed::find(cluster, Some(namespace)).await?;
-    let selector = ListParams::default().labels(&manifests::selector());
+async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Readiness, Error> {
+    let installation = Installation::find(cluster, Some(namespace)).await?;
+    let selector = ListParams::default().labels(LABEL_SELECTOR);
     let pods = objects::list(cluster, ("v1", "Pod"), Some(namespace), &selector).await?;
-    let replicas = match rollout::ready(&installed.deployment.unwrap_or_default(), &pods) {
+    let replicas = match available_replicas(&installation.deployment.unwrap_or_default(), &pods) {
         Ok(replicas) => replicas,
-        Err(missing) => return Ok(Err(format!("deployment.apps/nm-reconciler: {missing}"))),
+        Err(why) => return Ok(Readiness::NotReady(format!("deployment.apps/nm-reconciler: {why}"))),
     };
     let ready = format!("nm-reconciler is ready in namespace {namespace}: {replicas} replicas");
-    Ok(match webhook_probe::ask(cluster).await? {
-        Answer::Given => Ok(format!("{ready}, and the webhook answers")),
-        Answer::Failed(why) => Err(format!("the webhook does not answer: {why}")),
-        Answer::NotAsked => Err(String::from("the API server does not ask the webhook yet")),
-        Answer::Anothers(said) => Ok(format!("{ready}; another webhook refuses maintenances: {said}")),
+    Ok(match webhook_probe::probe(cluster).await? {
+        ProbeResult::Works => Readiness::Ready(format!("{ready}, and its webhook works")),
+        ProbeResult::Failed(why) => Readiness::NotReady(format!("the webhook does not respond: {why}")),
+        ProbeResult::Admitted => {
+            Readiness::NotReady(String::from("the API server does not call the webhook yet"))
+        }
+        ProbeResult::RefusedByOther(why) => {
+            Readiness::Ready(format!("{ready}; another webhook refuses maintenances: {why}"))
+        }
     })
+}
+
+/// The number of replicas, if all replicas of the current generation are available.
+///
+/// # Errors
+///
+/// When some are not, with the cause if an object has it.
+pub(crate) fn available_replicas(deployment: &Value, pods: &[Value]) -> Result<u64, NotAvailable> {
+    let status = &deployment["status"];
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+    let is_observed = number(&status["observedGeneration"]) >= number(&deployment["metadata"]["generation"]);
+    let (updated, available) = (number(&status["updatedReplicas"]), number(&status["availableReplicas"]));
+    if is_observed && updated >= wanted && available >= wanted {
+        return Ok(wanted);
+    }
+    // Replicas of the previous generation may still be available.
+    let available = if is_observed { available.min(updated) } else { 0 };
+    let cause = pods.iter().find_map(pod_problem).or_else(|| replica_failure(deployment));
+    Err(NotAvailable { available, wanted, cause })
+}
+
+/// Why a pod is not ready.
+fn pod_problem(pod: &Value) -> Option<String> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let waiting = items(&pod["status"]["containerStatuses"]).find_map(|container| {
+        let waiting = &container["state"]["waiting"];
+        let reason = waiting["reason"].as_str().filter(|reason| *reason != "ContainerCreating")?;
+        let code = &container["lastState"]["terminated"]["exitCode"];
+        let code = code.as_i64().map(|code| format!(" (exit code {code})")).unwrap_or_default();
+        let message = waiting["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
+        Some(format!("{reason}{code}{message}"))
+    });
+    let unscheduled = || {
+        items(&pod["status"]["conditions"])
+            .find(|condition| condition["type"] == "PodScheduled" && condition["status"] == "False")
+            .and_then(|condition| Some(format!("not scheduled: {}", condition["message"].as_str()?)))
+    };
+    waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
+}
+
+/// Why the Deployment cannot create pods.
+fn replica_failure(deployment: &Value) -> Option<String> {
+    items(&deployment["status"]["conditions"])
+        .find(|condition| condition["type"] == "ReplicaFailure" && condition["status"] == "True")
+        .and_then(|condition| condition["message"].as_str().map(str::to_owned))
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(generation: u64, updated: u64, available: u64) -> Value {
+        json!({"metadata": {"generation": generation}, "spec": {"replicas": 2},
+            "status": {"observedGeneration": 2, "updatedReplicas": updated, "availableReplicas": available}})
+    }
+
+    #[test]
+    fn all_replicas_of_the_current_generation_must_be_available() {
+        let not_available = |available| NotAvailable { available, wanted: 2, cause: None };
+        assert_eq!(available_replicas(&deployment(2, 2, 2), &[]), Ok(2));
+        for (generation, updated, available, counted) in [(3, 2, 2, 0), (2, 1, 2, 1), (2, 2, 1, 1)] {
+            let found = available_replicas(&deployment(generation, updated, available), &[]);
+            assert_eq!(found, Err(not_available(counted)));
+        }
+        let none = NotAvailable { wanted: 1, ..not_available(0) };
+        assert_eq!(available_replicas(&json!({}), &[]), Err(none));
+    }
+
+    #[test]
+    fn the_cause_comes_from_the_pods_or_the_deployment() {
+        let cause =
+            |deployment: &Value, pods: &[Value]| available_replicas(deployment, pods).unwrap_err().cause;
+        let creating = json!({"metadata": {"name": "b"}, "status": {"containerStatuses": [
+            {"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
+        let unpullable = json!({"metadata": {"name": "a"}, "status": {"containerStatuses": [
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}});
+        let crashing = json!({"metadata": {"name": "a"}, "status": {"containerStatuses": [
+            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 2}}}]}});
+        let unscheduled = json!({"metadata": {"name": "a"}, "status": {"conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}});
+        for (pod, expected) in [
+            (unpullable, "pod a: ImagePullBackOff: no such image"),
+            (crashing, "pod a: CrashLoopBackOff (exit code 2)"),
+            (unscheduled, "pod a: not scheduled: 0/3 nodes are available"),
+        ] {
+            assert_eq!(cause(&deployment(2, 2, 0), &[creating.clone(), pod]).as_deref(), Some(expected));
+        }
+        let mut refused = deployment(2, 0, 0);
+        refused["status"]["conditions"] =
+            json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]);
+        assert_eq!(cause(&refused, &[]).as_deref(), Some("exceeded quota"));
+        let error = available_replicas(&refused, &[]).unwrap_err().to_string();
+        assert_eq!(error, "0 of 2 replicas are available; exceeded quota");
+    }
 }

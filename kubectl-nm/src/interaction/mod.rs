@@ -1,5 +1,4 @@
-//! Questions, hints and progress messages: the conversation with the user.
+//! Confirmation prompts and progress messages.
 
 pub(crate) mod confirm;
-pub(crate) mod hint;
 pub(crate) mod progress;

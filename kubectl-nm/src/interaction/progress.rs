@@ -1,52 +1,52 @@
-//! Signs of life while something takes longer than a person likes to look at nothing, and an end to that.
+//! Progress messages while a command waits, and timeouts.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, interval_at};
 
-use crate::interaction::hint::SLOW;
+use crate::error::hint::SLOW_SERVER;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// When somebody begins to wonder.
-const FIRST: Duration = Duration::from_secs(1);
+/// Delay of the first message.
+const FIRST_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
-/// How often they are told again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Interval of the further messages.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// When somebody doubts that the server is there at all.
-const DOUBT: Duration = Duration::from_secs(4);
+/// Delay of the hint if the server has not responded yet.
+const HINT_DELAY: Duration = Duration::from_secs(4);
 
-/// Waits for `work`, and says on stderr what is going on if that takes over a second: `doing` is asked each time. Where the
-/// server has never answered, what to do about it is said before it is given up.
+/// Waits for `work`. If that takes longer than a second, prints messages on stderr, whose text `doing` returns. If the server
+/// has never responded, prints a hint long before the timeout.
 pub(crate) async fn during<T>(
     out: &mut Output,
     doing: impl Fn() -> String,
     work: impl Future<Output = T>,
 ) -> T {
     let mut work = std::pin::pin!(work);
-    let mut ticks = interval_at(Instant::now() + FIRST, AGAIN);
-    let mut doubt = std::pin::pin!(tokio::time::sleep(DOUBT));
-    let mut doubted = false;
+    let mut ticks = interval_at(Instant::now() + FIRST_MESSAGE_DELAY, MESSAGE_INTERVAL);
+    let mut hint_delay = std::pin::pin!(tokio::time::sleep(HINT_DELAY));
+    let mut is_hint_due = true;
     loop {
         tokio::select! {
             biased;
             done = &mut work => return done,
             _ = ticks.tick() => out.talk(&Line::new(format!("{} ...", doing()))),
-            () = &mut doubt, if !doubted => {
-                doubted = true;
+            () = &mut hint_delay, if is_hint_due => {
+                is_hint_due = false;
                 if out.awaits_first_answer() {
-                    out.talk(&Line::new(format!("{} ... no answer yet", doing())));
-                    out.hint(SLOW);
+                    out.talk(&Line::new(format!("{} ... no response yet", doing())));
+                    out.hint(SLOW_SERVER);
                 }
             }
         }
     }
 }
 
-/// Waits for `work`, but no longer than `limit`, after which there is nothing; a limit of zero is none.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    if limit.is_zero() { Some(work.await) } else { tokio::time::timeout(limit, work).await.ok() }
+/// Waits for `work` until the timeout, and returns `None` then. A timeout of zero means no timeout.
+pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = T>) -> Option<T> {
+    if timeout.is_zero() { Some(work.await) } else { tokio::time::timeout(timeout, work).await.ok() }
 }
 
 #[cfg(test)]
@@ -58,14 +58,14 @@ mod tests {
     use crate::terminal::output::captured::output;
 
     #[tokio::test(start_paused = true)]
-    async fn a_limit_of_zero_is_none() {
+    async fn a_timeout_of_zero_is_no_timeout() {
         let work = || tokio::time::sleep(Duration::from_secs(60));
         assert_eq!(within(Duration::from_secs(59), work()).await, None);
         assert_eq!(within(Duration::ZERO, work()).await, Some(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_takes_long_is_told() {
+    async fn only_long_waits_print_messages() {
         let (mut out, captured) = output();
         let done = Cell::new(0);
         let work = async {
@@ -81,9 +81,9 @@ mod tests {
 
         let first = FirstAnswer::default();
         let (out, captured) = output();
-        let mut out = out.leading(String::new(), first);
+        let mut out = out.for_cluster(String::new(), first);
         during(&mut out, || "asking".into(), tokio::time::sleep(Duration::from_secs(5))).await;
-        assert_eq!(captured.talk(), format!("asking ...\nasking ... no answer yet\nhint: {SLOW}\n"));
+        assert_eq!(captured.talk(), format!("asking ...\nasking ... no response yet\nhint: {SLOW_SERVER}\n"));
 
         let (mut out, captured) = output();
         during(&mut out, String::new, tokio::time::sleep(Duration::from_millis(999))).await;

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(
             (differs.to_string().as_str(), differs.hint().unwrap().as_str()),
             (
-                "error: node \"n1\" is in maintenance already, but reason is \"disk\" and not \"it's the kernel\"",
+                "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\"",
                 "`kubectl --context=c patch nm other --type=merge -p '{\"spec\":{\"reason\":\"it'\\''s the kernel\"}}'` \
                  changes it"
             )

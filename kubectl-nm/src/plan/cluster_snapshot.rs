@@ -19,10 +19,11 @@ use nm_shared::gate::quorum::{ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, NodeMaintenance};
 use serde::de::DeserializeOwned;
 
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
-use crate::client::every_group;
+use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::error::Error;
-use crate::plan::max_unavailable::{MaxUnavailableLimit, RECONCILER_LABELS};
+use crate::plan::max_unavailable::MaxUnavailableLimit;
 
 /// The number of objects in a page of a list, as in kubectl.
 const PAGE_SIZE: u32 = 500;
@@ -72,7 +73,7 @@ impl ClusterSnapshot {
     pub(crate) async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
-        let labelled = ListParams::default().labels(RECONCILER_LABELS);
+        let labelled = ListParams::default().labels(LABEL_SELECTOR);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
             list_pages(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
@@ -93,7 +94,7 @@ impl ClusterSnapshot {
             list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all
                 .push(one)),
             cluster.maintenances(),
-            join_all(older.map(|group| every_group::of(cluster, group))),
+            join_all(older.map(|group| all_groups::list_group(cluster, group))),
         );
         let mut unknown = Vec::new();
         let nodes = if_permitted(
@@ -214,7 +215,7 @@ where
     let api: Api<K> = Api::all(cluster.client());
     let (mut kept, mut page) = (Kept::default(), whole.clone().limit(PAGE_SIZE));
     loop {
-        let list = match cluster.ask(what, async || api.list(&page).await).await {
+        let list = match cluster.request(what, async || api.list(&page).await).await {
             Err(error)
                 if page.continue_token.is_some()
                     && error.status().is_some_and(|status| status.code == EXPIRED) =>

@@ -68,7 +68,7 @@ async fn dry_run(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<Evi
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction?dryRun=All");
     let mut attempts = 1;
     loop {
-        match EvictionOutcome::from(&cluster.judge("create pods/eviction", &path, &body).await?) {
+        match EvictionOutcome::from(&cluster.post_for_status("create pods/eviction", &path, &body).await?) {
             EvictionOutcome::Throttled { retry_after, .. } if attempts < MAX_ATTEMPTS => {
                 tokio::time::sleep(
                     retry_after.unwrap_or_default().clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL),

@@ -3,11 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 
-use crate::client::reconciler_settings::{self, Given, MAX_UNAVAILABLE};
-
-/// The label selector of the reconciler's Deployment in the manifests.
-pub(crate) const RECONCILER_LABELS: &str =
-    "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
+use crate::client::reconciler_deployment::{self, MAX_UNAVAILABLE, SettingValue};
 
 /// The limit, and the Deployment that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +40,14 @@ impl MaxUnavailableLimit {
             metadata.name.as_deref().unwrap_or_default()
         );
         let deployment = serde_json::to_value(deployment).unwrap_or_default();
-        if reconciler_settings::container(&deployment).is_none() {
+        if reconciler_deployment::container(&deployment).is_none() {
             return Self::Unknown(format!("{name} has no container reconciler"));
         }
         let elsewhere = || Self::Unknown(format!("{name} sets it from another source"));
         match MAX_UNAVAILABLE.of(&deployment) {
-            Given::Nothing => Self::None(name),
-            Given::Elsewhere => elsewhere(),
-            Given::Value(text) => {
+            SettingValue::Unset => Self::None(name),
+            SettingValue::Elsewhere => elsewhere(),
+            SettingValue::Value(text) => {
                 text.parse().map_or_else(|_| elsewhere(), |limit| Self::Set(limit, name.clone()))
             }
         }

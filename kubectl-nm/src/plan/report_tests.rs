@@ -173,7 +173,7 @@ fn a_node_that_cannot_be_put_into_maintenance_blocks_the_plan() {
     ending.maintenances.push(stopping(requested("n1")));
     let ending = report(&["n1"], None, ending, &[]);
     assert!(ending.is_blocked());
-    assert!(lines(&ending).contains("node/n1: node \"n1\" is just being given back"), "{}", lines(&ending));
+    assert!(lines(&ending).contains("node/n1: node \"n1\" is returning to service"), "{}", lines(&ending));
 }
 
 #[test]

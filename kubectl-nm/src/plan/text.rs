@@ -194,7 +194,7 @@ fn totals(report: &PlanReport) -> Line {
 fn node(report: &NodeReport) -> Option<Line> {
     let line = Line::new(format!("node/{}: ", report.node));
     if let Some(refusal) = &report.refusal {
-        return Some(line.with(Style::Bad, refusal.strip_prefix("error: ").unwrap_or(refusal)));
+        return Some(line.with(Style::Bad, refusal));
     }
     if let Some(queue) = &report.queue {
         return Some(line.with(Style::Busy, "queued").and(": ").and(queue));

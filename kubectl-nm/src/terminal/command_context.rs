@@ -1,20 +1,44 @@
-//! Commands for people to paste, which must act on the very cluster that they are shown about.
+//! Commands in messages, which people copy and paste: they use the program's name as it was called, and act on the same
+//! cluster.
 //!
-//! A text has its commands in backticks, as short as they can be. The flags that lead to the cluster are put in where the
-//! text is shown, so that no text can forget them.
+//! Messages put commands in backticks, without connection flags. The flags are inserted where the message is printed, so
+//! no message can forget them.
 
-/// The text with flags in its commands that lead to the cluster, each flag with a blank before it. A command that has them
-/// already stays as it is.
-pub(crate) fn with_flags(text: &str, flags: &str) -> String {
-    if flags.is_empty() {
-        return text.to_owned();
-    }
-    let part = |(at, part): (usize, &str)| if at % 2 == 1 { led(part, flags) } else { part.to_owned() };
-    text.split('`').enumerate().map(part).collect::<Vec<_>>().join("`")
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The command that the user types, `kubectl nm` or `oc nm`.
+///
+/// It follows from the program's own name and from the variable `_`, which shells set to the program that they start: that
+/// of kubectl or oc, which run plugins in their own place. Without either it is `kubectl nm`.
+pub(crate) fn command_name(program: Option<&OsStr>, started: Option<&OsStr>) -> &'static str {
+    let is = |path: Option<&OsStr>, name: &str| {
+        path.and_then(|path| Path::new(path).file_stem()).is_some_and(|stem| stem == name)
+    };
+    if is(program, "oc-nm") || is(started, "oc") { "oc nm" } else { "kubectl nm" }
 }
 
-/// Commands that follow one another. kubectl takes no flag before the name of a plugin, which takes them anywhere.
-fn led(commands: &str, flags: &str) -> String {
+/// A word quoted for a POSIX shell, where that is necessary.
+pub(crate) fn shell_quoted(word: &str) -> Cow<'_, str> {
+    // Only a NUL cannot be quoted, and no argument of a program has one.
+    shlex::try_quote(word).unwrap_or(Cow::Borrowed("''"))
+}
+
+/// The message with connection flags inserted into its commands. `flags` starts with a blank; a command that has the flags
+/// already stays as it is.
+pub(crate) fn with_flags(message: &str, flags: &str) -> String {
+    if flags.is_empty() {
+        return message.to_owned();
+    }
+    let insert = |(at, part): (usize, &str)| {
+        if at % 2 == 1 { commands_with_flags(part, flags) } else { part.to_owned() }
+    };
+    message.split('`').enumerate().map(insert).collect::<Vec<_>>().join("`")
+}
+
+/// Commands joined by `&&`. kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.
+fn commands_with_flags(commands: &str, flags: &str) -> String {
     let each = commands.split(" && ").map(|command| match command.strip_prefix("kubectl ") {
         Some(_) if command.contains(flags) => command.to_owned(),
         Some(rest) if rest.starts_with("nm ") => format!("{command}{flags}"),
@@ -29,8 +53,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_backticks_lead_to_the_cluster_and_other_words_stay() {
-        for (text, led) in [
+    fn a_plugin_is_named_after_the_program_that_starts_it() {
+        for (program, started, command) in [
+            ("kubectl-nm", None, "kubectl nm"),
+            ("/usr/local/bin/kubectl-nm", Some("/usr/bin/kubectl"), "kubectl nm"),
+            ("/usr/local/bin/kubectl-nm", Some("/usr/bin/oc"), "oc nm"),
+            ("/usr/local/bin/oc-nm", Some("/usr/bin/kubectl"), "oc nm"),
+            ("kubectl-nm.exe", Some("oc.exe"), "oc nm"),
+            ("", Some(""), "kubectl nm"),
+        ] {
+            let name = command_name(Some(program.as_ref()), started.map(OsStr::new));
+            assert_eq!(name, command, "{program} {started:?}");
+        }
+        assert_eq!(command_name(None, None), "kubectl nm");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_quoted("https://c.example:6443"), "https://c.example:6443");
+        for word in ["", "prod eu's", "$(reboot)", "`id`", "a\nb", "-x=*", "{\"a\":\"it's\"}"] {
+            assert_eq!(shlex::split(&shell_quoted(word)).unwrap(), [word]);
+        }
+    }
+
+    #[test]
+    fn commands_in_backticks_get_the_flags_and_other_words_do_not() {
+        for (message, expected) in [
             ("kubectl nm is a plugin", "kubectl nm is a plugin"),
             ("`kubectl nm stop n1` ends it", "`kubectl nm stop n1 --context=c` ends it"),
             ("see `kubectl get nodes`", "see `kubectl --context=c get nodes`"),
@@ -44,8 +92,8 @@ mod tests {
             ),
             ("`spec.drain` is a field", "`spec.drain` is a field"),
         ] {
-            assert_eq!(with_flags(text, " --context=c"), led);
-            assert_eq!(with_flags(text, ""), text);
+            assert_eq!(with_flags(message, " --context=c"), expected);
+            assert_eq!(with_flags(message, ""), message);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The one place that prints: data to stdout, talk to stderr.
+//! The only module that prints: data to stdout, messages ("talk") to stderr.
 //!
-//! Colour is decided here, once for each of the two. A reader that goes away (`| head -1`) is no error worth a word:
-//! it surfaces as [`Closed`] and ends the program quietly. Talk that nobody reads is dropped.
+//! Whether to use colour is decided here, for each stream. When the reader of stdout goes away (`| head -1`), the program
+//! ends silently with [`StdoutError`]. Messages that cannot be written are dropped.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,288 +11,292 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::terminal::command_context;
 use crate::terminal::text::{Line, harmless, harmless_document};
 
-/// When to colour.
+/// When to use colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Colour {
-    /// On a terminal, unless `NO_COLOR` is set or TERM is dumb.
+    /// On a terminal, unless `NO_COLOR` is set or TERM is dumb
     #[default]
     Auto,
-    /// Always.
+    /// Always
     Always,
-    /// Never.
+    /// Never
     Never,
 }
 
-/// Whoever read our output does so no longer, or it cannot be written.
+/// Stdout cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
-pub(crate) struct Closed(#[from] io::Error);
+pub(crate) struct StdoutError(#[from] io::Error);
 
-impl Closed {
-    /// Whether the reader merely went away, which needs no words.
-    pub(crate) fn is_quiet(&self) -> bool {
+impl StdoutError {
+    /// Whether the reader went away, which is not reported.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
-/// Whether the cluster has answered anything yet: who asks it notes it, and who waits is told.
+/// Whether the cluster has answered a request yet, shared between the client and the progress messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstAnswer(Arc<AtomicBool>);
 
 impl FirstAnswer {
-    /// Whether it has.
-    pub(crate) fn has_come(&self) -> bool {
+    /// Whether an answer has been received.
+    pub(crate) fn is_received(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes that it has.
-    pub(crate) fn note(&self) {
+    /// Records that an answer has been received.
+    pub(crate) fn record(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Where everything is printed to.
+/// Prints everything.
 pub(crate) struct Output {
     data: Sink,
     talk: Sink,
     terminal: bool,
-    /// Whether a question can be put to a person.
-    asks: bool,
-    /// Whether all that was asked for is printed, so that every further line is talk.
-    done: bool,
-    when_closed: WhenClosed,
-    /// Lines that somebody else will print, while somebody else has the terminal.
+    /// Whether the user can be prompted.
+    can_prompt: bool,
+    /// Whether the data is complete, so that every further line is a message.
+    is_data_complete: bool,
+    on_stdout_error: OnStdoutError,
+    /// Lines that are held back while the dashboard has the terminal.
     held: Option<Vec<Line>>,
-    /// The flags that lead to the cluster, each with a blank before it.
+    /// The connection flags for commands in messages, with a leading blank.
     flags: String,
-    /// Whether the cluster has answered, if one is asked.
-    first: Option<FirstAnswer>,
+    /// Whether the cluster has answered, for commands that use one.
+    first_answer: Option<FirstAnswer>,
 }
 
-/// What becomes of the work when stdout is closed.
-enum WhenClosed {
+/// What a command does when stdout cannot be written.
+enum OnStdoutError {
     /// It ends.
     End,
-    /// It goes on, and this is why stdout is closed, if it is.
-    GoOn(Option<Closed>),
+    /// It continues. Keeps the first error.
+    Continue(Option<StdoutError>),
 }
 
 struct Sink {
     to: Box<dyn Write>,
     coloured: bool,
     terminal: bool,
-    /// How this program was called.
+    /// The command that the user typed, `kubectl nm` or `oc nm`.
     command: &'static str,
 }
 
 impl Output {
-    /// The standard streams of this process, which was called as `command`.
-    pub(crate) fn of_this_process(colour: Colour, command: &'static str) -> Self {
-        let data = Sink::of(Box::new(io::stdout()), colour, io::stdout().is_terminal(), command);
-        let talk = Sink::of(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
-        let asks = io::stdin().is_terminal() && talk.terminal;
-        let terminal = asks && data.terminal && !is_dumb();
+    /// The standard streams of this process, which was started as `command`.
+    pub(crate) fn from_process(colour: Colour, command: &'static str) -> Self {
+        let data = Sink::new(Box::new(io::stdout()), colour, io::stdout().is_terminal(), command);
+        let talk = Sink::new(Box::new(io::stderr()), colour, io::stderr().is_terminal(), command);
+        let can_prompt = io::stdin().is_terminal() && talk.terminal;
+        let terminal = can_prompt && data.terminal && !is_dumb();
         Self {
             terminal,
-            asks,
+            can_prompt,
             data,
             talk,
-            done: false,
-            when_closed: WhenClosed::End,
+            is_data_complete: false,
+            on_stdout_error: OnStdoutError::End,
             held: None,
             flags: String::new(),
-            first: None,
+            first_answer: None,
         }
     }
 
-    /// The same where these flags lead to the cluster, each with a blank before it, and this tells whether it has answered.
-    pub(crate) fn leading(self, flags: String, first: FirstAnswer) -> Self {
-        Self { flags, first: Some(first), ..self }
+    /// This output for a command that uses a cluster: with the connection flags, each with a leading blank.
+    pub(crate) fn for_cluster(self, flags: String, first_answer: FirstAnswer) -> Self {
+        Self { flags, first_answer: Some(first_answer), ..self }
     }
 
-    /// Whether the cluster has not answered anything yet.
+    /// Whether the cluster has not answered any request yet.
     pub(crate) fn awaits_first_answer(&self) -> bool {
-        self.first.as_ref().is_some_and(|first| !first.has_come())
+        self.first_answer.as_ref().is_some_and(|first| !first.is_received())
     }
 
-    /// Whether a person sits at a terminal that can be drawn on, and reads and types there.
+    /// Whether stdin, stdout and stderr are a terminal on which live output can be drawn.
     pub(crate) fn is_on_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Whether a question can be put to a person: one who reads stderr and types.
+    /// Whether the user can be prompted: stdin and stderr are terminals.
     pub(crate) fn can_ask(&self) -> bool {
-        self.asks
+        self.can_prompt
     }
 
-    /// Whether what was asked for is coloured.
+    /// Whether the data is coloured.
     pub(crate) fn is_coloured(&self) -> bool {
         self.data.coloured
     }
 
-    /// A line of what was asked for.
+    /// Prints a line of data.
     ///
     /// # Errors
     ///
-    /// When stdout is closed.
-    pub(crate) fn data(&mut self, line: &Line) -> Result<(), Closed> {
+    /// When stdout cannot be written.
+    pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
         if let Some(held) = &mut self.held {
             held.push(line.clone());
             return Ok(());
         }
-        if self.done {
+        if self.is_data_complete {
             self.talk(line);
             return Ok(());
         }
         let written = self.data.line(line);
-        if written.is_err() && matches!(self.when_closed, WhenClosed::GoOn(_)) {
+        if written.is_err() && matches!(self.on_stdout_error, OnStdoutError::Continue(_)) {
             self.talk(line);
         }
-        self.go_on(written)
+        self.handle(written)
     }
 
-    /// From now on the work goes on when stdout is closed: half of it would be worse than none. What there is to print is
-    /// then talk, and [`Self::finish`] tells of it.
-    pub(crate) fn go_on_when_closed(&mut self) {
-        self.when_closed = WhenClosed::GoOn(None);
+    /// From now on the command continues when stdout cannot be written, because stopping halfway would be worse. Data is
+    /// then printed as messages, and [`Self::finish`] returns the error.
+    pub(crate) fn continue_on_stdout_error(&mut self) {
+        self.on_stdout_error = OnStdoutError::Continue(None);
     }
 
-    /// Whether all that was asked for could be written, or the reader merely went away before.
+    /// Ends the data of a command that continued.
     ///
     /// # Errors
     ///
-    /// When it could not be written for another reason.
-    pub(crate) fn finish(&mut self) -> Result<(), Closed> {
-        match std::mem::replace(&mut self.when_closed, WhenClosed::End) {
-            WhenClosed::GoOn(Some(closed)) if !closed.is_quiet() => Err(closed),
+    /// When stdout could not be written for another reason than that the reader went away.
+    pub(crate) fn finish(&mut self) -> Result<(), StdoutError> {
+        match std::mem::replace(&mut self.on_stdout_error, OnStdoutError::End) {
+            OnStdoutError::Continue(Some(error)) if !error.is_broken_pipe() => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn go_on(&mut self, written: Result<(), Closed>) -> Result<(), Closed> {
-        match (&mut self.when_closed, written) {
-            (WhenClosed::GoOn(why), Err(closed)) => {
-                why.get_or_insert(closed);
-                self.done = true;
+    fn handle(&mut self, written: Result<(), StdoutError>) -> Result<(), StdoutError> {
+        match (&mut self.on_stdout_error, written) {
+            (OnStdoutError::Continue(first), Err(error)) => {
+                first.get_or_insert(error);
+                self.is_data_complete = true;
                 Ok(())
             }
             (_, written) => written,
         }
     }
 
-    /// From now on every line is talk: what was asked for is printed, and something else would spoil it.
-    pub(crate) fn only_talk(&mut self) {
-        self.done = true;
+    /// The data is complete: from now on every line is a message.
+    pub(crate) fn end_data(&mut self) {
+        self.is_data_complete = true;
     }
 
-    /// A whole JSON or YAML document.
+    /// Prints a whole JSON or YAML document.
     ///
     /// # Errors
     ///
-    /// When stdout is closed.
-    pub(crate) fn document(&mut self, document: &str) -> Result<(), Closed> {
+    /// When stdout cannot be written.
+    pub(crate) fn document(&mut self, document: &str) -> Result<(), StdoutError> {
         let written = self.data.write(&harmless_document(document));
-        self.go_on(written)
+        self.handle(written)
     }
 
-    /// Text to the byte, for programs; a terminal gets it with everything visible that it would obey, but for tabs and
-    /// the ends of lines.
+    /// Prints text as it is. On a terminal, control characters other than tabs and line ends are escaped.
     ///
     /// # Errors
     ///
-    /// When stdout is closed.
-    pub(crate) fn text(&mut self, text: &str) -> Result<(), Closed> {
+    /// When stdout cannot be written.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), StdoutError> {
         let harmless = |line: &str| line.split('\t').map(harmless).collect::<Vec<_>>().join("\t");
         let written = if self.data.terminal {
             self.data.write(&text.split('\n').map(harmless).collect::<Vec<_>>().join("\n"))
         } else {
             self.data.write(text)
         };
-        self.go_on(written)
+        self.handle(written)
     }
 
-    /// A question, for whose answer the cursor stays on the line.
+    /// Prints a question, and leaves the cursor behind it for the answer.
     pub(crate) fn question(&mut self, text: &str) {
         let _ = self.talk.write(&format!("{} ", harmless(text)));
     }
 
-    /// A line about what goes on.
+    /// Prints a message: progress, warnings, errors.
     pub(crate) fn talk(&mut self, line: &Line) {
         if let Some(held) = &mut self.held {
             held.push(line.clone());
             return;
         }
-        // Nobody listens: what is asked for is still worth doing.
+        // The command continues without readers of its messages.
         let _ = self.talk.line(line);
     }
 
-    /// A line with advice: its commands, which are in backticks, are led to the cluster that it is about.
+    /// Prints a message that contains commands in backticks, with the connection flags inserted.
     pub(crate) fn advise(&mut self, advice: &str) {
         self.talk(&Line::new(command_context::with_flags(advice, &self.flags)));
     }
 
-    /// What to do about what was said, with its commands led to the cluster.
+    /// Prints what went wrong.
+    pub(crate) fn error(&mut self, message: impl fmt::Display) {
+        self.talk(&Line::new(format!("error: {message}")));
+    }
+
+    /// Prints what to do about an error, with the connection flags inserted into its commands.
     pub(crate) fn hint(&mut self, hint: &str) {
         self.advise(&format!("hint: {hint}"));
     }
 
-    /// Keeps lines from now on for [`Self::held`], because somebody else has the terminal.
+    /// Holds lines back from now on, because the dashboard has the terminal.
     pub(crate) fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// The lines kept since this was asked last.
+    /// Takes the lines that are held back.
     pub(crate) fn held(&mut self) -> Vec<Line> {
         self.held.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Prints again, and what is still kept first.
+    /// Prints the lines that are still held back, and every further line.
     pub(crate) fn release(&mut self) {
         for line in self.held.take().unwrap_or_default() {
             self.talk(&line);
         }
     }
 
-    /// What the command line parser has to say: help and versions are data, everything else is talk.
-    pub(crate) fn parser(&mut self, said: &clap::Error) {
-        let sink = if said.use_stderr() { &mut self.talk } else { &mut self.data };
-        let text = said.render();
+    /// Prints what the command line parser returns: help and versions are data, everything else is a message.
+    pub(crate) fn parser_error(&mut self, error: &clap::Error) {
+        let sink = if error.use_stderr() { &mut self.talk } else { &mut self.data };
+        let text = error.render();
         let text = if sink.coloured { text.ansi().to_string() } else { text.to_string() };
         let _ = sink.write(&text.replace("kubectl nm", sink.command));
     }
 }
 
 impl Sink {
-    fn of(to: Box<dyn Write>, colour: Colour, terminal: bool, command: &'static str) -> Self {
-        Self { to, coloured: coloured(colour, terminal), terminal, command }
+    fn new(to: Box<dyn Write>, colour: Colour, terminal: bool, command: &'static str) -> Self {
+        Self { to, coloured: is_coloured(colour, terminal), terminal, command }
     }
 
-    fn line(&mut self, line: &Line) -> Result<(), Closed> {
+    fn line(&mut self, line: &Line) -> Result<(), StdoutError> {
         let text = if self.coloured { line.painted() } else { line.to_string() };
-        // Only what is a hint of ours: a name or a reason from the API stays as it is.
+        // Only commands in backticks: names and reasons from the API stay as they are.
         let text = text.replace("`kubectl nm ", &format!("`{} ", self.command));
         self.write(&format!("{}\n", text.trim_end()))
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Closed> {
+    fn write(&mut self, text: &str) -> Result<(), StdoutError> {
         self.to.write_all(text.as_bytes())?;
         Ok(self.to.flush()?)
     }
 }
 
-/// Whether a stream is coloured, by the environment of this process.
-fn coloured(colour: Colour, terminal: bool) -> bool {
+/// Whether a stream is coloured, given the environment of this process.
+fn is_coloured(colour: Colour, terminal: bool) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    decide(colour, terminal, set("NO_COLOR"), is_dumb())
+    use_colour(colour, terminal, set("NO_COLOR"), is_dumb())
 }
 
-/// Whether the terminal can do nothing but print.
+/// Whether the terminal has no escape sequences.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Whether to colour. `--color` has the last word, then <https://no-color.org>.
-fn decide(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> bool {
+/// Whether to use colour: `--color` decides, then <https://no-color.org>.
+fn use_colour(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> bool {
     match colour {
         Colour::Always => true,
         Colour::Never => false,
@@ -299,7 +304,7 @@ fn decide(colour: Colour, terminal: bool, no_color: bool, dumb: bool) -> bool {
     }
 }
 
-/// Output that a test can read afterwards.
+/// Output that a test can read.
 #[cfg(test)]
 pub(crate) mod captured {
     use std::{cell::RefCell, rc::Rc};
@@ -307,9 +312,9 @@ pub(crate) mod captured {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Shared(Rc<RefCell<Vec<u8>>>);
+    struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
 
-    impl Write for Shared {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.borrow_mut().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -320,11 +325,11 @@ pub(crate) mod captured {
         }
     }
 
-    /// What was printed so far.
+    /// What has been printed.
     #[derive(Clone)]
     pub(crate) struct Captured {
-        data: Shared,
-        talk: Shared,
+        data: SharedBuffer,
+        talk: SharedBuffer,
     }
 
     impl Captured {
@@ -339,37 +344,37 @@ pub(crate) mod captured {
         }
     }
 
-    /// An output without colour, and what it printed.
+    /// An output without colour, and what it prints.
     pub(crate) fn output() -> (Output, Captured) {
-        printing(false)
+        output_on(false)
     }
 
-    /// The same where stdout is a terminal, if it is to be one.
-    pub(super) fn printing(terminal: bool) -> (Output, Captured) {
-        called(terminal, "kubectl nm")
+    /// The same, where stdout may be a terminal.
+    pub(super) fn output_on(terminal: bool) -> (Output, Captured) {
+        output_of(terminal, "kubectl nm")
     }
 
-    /// The same of a program that was called like this.
-    pub(super) fn called(terminal: bool, command: &'static str) -> (Output, Captured) {
-        let captured = Captured { data: Shared::default(), talk: Shared::default() };
-        let sink = |to: &Shared| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
+    /// The same, for a program that was started as `command`.
+    pub(super) fn output_of(terminal: bool, command: &'static str) -> (Output, Captured) {
+        let captured = Captured { data: SharedBuffer::default(), talk: SharedBuffer::default() };
+        let sink = |to: &SharedBuffer| Sink { to: Box::new(to.clone()), coloured: false, terminal, command };
         let (data, talk) = (sink(&captured.data), sink(&captured.talk));
         let flags = String::new();
         let out = Output {
             data,
             talk,
             terminal: false,
-            asks: false,
-            done: false,
-            when_closed: WhenClosed::End,
+            can_prompt: false,
+            is_data_complete: false,
+            on_stdout_error: OnStdoutError::End,
             held: None,
             flags,
-            first: None,
+            first_answer: None,
         };
         (out, captured)
     }
 
-    /// An output whose stdout fails like this.
+    /// An output whose stdout fails with this error.
     pub(crate) fn closed(by: io::ErrorKind) -> (Output, Captured) {
         struct Failing(io::ErrorKind);
 
@@ -394,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_needs_a_terminal_and_nobody_who_objects() {
+    fn colour_needs_a_terminal_unless_it_is_forced() {
         for (colour, terminal, no_color, dumb, expected) in [
             (Colour::Auto, true, false, false, true),
             (Colour::Auto, false, false, false, false),
@@ -404,7 +409,7 @@ mod tests {
             (Colour::Never, true, false, false, false),
         ] {
             assert_eq!(
-                decide(colour, terminal, no_color, dumb),
+                use_colour(colour, terminal, no_color, dumb),
                 expected,
                 "{colour:?} {terminal} {no_color} {dumb}"
             );
@@ -412,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_kept_while_somebody_else_has_the_terminal() {
+    fn lines_are_held_back_while_the_dashboard_has_the_terminal() {
         let (mut out, captured) = captured::output();
         out.hold();
         out.data(&Line::new("a")).unwrap();
@@ -426,17 +431,17 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_text_to_the_byte_and_terminals_harmless() {
+    fn text_is_unchanged_except_on_terminals() {
         for (terminal, shown) in [(false, "a\tb\u{1b}[31m\r\n\n"), (true, "a\tb^[[31m\n\n")] {
-            let (mut out, captured) = captured::printing(terminal);
+            let (mut out, captured) = captured::output_on(terminal);
             out.text("a\tb\u{1b}[31m\r\n\n").unwrap();
             assert_eq!(captured.data(), shown);
         }
     }
 
     #[test]
-    fn hints_name_the_command_as_it_was_called() {
-        let (mut out, captured) = captured::called(false, "oc nm");
+    fn hints_name_the_command_as_the_user_typed_it() {
+        let (mut out, captured) = captured::output_of(false, "oc nm");
         out.talk(&Line::new("hint: `kubectl nm install` and `kubectl get nodes`"));
         out.data(&Line::new("the reason says kubectl nm")).unwrap();
         assert_eq!(captured.talk(), "hint: `oc nm install` and `kubectl get nodes`\n");
@@ -444,20 +449,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_whole_is_not_spoilt() {
+    fn lines_after_the_data_are_messages() {
         let (mut out, captured) = captured::output();
         out.document("{}").unwrap();
-        out.only_talk();
+        out.end_data();
         out.data(&Line::new("node/n1 drained")).unwrap();
         assert_eq!((captured.data(), captured.talk()), ("{}".into(), "node/n1 drained\n".into()));
     }
 
     #[test]
-    fn work_that_goes_on_without_a_reader_is_told_on_stderr() {
+    fn commands_that_continue_print_their_data_as_messages() {
         for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
             let (mut out, captured) = captured::closed(by);
             assert!(out.data(&Line::new("a")).is_err());
-            out.go_on_when_closed();
+            out.continue_on_stdout_error();
             out.data(&Line::new("b")).unwrap();
             out.document("{}").unwrap();
             out.data(&Line::new("c")).unwrap();
@@ -467,18 +472,18 @@ mod tests {
     }
 
     #[test]
-    fn work_that_goes_on_is_not_ended_by_text_that_nobody_reads() {
+    fn commands_that_continue_survive_text_that_cannot_be_written() {
         for (by, is_error) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
             let (mut out, _captured) = captured::closed(by);
             assert!(out.text("a").is_err());
-            out.go_on_when_closed();
+            out.continue_on_stdout_error();
             out.text("deployment.apps/nm-reconciler\n").unwrap();
             assert_eq!(out.finish().is_err(), is_error);
         }
     }
 
     #[test]
-    fn data_and_talk_go_their_ways() {
+    fn data_goes_to_stdout_and_messages_to_stderr() {
         let (mut out, captured) = captured::output();
         out.data(&Line::new("node/n1 drained  ")).unwrap();
         out.talk(&Line::new("waiting"));

@@ -5,12 +5,12 @@ use crate::terminal::text::{Line, Style};
 /// The space between two columns.
 const GAP: usize = 3;
 
-/// The least that a column takes, with its space.
-const NARROWEST: usize = 6;
+/// The least width of a column, including the gap.
+const MIN_WIDTH: usize = 6;
 
 /// Lays rows out under headers. The last column is not padded.
 pub(crate) fn lines(headers: &[&str], rows: &[Vec<(Style, String)>]) -> Vec<Line> {
-    // Measured as they will be shown, which is longer where something had to be made visible.
+    // Measured as displayed: escaped control characters are longer.
     let shown = |text: &str| Line::new(text).to_string();
     let rows: Vec<Vec<(Style, String)>> =
         rows.iter().map(|row| row.iter().map(|(style, text)| (*style, shown(text))).collect()).collect();
@@ -19,7 +19,7 @@ pub(crate) fn lines(headers: &[&str], rows: &[Vec<(Style, String)>]) -> Vec<Line
         .enumerate()
         .map(|(column, header)| {
             let cells = rows.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count());
-            cells.chain([header.chars().count(), NARROWEST - GAP]).max().unwrap_or_default()
+            cells.chain([header.chars().count(), MIN_WIDTH - GAP]).max().unwrap_or_default()
         })
         .collect();
     let header: Vec<(Style, String)> =
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_nothing_trails() {
+    fn columns_are_aligned_without_trailing_blanks() {
         let cell = |text: &str| (Style::Plain, text.to_owned());
         let rows = [vec![cell("n1"), cell("ok"), cell("x")], vec![cell("long-name"), cell("\x1b"), cell("")]];
         let printed: Vec<String> = lines(&["NODE", "STATE", "AGE"], &rows)
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_never_narrow() {
+    fn columns_have_a_least_width() {
         let row = vec![(Style::Plain, String::from("a")), (Style::Plain, String::from("b"))];
         assert_eq!(lines(&["X", "Y"], &[row])[1].to_string(), "a     b");
     }

@@ -1,28 +1,28 @@
-//! Text for people: lines made of styled spans that can never carry a control character.
+//! Text for people: lines of styled spans that never contain control characters.
 //!
-//! Names, reasons and messages come from the API, where anyone who may create a pod may put an escape sequence. A
-//! [`Line`] makes what it is given harmless as it is built, so that whatever is printed from one is safe, and the
-//! only escape sequences that reach a terminal are the colours added in [`Line::painted`].
+//! Names, reasons and messages come from the API, where anyone who can create a pod can store an escape sequence. A
+//! [`Line`] escapes control characters as it is built. The only escape sequences that reach a terminal are the colours
+//! that [`Line::painted`] adds.
 
 use std::fmt;
 
-/// What a span of text means; the colour follows from it.
+/// What a span of text means, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Nothing special.
     Plain,
-    /// As wished.
+    /// As desired.
     Good,
-    /// Under way.
+    /// In progress.
     Busy,
-    /// Needs somebody's attention.
+    /// Needs attention.
     Bad,
-    /// Beside the point, such as a time.
+    /// Less important, such as a time.
     Dim,
 }
 
 impl Style {
-    /// The terminal sequence that begins it, if any.
+    /// The escape sequence that starts it, if any.
     fn sequence(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -44,24 +44,24 @@ impl Line {
         Self::default().with(Style::Plain, text)
     }
 
-    /// This line with more plain text at its end.
+    /// This line with plain text appended.
     pub(crate) fn and(self, text: impl AsRef<str>) -> Self {
         self.with(Style::Plain, text)
     }
 
-    /// This line with more text at its end.
+    /// This line with styled text appended.
     pub(crate) fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push((style, harmless(text.as_ref())));
         self
     }
 
-    /// This line with another at its end.
+    /// This line with another one appended.
     pub(crate) fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self
     }
 
-    /// Its parts and what they mean, for those who draw.
+    /// The spans with their styles, for the dashboard.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (Style, &str)> {
         self.0.iter().map(|(style, text)| (*style, text.as_str()))
     }
@@ -89,14 +89,14 @@ impl fmt::Display for Line {
     }
 }
 
-/// The text on one line, with everything visible that a terminal would obey.
+/// The text on one line, with control characters escaped so that they are visible.
 pub(crate) fn harmless(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.trim_end_matches(['\n', '\r']).chars() {
         match c {
             '\n' | '\t' => safe.push(' '),
             '\r' => {}
-            // As kubectl writes them: ^[ for escape.
+            // As kubectl prints them: ^[ for escape.
             '\0'..='\x1f' | '\x7f' => safe.extend(['^', char::from(c as u8 ^ 0x40)]),
             _ if misleads(c) => safe.extend(c.escape_unicode()),
             _ => safe.push(c),
@@ -105,15 +105,15 @@ pub(crate) fn harmless(text: &str) -> String {
     safe
 }
 
-/// A JSON or YAML document with everything escaped that a terminal would obey, which leaves its meaning as it was.
+/// A JSON or YAML document with control characters escaped, which does not change its meaning.
 ///
-/// Serializers escape the ASCII control characters themselves; these are those they leave, which in JSON can only stand
-/// inside quoted strings. YAML has strings without quotes, where `\uXXXX` means nothing: those have to be quoted before.
+/// Serializers escape the ASCII control characters. The others occur in JSON only inside quoted strings. YAML has strings
+/// without quotes, where `\uXXXX` is plain text: the caller must quote these first.
 pub(crate) fn harmless_document(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
-        if is_escaped(c) {
-            safe.extend(escaped(c));
+        if needs_escape(c) {
+            safe.extend(escape(c));
         } else {
             safe.push(c);
         }
@@ -121,21 +121,34 @@ pub(crate) fn harmless_document(document: &str) -> String {
     safe
 }
 
-/// Whether a document may not have the character as it is.
-pub(crate) fn is_escaped(c: char) -> bool {
+/// Whether the character must be escaped in a document.
+pub(crate) fn needs_escape(c: char) -> bool {
     c != '\n' && (c.is_control() || misleads(c))
 }
 
-/// The character as `\u` and four hexadecimal digits, which do for the basic plane.
-pub(crate) fn escaped(c: char) -> impl Iterator<Item = char> {
+/// The character as `\u` and four hexadecimal digits, which suffice for the basic plane.
+pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
     let digits =
         (0..4).rev().filter_map(move |digit| char::from_digit(u32::from(c) >> (4 * digit) & 0xf, 16));
     ['\\', 'u'].into_iter().chain(digits)
 }
 
-/// Whether the character steers a terminal (C1 controls) or reorders what is around it (bidirectional formatting).
+/// Whether the character controls a terminal (C1) or reorders the text around it (bidirectional formatting).
 fn misleads(c: char) -> bool {
     matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+}
+
+/// Whether the user's locale has characters beyond ASCII, from the environment.
+///
+/// The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. If none is set, as on Windows, Unicode is assumed.
+pub(crate) fn is_unicode_locale(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
+    let Some(locale) = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set) else { return true };
+    let name = locale.split('@').next().unwrap_or_default();
+    match name.split_once('.') {
+        Some((_, charset)) => ["utf-8", "utf8"].contains(&charset.to_lowercase().as_str()),
+        None => !["C", "POSIX"].contains(&name),
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +156,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_steers_a_terminal_survives() {
+    fn the_locale_determines_whether_unicode_is_used() {
+        for (variables, is_unicode) in [
+            (&[][..], true),
+            (&[("LC_ALL", "C")], false),
+            (&[("LC_ALL", "POSIX"), ("LANG", "en_US.UTF-8")], false),
+            (&[("LC_ALL", ""), ("LANG", "en_US.UTF-8")], true),
+            (&[("LC_CTYPE", "C.utf8"), ("LANG", "C")], true),
+            (&[("LANG", "de_DE.ISO-8859-1@euro")], false),
+            (&[("LANG", "de_DE.UTF-8@euro")], true),
+            (&[("LANG", "de_DE")], true),
+        ] {
+            let value = |name: &str| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(is_unicode_locale(value), is_unicode, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
         for (given, shown) in [
             ("plain ünïcode 日本", "plain ünïcode 日本"),
             ("red \x1b[31m", "red ^[[31m"),
@@ -159,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn colours_surround_their_span_only() {
+    fn colours_apply_to_their_span_only() {
         let line = Line::new("n1 ").with(Style::Good, "Succeeded").and(" 100%");
         assert_eq!(line.painted(), "n1 \x1b[32mSucceeded\x1b[0m 100%");
         assert_eq!(line.to_string(), "n1 Succeeded 100%");
     }
 
     #[test]
-    fn documents_keep_their_meaning() {
+    fn escaped_documents_keep_their_meaning() {
         let document = serde_json::to_string("a\u{9b}b\u{1b}c\u{202e}").unwrap();
         let safe = harmless_document(&document);
         assert!(safe.is_ascii());

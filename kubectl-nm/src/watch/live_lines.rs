@@ -16,7 +16,7 @@ use ratatui::text::Span;
 use crate::args::duration;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::{State, node, pods_to_go, status};
-use crate::terminal::job_control::Job;
+use crate::terminal::signals::ShellJob;
 use crate::terminal::text::{Line, Style};
 use crate::watch::exit_summary::tally;
 
@@ -31,7 +31,7 @@ const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// The lines at the bottom of the terminal.
 pub(crate) struct LiveLines {
-    job: Job,
+    job: ShellJob,
     coloured: bool,
     max_lines: usize,
     /// How many lines are drawn. The cursor is at the beginning of the last one.
@@ -41,7 +41,7 @@ pub(crate) struct LiveLines {
 impl LiveLines {
     /// Lines for this number of nodes. Must be called within the async runtime.
     pub(crate) fn new(nodes: usize, coloured: bool) -> Self {
-        Self { job: Job::watched(), coloured, max_lines: nodes.clamp(1, MAX_LINES), drawn: 0 }
+        Self { job: ShellJob::watch(), coloured, max_lines: nodes.clamp(1, MAX_LINES), drawn: 0 }
     }
 
     /// Prints lines above, and draws the current states, or those at which the connection was lost. A job in the
@@ -61,7 +61,7 @@ impl LiveLines {
         // Some terminals wrap after the last column.
         let width = usize::from(columns).saturating_sub(1);
         let height = self.max_lines.min(usize::from(rows).saturating_sub(1));
-        let is_visible = Job::is_in_foreground();
+        let is_visible = ShellJob::is_in_foreground();
         let lines = if is_visible { current_or_stale(cache, height, now, lost) } else { Vec::new() };
         let lines: Vec<Line> = lines.iter().map(|line| cut(line, width)).collect();
         self.replace(printed, &lines)

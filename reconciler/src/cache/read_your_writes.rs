@@ -1,60 +1,55 @@
-//! What this process wrote last, for as long as its watches have not caught up.
+//! The last write of an object, until the watch has caught up with it.
 //!
-//! A watch tells of our own write a moment after the API server answered it. A decision made in that moment from the
-//! older object would write again; so the newer of the two is used.
+//! A watch delivers our own write a moment after the API server answered it. A decision made in between from the older
+//! object would write again, so the newer of the two is used.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
 
-/// The last answer to a write, by the object's uid.
+/// The API server's answer to the last write of an object.
 #[derive(Debug)]
-pub(crate) struct OwnWrites<K> {
-    written: Mutex<HashMap<String, Arc<K>>>,
-}
+pub(crate) struct LastWrite<K>(Option<Arc<K>>);
 
-impl<K> Default for OwnWrites<K> {
+impl<K> Default for LastWrite<K> {
     fn default() -> Self {
-        Self { written: Mutex::default() }
+        Self(None)
     }
 }
 
-impl<K: Resource> OwnWrites<K> {
+impl<K: Resource> LastWrite<K> {
     /// Remembers an object as the API server returned it, unless a newer one was returned to another request.
-    pub(crate) fn remember(&self, object: K) {
-        let Some(uid) = object.uid() else { return };
-        let mut written = self.lock();
-        if written.get(&uid).is_none_or(|own| version(own.as_ref()) < version(&object)) {
-            written.insert(uid, Arc::new(object));
+    pub(crate) fn remember(&mut self, object: K) {
+        if !self.is_newer_than(&object) {
+            self.0 = Some(Arc::new(object));
         }
     }
 
-    /// The newer of `seen` and what was written. Once the watch has caught up, the write is forgotten.
-    pub(crate) fn freshest(&self, seen: Arc<K>) -> Arc<K> {
-        let mut written = self.lock();
-        let Some(uid) = seen.uid() else { return seen };
-        match written.get(&uid) {
-            Some(own) if version(own.as_ref()) > version(seen.as_ref()) => own.clone(),
-            Some(_) => {
-                written.remove(&uid);
-                seen
-            }
-            None => seen,
+    /// The newer of `received` and the last write. Once the watch has caught up, the write is forgotten.
+    pub(crate) fn latest(&mut self, received: Arc<K>) -> Arc<K> {
+        self.forget_up_to(&received);
+        self.0.clone().unwrap_or(received)
+    }
+
+    /// Forgets the last write unless it is newer than `received`.
+    pub(crate) fn forget_up_to(&mut self, received: &K) {
+        if !self.is_newer_than(received) {
+            self.0 = None;
         }
     }
 
-    /// Forgets all objects but those that `matters` names.
-    pub(crate) fn retain(&self, matters: impl Fn(&K) -> bool) {
-        self.lock().retain(|_, object| matters(object));
+    /// The last write, if the watch has not caught up with it.
+    pub(crate) fn get(&self) -> Option<Arc<K>> {
+        self.0.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<K>>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_newer_than(&self, object: &K) -> bool {
+        self.0.as_ref().is_some_and(|own| version(own.as_ref()) > version(object))
     }
 }
 
-/// Kubernetes' resourceVersions of one resource are numbers that grow; one that is not a number never wins.
+/// The resourceVersions of one resource are numbers that grow, also across objects of the same name. One that is not a
+/// number is never newer.
 fn version<K: Resource>(object: &K) -> u64 {
     object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
@@ -66,21 +61,21 @@ mod tests {
 
     fn node(version: &str) -> Node {
         let mut node = Node::default();
-        node.metadata.uid = Some("u".to_owned());
         node.metadata.resource_version = Some(version.to_owned());
         node
     }
 
     #[test]
-    fn a_write_is_seen_until_the_watch_has_caught_up() {
-        let writes = OwnWrites::default();
-        let freshest =
-            |seen: &str| writes.freshest(Arc::new(node(seen))).resource_version().unwrap_or_default();
-        assert_eq!(freshest("9"), "9");
-        writes.remember(node("10"));
-        writes.remember(node("8"));
-        assert_eq!(freshest("9"), "10");
-        assert_eq!(freshest("11"), "11");
-        assert_eq!(freshest("9"), "9", "the write was forgotten");
+    fn a_write_is_used_until_the_watch_has_caught_up() {
+        let mut write = LastWrite::default();
+        let latest = |write: &mut LastWrite<Node>, received: &str| {
+            write.latest(Arc::new(node(received))).resource_version().unwrap_or_default()
+        };
+        assert_eq!(latest(&mut write, "9"), "9");
+        write.remember(node("10"));
+        write.remember(node("8"));
+        assert_eq!(latest(&mut write, "9"), "10");
+        assert_eq!(latest(&mut write, "11"), "11");
+        assert_eq!(latest(&mut write, "9"), "9", "the write is forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! How a watch or an eviction wakes the maintenance it concerns.
+//! How a watch or an eviction triggers the reconciles that it concerns.
 
 use std::sync::Arc;
 
@@ -6,48 +6,46 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::{Group, Grouped, Phase};
 
-use crate::cache::maintenances::Maintenances;
+use crate::cache::leader_state::LeaderState;
 
-/// Wakes maintenances. Cheap to clone.
+/// Triggers reconciles. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Triggers {
-    maintenances: Arc<Maintenances>,
+    state: Arc<LeaderState>,
     senders: [(Group, UnboundedSender<ObjectRef<Grouped>>); Group::ALL.len()],
 }
 
 impl Triggers {
-    /// The sending end, and the streams that the controllers reconcile on, in the order of the groups.
+    /// The sending end, and per group the stream that its controller reconciles on.
     pub(crate) fn new(
-        maintenances: Arc<Maintenances>,
+        state: Arc<LeaderState>,
     ) -> (Self, [UnboundedReceiver<ObjectRef<Grouped>>; Group::ALL.len()]) {
         let channels = Group::ALL.map(|group| (group, unbounded()));
         let senders = channels.each_ref().map(|(group, (sender, _))| (*group, sender.clone()));
-        (Self { maintenances, senders }, channels.map(|(_, (_, receiver))| receiver))
+        (Self { state, senders }, channels.map(|(_, (_, receiver))| receiver))
     }
 
-    /// Wakes every maintenance of a node.
-    pub(crate) fn wake_node(&self, node: &str) {
-        self.wake(self.maintenances.filter(|maintenance| maintenance.spec.node_name == node));
+    /// Reconciles every maintenance of a node.
+    pub(crate) fn node(&self, node: &str) {
+        self.send(|maintenance| maintenance.spec.node_name == node);
     }
 
-    /// Wakes the maintenances that have not begun: what they wait for may be over.
-    pub(crate) fn wake_pending(&self) {
-        let waits = |maintenance: &Grouped| {
+    /// Reconciles the maintenances that have not begun: what they wait for may be over.
+    pub(crate) fn pending(&self) {
+        self.send(|maintenance| {
             maintenance.status.as_ref().and_then(|status| status.phase) == Some(Phase::Pending)
-        };
-        self.wake(self.maintenances.filter(waits));
+        });
     }
 
-    /// Wakes every maintenance: after a watch was interrupted nobody knows what was missed.
-    pub(crate) fn wake_all(&self) {
-        self.wake(self.maintenances.seen());
+    /// Reconciles every maintenance, as after an interrupted watch, which may have missed anything.
+    pub(crate) fn all(&self) {
+        self.send(|_| true);
     }
 
-    fn wake(&self, maintenances: Vec<Arc<Grouped>>) {
-        for maintenance in maintenances {
+    fn send(&self, wanted: impl Fn(&Grouped) -> bool) {
+        for maintenance in self.state.received().into_iter().filter(|maintenance| wanted(maintenance)) {
             let group = maintenance.group;
-            let of_group = self.senders.iter().filter(|(of, _)| *of == group);
-            for (_, sender) in of_group {
+            for (_, sender) in self.senders.iter().filter(|(of, _)| *of == group) {
                 // The receiver is gone only when the program ends.
                 let _ = sender.unbounded_send(ObjectRef::from_obj_with(maintenance.as_ref(), group));
             }

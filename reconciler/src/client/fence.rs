@@ -1,9 +1,16 @@
-//! The fence before everything that a leader writes: it closes by the clock, before anybody else may lead, whatever the
-//! leader itself has noticed by then.
+//! The write fence of a leader: it closes by the clock before another replica may lead, whatever the leader itself has
+//! noticed by then.
 //!
-//! A process can be stopped for any time between two instructions, and a lease that was lost meanwhile does not tell.
-//! So each request is looked at whenever it is about to go on, and what comes too late is never sent. A fence that has
-//! closed stays closed: the next term has another one.
+//! A process can be paused for any time between two instructions, and does not notice that its lease was lost meanwhile.
+//! Each request is therefore checked whenever it is about to make progress, and one that is too late is never sent. A
+//! closed fence stays closed: the next term has its own.
+//!
+//! A fence closes four fifths of the lease's duration (12 of 15 s) after the time of the last renewal that the watch on the
+//! lease has shown, by the wall clock and by the steady clock. That is safe while the clocks of the replicas differ by less
+//! than the last fifth (3 s). What can still be late is a request that was sent before and takes longer than those 3 s to
+//! arrive, and a process that is paused between the check and the write to its socket. Such a request does little: patches
+//! of nodes, leases and finalizers carry a resourceVersion, evictions and deletions the uid of the pod, and a stale status
+//! is written again.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,96 +24,92 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// Until when requests may go out. Cheap to clone.
+/// Until when requests may be sent. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     term: Duration,
-    until: watch::Sender<Option<Limit>>,
+    deadline: watch::Sender<Option<Deadline>>,
 }
 
-/// A moment, by the clock that never goes back and by the one that goes on while the machine sleeps.
+/// A moment, on the monotonic clock and on the wall clock, which also advances while the host is suspended.
 #[derive(Debug, Clone, Copy)]
-struct Limit {
-    steady: Instant,
+struct Deadline {
+    monotonic: Instant,
     wall: SystemTime,
 }
 
-impl Limit {
-    fn after(left: Duration, steady: Instant) -> Self {
-        Self { steady: steady + left, wall: SystemTime::now() + left }
+impl Deadline {
+    fn after(left: Duration, now: Instant) -> Self {
+        Self { monotonic: now + left, wall: SystemTime::now() + left }
     }
 
     fn is_ahead(self) -> bool {
-        Instant::now() < self.steady && SystemTime::now() < self.wall
+        Instant::now() < self.monotonic && SystemTime::now() < self.wall
     }
 }
 
 impl Fence {
-    /// A fence that is open for a term after each renewal, the first of which was at `renewed`.
+    /// A fence that stays open for `term` after each renewal, the first of which was at `renewed`.
     pub(crate) fn new(term: Duration, renewed: Timestamp) -> Self {
-        let fence = Self { term, until: watch::Sender::new(None) };
-        fence.until.send_replace(Some(fence.limit(renewed)));
+        let fence = Self { term, deadline: watch::Sender::new(None) };
+        fence.deadline.send_replace(Some(fence.deadline_after(renewed)));
         fence
     }
 
-    /// Opens it for a term from `renewed` on, a time by this machine's clock, unless it has closed.
+    /// Extends the fence for a term after `renewed`, a time of this host's clock, unless it has closed.
     pub(crate) fn renew(&self, renewed: Timestamp) {
-        let limit = self.limit(renewed);
-        self.until.send_if_modified(|until| {
-            let goes_on = until.is_some_and(Limit::is_ahead);
-            *until = goes_on.then_some(limit);
+        let extended = self.deadline_after(renewed);
+        self.deadline.send_if_modified(|deadline| {
+            let is_open = deadline.is_some_and(Deadline::is_ahead);
+            *deadline = is_open.then_some(extended);
             true
         });
     }
 
-    /// Closes it.
     pub(crate) fn close(&self) {
-        self.until.send_replace(None);
+        self.deadline.send_replace(None);
     }
 
-    /// Whether requests may go out.
     pub(crate) fn is_open(&self) -> bool {
-        self.until.borrow().is_some_and(Limit::is_ahead)
+        self.deadline.borrow().is_some_and(Deadline::is_ahead)
     }
 
-    /// Resolves once it has closed.
     pub(crate) async fn closed(&self) {
-        let mut changes = self.until.subscribe();
+        let mut changes = self.deadline.subscribe();
         while self.is_open() {
-            let Some(limit) = *changes.borrow_and_update() else { return };
+            let Some(deadline) = *changes.borrow_and_update() else { return };
             tokio::select! {
-                () = tokio::time::sleep_until(limit.steady) => {}
+                () = tokio::time::sleep_until(deadline.monotonic) => {}
                 _ = changes.changed() => {}
             }
         }
     }
 
-    fn limit(&self, renewed: Timestamp) -> Limit {
-        // Read before the wall clock: a stop in between makes the limit earlier, never later.
-        let steady = Instant::now();
+    fn deadline_after(&self, renewed: Timestamp) -> Deadline {
+        // Read before the wall clock: a pause in between makes the deadline earlier, never later.
+        let now = Instant::now();
         let age = Duration::try_from(Timestamp::now().duration_since(renewed)).unwrap_or_default();
-        Limit::after(self.term.saturating_sub(age), steady)
+        Deadline::after(self.term.saturating_sub(age), now)
     }
 }
 
-/// Puts a client behind a fence.
 impl<S> Layer<S> for Fence {
-    type Service = Fenced<S>;
+    type Service = FencedClient<S>;
 
-    fn layer(&self, inner: S) -> Fenced<S> {
-        Fenced { fence: self.clone(), inner }
+    fn layer(&self, inner: S) -> FencedClient<S> {
+        FencedClient { fence: self.clone(), inner }
     }
 }
 
-/// A client behind a fence. Reading is never refused. Writing that comes too late is not answered, as there is nobody
-/// left to hear it: what waits for it ends with the term.
+/// A client behind a fence. Reads always pass. A write that is too late never resolves: what waits for it ends with the
+/// term.
 #[derive(Debug, Clone)]
-pub(crate) struct Fenced<S> {
+pub(crate) struct FencedClient<S> {
     fence: Fence,
     inner: S,
 }
 
-impl<S> Service<http::Request<Body>> for Fenced<S>
+impl<S> Service<http::Request<Body>> for FencedClient<S>
 where
     S: Service<http::Request<Body>>,
     S::Future: Send + 'static,
@@ -120,12 +123,12 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let reads = request.method() == Method::GET;
+        let is_read = request.method() == Method::GET;
         let mut answer = Box::pin(self.inner.call(request));
         let fence = self.fence.clone();
-        // A request may wait for its connection or its credentials, so it is looked at each time it goes on.
+        // A request may wait for a connection or for credentials, so it is checked whenever it continues.
         Box::pin(poll_fn(move |context| {
-            if reads || fence.is_open() { answer.as_mut().poll(context) } else { Poll::Pending }
+            if is_read || fence.is_open() { answer.as_mut().poll(context) } else { Poll::Pending }
         }))
     }
 }
@@ -148,7 +151,7 @@ mod tests {
         http::Request::builder().method(method).body(Body::empty()).unwrap()
     }
 
-    /// A server that answers at once, behind a fence, and how many requests it has had.
+    /// A server behind a fence that answers at once, and how many requests it has received.
     fn server(fence: &Fence) -> (impl Service<http::Request<Body>, Future: Send>, Arc<AtomicUsize>) {
         let served = Arc::new(AtomicUsize::new(0));
         let count = served.clone();
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_but_reading_passes_once_the_term_is_over() {
+    async fn only_reads_pass_after_the_term() {
         let fence = Fence::new(TERM, Timestamp::now());
         let (mut client, served) = server(&fence);
         for method in [Method::GET, Method::POST, Method::PATCH, Method::PUT, Method::DELETE] {
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_in_time_keeps_it_open_and_one_that_is_late_does_not() {
+    async fn a_renewal_in_time_keeps_it_open_and_a_late_one_does_not() {
         let fence = Fence::new(TERM, Timestamp::now());
         tokio::time::advance(ALMOST).await;
         fence.renew(Timestamp::now());
@@ -184,12 +187,12 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!fence.is_open());
         fence.renew(Timestamp::now());
-        assert!(!fence.is_open(), "somebody else may lead already");
+        assert!(!fence.is_open(), "another replica may lead already");
         fence.closed().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewal_counts_from_when_it_was_made_not_from_when_it_was_heard_of() {
+    async fn a_renewal_counts_from_when_it_was_made_not_from_when_it_was_noticed() {
         let long_ago = Timestamp::now() - TERM;
         assert!(!Fence::new(TERM, long_ago).is_open());
         let fence = Fence::new(TERM, Timestamp::now());
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_waits_when_the_fence_closes_goes_no_further() {
+    async fn a_request_that_waits_when_the_fence_closes_is_not_sent() {
         let fence = Fence::new(TERM, Timestamp::now());
         let connected = Arc::new(Notify::new());
         let connection = connected.clone();

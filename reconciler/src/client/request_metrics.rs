@@ -1,4 +1,4 @@
-//! Counting what is asked of the API server: a layer around the client, so that no request passes uncounted.
+//! Counts every request to the API server, as a layer of the client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use http::Method;
 use kube::client::Body;
 use tower::{Layer, Service};
 
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, Verb};
 
-/// Puts a client where its requests are counted.
+/// Adds [`RequestMetrics`] to a client.
 #[derive(Clone)]
-pub(crate) struct ApiRequests(pub(crate) Arc<Metrics>);
+pub(crate) struct RequestMetricsLayer(pub(crate) Arc<Metrics>);
 
-impl<S> Layer<S> for ApiRequests {
-    type Service = Counted<S>;
+impl<S> Layer<S> for RequestMetricsLayer {
+    type Service = RequestMetrics<S>;
 
-    fn layer(&self, inner: S) -> Counted<S> {
-        Counted { metrics: self.0.clone(), inner }
+    fn layer(&self, inner: S) -> RequestMetrics<S> {
+        RequestMetrics { metrics: self.0.clone(), inner }
     }
 }
 
-/// A client whose requests are counted once they are answered, or fail.
+/// A client whose requests are counted when they are answered or fail.
 #[derive(Clone)]
-pub(crate) struct Counted<S> {
+pub(crate) struct RequestMetrics<S> {
     metrics: Arc<Metrics>,
     inner: S,
 }
 
-impl<S, B> Service<http::Request<Body>> for Counted<S>
+impl<S, B> Service<http::Request<Body>> for RequestMetrics<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Future: Send + 'static,
@@ -54,21 +54,16 @@ where
     }
 }
 
-/// All verbs by which requests are counted.
-pub(crate) const VERBS: [&str; 7] = ["get", "watch", "create", "update", "patch", "delete", "other"];
-
-/// The verb as rights name it; lists count as reads.
-fn verb(request: &http::Request<Body>) -> &'static str {
-    let [get, watch, create, update, patch, delete, other] = VERBS;
-    let watches = |query: &str| query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
+fn verb(request: &http::Request<Body>) -> Verb {
+    let is_watch = |query: &str| query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
     match *request.method() {
-        Method::GET if request.uri().query().is_some_and(watches) => watch,
-        Method::GET => get,
-        Method::POST => create,
-        Method::PUT => update,
-        Method::PATCH => patch,
-        Method::DELETE => delete,
-        _ => other,
+        Method::GET if request.uri().query().is_some_and(is_watch) => Verb::Watch,
+        Method::GET => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE => Verb::Delete,
+        _ => Verb::Other,
     }
 }
 
@@ -77,13 +72,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_request_is_counted_by_its_verb_and_the_code_of_its_answer() {
+    async fn each_request_is_counted_by_verb_and_status_code() {
         let check = async |method: Method, uri: &str, code: Option<u16>, expected: &str| {
             let metrics = Arc::new(Metrics::new());
-            let mut client = ApiRequests(metrics.clone()).layer(tower::service_fn(move |_| async move {
-                let code = code.ok_or("no connection")?;
-                Ok::<_, &str>(http::Response::builder().status(code).body(()).unwrap())
-            }));
+            let mut client =
+                RequestMetricsLayer(metrics.clone()).layer(tower::service_fn(move |_| async move {
+                    let code = code.ok_or("no connection")?;
+                    Ok::<_, &str>(http::Response::builder().status(code).body(()).unwrap())
+                }));
             let request = http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
             let _ = client.call(request).await;
             let lines = metrics.expose();

@@ -1,51 +1,47 @@
-//! Where the program runs: in a pod, or on someone's machine. Some defaults depend on it.
+//! Where the program runs: in a pod, or on someone's computer. Some defaults depend on it.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Where a pod finds what it is told of its service account.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where a pod finds its service account.
+const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The namespace of the manifests.
-pub(crate) const USUAL_NAMESPACE: &str = "node-maintenance";
+pub(crate) const DEFAULT_NAMESPACE: &str = "node-maintenance";
 
-/// Where the program runs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Surroundings {
-    /// In a pod with a service account.
+pub(crate) enum Environment {
     Pod {
-        /// The pod's own.
         namespace: String,
     },
-    /// On someone's machine.
-    Outside,
+    /// Outside of a cluster.
+    Local,
 }
 
-impl Surroundings {
-    /// Those of this process.
-    pub(crate) fn here() -> Self {
-        Self::of(std::env::vars_os().map(|(name, _)| name), Path::new(SERVICE_ACCOUNT))
+impl Environment {
+    pub(crate) fn detect() -> Self {
+        let variables = std::env::vars_os().map(|(name, _)| name);
+        Self::of(variables, Path::new(SERVICE_ACCOUNT_DIRECTORY))
     }
 
-    /// Those of a process that has variables of these names, and this folder for its service account.
+    /// That of a process with variables of these names and this directory for its service account.
     fn of(variables: impl IntoIterator<Item = OsString>, service_account: &Path) -> Self {
-        let is_told_of_cluster = variables.into_iter().any(|name| name == "KUBERNETES_SERVICE_HOST");
+        let has_api_server = variables.into_iter().any(|name| name == "KUBERNETES_SERVICE_HOST");
         match std::fs::read_to_string(service_account.join("namespace")) {
-            Ok(own) if is_told_of_cluster => {
+            Ok(own) if has_api_server => {
                 let own = own.trim();
-                let namespace = if own.is_empty() { USUAL_NAMESPACE } else { own };
+                let namespace = if own.is_empty() { DEFAULT_NAMESPACE } else { own };
                 Self::Pod { namespace: namespace.to_owned() }
             }
-            _ => Self::Outside,
+            _ => Self::Local,
         }
     }
 }
 
-/// A name for this process that no other has at the same time: the host, which in a pod is the pod's name, and the
-/// process.
+/// A unique name for this process: the host's name, which in a pod is the pod's name, and the process id.
 pub(crate) fn replica() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
-    // It travels in a header, which takes no control characters, and no parentheses in a comment.
+    // It is sent in a comment of the User-Agent header, which allows neither control characters nor parentheses.
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     let host: String = host.unwrap_or_default().chars().filter(is_plain).collect();
     format!("{}-{}", if host.is_empty() { "host" } else { &host }, std::process::id())
@@ -56,22 +52,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_a_service_account_and_is_told_of_the_cluster() {
-        let folder = std::env::temp_dir().join(format!("nm-surroundings-{}", std::process::id()));
+    fn a_pod_has_a_service_account_and_a_variable_with_the_api_server() {
+        let folder = std::env::temp_dir().join(format!("nm-environment-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let with = |variable: &str| Surroundings::of([OsString::from(variable)], &folder);
-        let pod = |namespace: &str| Surroundings::Pod { namespace: namespace.to_owned() };
-        assert_eq!(with("KUBERNETES_SERVICE_HOST"), Surroundings::Outside, "nobody gave it an account");
-        for (written, expected) in [("apps", "apps"), ("apps\n", "apps"), ("\n", USUAL_NAMESPACE)] {
+        let with = |variable: &str| Environment::of([OsString::from(variable)], &folder);
+        let pod = |namespace: &str| Environment::Pod { namespace: namespace.to_owned() };
+        assert_eq!(with("KUBERNETES_SERVICE_HOST"), Environment::Local, "there is no service account");
+        for (written, expected) in [("apps", "apps"), ("apps\n", "apps"), ("\n", DEFAULT_NAMESPACE)] {
             std::fs::write(folder.join("namespace"), written).unwrap();
             assert_eq!(with("KUBERNETES_SERVICE_HOST"), pod(expected), "{written:?}");
-            assert_eq!(with("KUBERNETES_SERVICE_PORT"), Surroundings::Outside);
+            assert_eq!(with("KUBERNETES_SERVICE_PORT"), Environment::Local);
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn a_replica_has_a_name_that_a_header_takes() {
+    fn the_name_of_a_replica_fits_into_a_header() {
         let name = replica();
         assert!(name.ends_with(&format!("-{}", std::process::id())), "{name}");
         assert!(http::HeaderValue::from_str(&name).is_ok());

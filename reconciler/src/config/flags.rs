@@ -12,38 +12,37 @@ use nm_shared::PodReference;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::environment::{Surroundings, USUAL_NAMESPACE};
-use crate::server::{Address, Place};
+use crate::config::environment::{DEFAULT_NAMESPACE, Environment};
+use crate::server::{AddressFlag, ListenAddress};
 
-/// Puts nodes into maintenance for as long as a `NodeMaintenance` for them exists.
+/// Reconciles `NodeMaintenance` objects: cordons and drains nodes, and returns them to service.
 ///
-/// The cluster is taken as by any Kubernetes client: from KUBECONFIG, from ~/.kube/config, or from the service account
-/// of the pod it runs in.
+/// Connects like any Kubernetes client: with KUBECONFIG, ~/.kube/config, or the service account of its pod.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "nm-reconciler", version)]
 pub(crate) struct Flags {
-    /// How many evictions may be under way at once in the whole cluster, not counting those whose answer takes over a second;
-    /// one node has half of them at most
+    /// How many evictions may be in progress at once in the whole cluster, not counting those that take over a second;
+    /// one node uses at most half of them
     #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "32")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
 
-    /// How many nodes may be unavailable at once, as a number or a share such as 10%; further maintenances wait in line.
-    /// Nodes that are not Ready count. No limit if it is not given
+    /// How many nodes may be unavailable at once, as a number or a percentage such as 10%; further maintenances are queued.
+    /// Nodes that are not Ready count as unavailable. Without this flag there is no limit
     #[arg(long, env = "NM_MAX_UNAVAILABLE", value_name = "N|N%")]
     pub(crate) max_unavailable: Option<MaxUnavailable>,
 
-    /// The pod that this program runs in, as NAMESPACE/NAME: on a node that is drained it goes last
+    /// The pod that this program runs in, as NAMESPACE/NAME. When its own node is drained, it is evicted last
     #[arg(long, env = "NM_OWN_POD", value_name = "NAMESPACE/NAME", value_parser = parse_pod)]
     pub(crate) own_pod: Option<PodReference>,
 
-    /// Tell on the nodes themselves where their maintenance stands, by the conditions `DrainInProgress`, `Drained` and
-    /// `MaintenanceInProgress` of KEP-5683. That takes the permission to patch nodes/status, which is granted by `kubectl nm
-    /// install --grant node-conditions` or by the component `node_conditions` of the manifests
+    /// Show the state of a maintenance in the conditions of its node: `DrainInProgress`, `Drained` and
+    /// `MaintenanceInProgress` of KEP-5683. Requires permission to patch nodes/status, which `kubectl nm install --grant
+    /// node-conditions` or the component `node_conditions` of the manifests grants
     #[arg(long, env = "NM_NODE_CONDITIONS")]
     pub(crate) node_conditions: bool,
 
-    /// Stand by while another replica leads. On by default in a pod. Off by default outside, where the program does not
-    /// start while one leads, unless this is given as false
+    /// Stand by while another replica leads. Enabled by default in a pod. Outside of a pod it is disabled by default, and
+    /// the program does not start while a replica leads, unless this flag is set to false
     #[arg(
         long, env = "NM_LEADER_ELECT", value_name = "BOOL", action = ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -51,26 +50,27 @@ pub(crate) struct Flags {
     )]
     pub(crate) leader_elect: bool,
 
-    /// Whether not to start while another leads: nobody has said that there is to be no election.
+    /// Whether to refuse to start while another reconciler leads: leader election is neither enabled nor explicitly
+    /// disabled.
     #[arg(skip)]
-    pub(crate) heeds_leader: bool,
+    pub(crate) refuse_beside_leader: bool,
 
-    /// For how many seconds a replica leads after each renewal; one that is killed is replaced after so long
+    /// How many seconds a replica leads after each renewal of its lease. A replica that is killed is replaced after this time
     #[arg(
         long, env = "NM_LEASE_DURATION", value_name = "SECONDS", default_value = "15",
         value_parser = clap::value_parser!(u64).range(3..=3600),
     )]
     pub(crate) lease_duration: u64,
 
-    /// The namespace of what belongs to this program. By default the pod's own; outside of a pod, node-maintenance
+    /// The namespace of the program's own objects. Default: that of its pod, or node-maintenance outside of a pod
     #[arg(
         long, env = "NM_NAMESPACE", value_name = "NAME", value_parser = NonEmptyStringValueParser::new(),
-        default_value = USUAL_NAMESPACE, hide_default_value = true,
+        default_value = DEFAULT_NAMESPACE, hide_default_value = true,
     )]
     pub(crate) namespace: String,
 
-    /// Where /livez, /readyz, /healthz and /metrics are served, over plain HTTP; an empty address serves them nowhere.
-    /// [::]:8080 in a pod, which IPv4 reaches too, or 0.0.0.0:8080 where IPv6 is off; nowhere outside
+    /// Where /livez, /readyz, /healthz and /metrics are served over plain HTTP; an empty address disables them. Default in
+    /// a pod: [::]:8080, which IPv4 reaches too, or 0.0.0.0:8080 if IPv6 is disabled. Outside of a pod: disabled
     #[arg(
         long,
         env = "NM_METRICS_ADDR",
@@ -78,10 +78,10 @@ pub(crate) struct Flags {
         default_value = "",
         hide_default_value = true
     )]
-    pub(crate) metrics_addr: Address,
+    pub(crate) metrics_addr: AddressFlag,
 
-    /// Where the validating webhook is served, over TLS; an empty address serves it nowhere. [::]:9443 in a pod,
-    /// which IPv4 reaches too, or 0.0.0.0:9443 where IPv6 is off; nowhere outside
+    /// Where the validating webhook is served over TLS; an empty address disables it. Default in a pod: [::]:9443, which
+    /// IPv4 reaches too, or 0.0.0.0:9443 if IPv6 is disabled. Outside of a pod: disabled
     #[arg(
         long,
         env = "NM_WEBHOOK_ADDR",
@@ -89,10 +89,10 @@ pub(crate) struct Flags {
         default_value = "",
         hide_default_value = true
     )]
-    pub(crate) webhook_addr: Address,
+    pub(crate) webhook_addr: AddressFlag,
 
-    /// Serve the webhook with tls.crt and tls.key of this directory, such as cert-manager renews them, and not with
-    /// certificates of its own; the caBundle of the webhook configuration is then left alone
+    /// Serve the webhook with tls.crt and tls.key from this directory, which for example cert-manager renews, instead of
+    /// the program's own certificates. The caBundle of the webhook configuration is then not changed
     #[arg(
         long,
         env = "NM_WEBHOOK_CERT_DIR",
@@ -101,53 +101,54 @@ pub(crate) struct Flags {
     )]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
 
-    /// At which path the API server posts reviews, with --webhook-cert-dir: that of the webhook configuration, which
-    /// nobody should be able to guess. Without --webhook-cert-dir it is chosen, kept and written there
+    /// The path in the webhook configuration to which the API server posts reviews. Only with --webhook-cert-dir; it should
+    /// be hard to guess. Without --webhook-cert-dir the program generates a path and writes it to the configuration
     #[arg(
         long, env = "NM_WEBHOOK_PATH", value_name = "PATH", default_value = "/validate", hide_default_value = true,
         hide_env_values = true, requires = "webhook_cert_dir", value_parser = parse_path,
     )]
     pub(crate) webhook_path: String,
 
-    /// For how many seconds the webhook's own certificates are valid; halfway the next one is made. 90 days
+    /// How many seconds the program's own webhook certificates are valid. They are renewed after half of this time. Default:
+    /// 90 days
     #[arg(
         long, env = "NM_WEBHOOK_CERT_LIFETIME", value_name = "SECONDS", default_value = "7776000",
         hide_default_value = true, value_parser = clap::value_parser!(u32).range(10..),
     )]
     pub(crate) webhook_cert_lifetime: u32,
 
-    /// How log lines are written, to stderr
+    /// The format of log lines, which are written to stderr
     #[arg(long, env = "NM_LOG_FORMAT", value_enum, default_value = "json")]
     pub(crate) log_format: LogFormat,
 
-    /// Which log lines are written: error, warn, info, debug, trace or off
+    /// The log level: error, warn, info, debug, trace or off
     #[arg(long, env = "NM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LevelFilter,
 }
 
-/// Every setting has a variable whose name begins so.
-const PREFIX: &str = "NM_";
+/// The prefix of the environment variables of all flags.
+const ENV_PREFIX: &str = "NM_";
 
-/// Kubernetes tells pods of the Services in their namespace by variables, also of those of this program, whose names
-/// begin with its own. The manifests have it not do so.
-const OF_SERVICES: &str = "NM_RECONCILER_";
+/// The prefix of the variables that Kubernetes sets in pods for this program's own Services, unless the pod disables
+/// service links, as the manifests do.
+const SERVICE_ENV_PREFIX: &str = "NM_RECONCILER_";
 
 impl Flags {
-    /// Reads the command line and the environment, whose variables have these names. What they leave open is as it has
-    /// to be in these surroundings.
+    /// Parses the command line and the environment, which has variables of these names. Some defaults depend on where the
+    /// program runs.
     ///
     /// # Errors
-    /// A message for a person, about what is wrong, unknown or contradicts itself; or the help that was asked for.
+    /// A message about settings that are invalid, unknown or contradictory; or the help that was requested.
     pub(crate) fn read(
         args: impl IntoIterator<Item = OsString>,
         variables: impl IntoIterator<Item = OsString>,
-        surroundings: Surroundings,
+        environment: Environment,
     ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(args)?;
         if let Some(name) = variables.into_iter().find(|name| is_unknown(&command, name)) {
             let why = format!(
-                "the environment has {}, but there is no such setting: correct the name, as --help has it, or unset it",
+                "unknown environment variable {}: correct its name (see --help) or unset it",
                 name.to_string_lossy(),
             );
             return Err(command.error(ErrorKind::UnknownArgument, why));
@@ -156,18 +157,18 @@ impl Flags {
         let given = |id: &str| {
             matches!(matches.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
         };
-        if let Surroundings::Pod { namespace } = surroundings {
-            flags.complete_in_pod(namespace, given);
+        if let Environment::Pod { namespace } = environment {
+            flags.set_pod_defaults(namespace, given);
         }
-        flags.heeds_leader = !flags.leader_elect && !given("leader_elect");
+        flags.refuse_beside_leader = !flags.leader_elect && !given("leader_elect");
         if !flags.leader_elect && given("lease_duration") {
-            let why = "--lease-duration says for how long a replica leads, but --leader-elect is off and none does: \
-                       give --leader-elect as well, or leave --lease-duration out";
+            let why = "--lease-duration has no effect, because --leader-elect is disabled: enable --leader-elect, or \
+                       remove --lease-duration";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
-        if flags.metrics_addr.collides(flags.webhook_addr) {
-            let why = "--metrics-addr and --webhook-addr are the same, but one speaks plain HTTP and the other TLS: give \
-                       them different ports";
+        if flags.metrics_addr.conflicts_with(flags.webhook_addr) {
+            let why = "--metrics-addr and --webhook-addr are the same, but one serves plain HTTP and the other TLS: use \
+                       different ports";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
         for (id, flag) in
@@ -175,8 +176,7 @@ impl Flags {
         {
             if flags.webhook_addr.0.is_none() && given(id) {
                 let why = format!(
-                    "{flag} says with which certificate the webhook is served, but it is served nowhere: give \
-                     --webhook-addr as well, or leave {flag} out"
+                    "{flag} has no effect, because the webhook is disabled: set --webhook-addr, or remove {flag}"
                 );
                 return Err(command.error(ErrorKind::ArgumentConflict, why));
             }
@@ -184,9 +184,9 @@ impl Flags {
         Ok(flags)
     }
 
-    /// Fills in what is not given as it is in a pod: one of several, on whose every address nobody else listens.
-    fn complete_in_pod(&mut self, namespace: String, given: impl Fn(&str) -> bool) {
-        let on_port = |port: u16| Address(Some(Place::Everywhere(port)));
+    /// Sets the defaults in a pod, which is one of several replicas and has a network namespace of its own.
+    fn set_pod_defaults(&mut self, namespace: String, given: impl Fn(&str) -> bool) {
+        let on_port = |port: u16| AddressFlag(Some(ListenAddress::Everywhere(port)));
         self.leader_elect |= !given("leader_elect");
         if !given("namespace") {
             self.namespace = namespace;
@@ -200,11 +200,11 @@ impl Flags {
     }
 }
 
-/// Whether a variable looks like a setting and is none: a misspelt limit must not be no limit.
+/// Whether a variable has our prefix but is not a setting. A misspelt limit must not be ignored.
 fn is_unknown(command: &Command, variable: &OsStr) -> bool {
     let name = variable.to_string_lossy();
-    name.starts_with(PREFIX)
-        && !name.starts_with(OF_SERVICES)
+    name.starts_with(ENV_PREFIX)
+        && !name.starts_with(SERVICE_ENV_PREFIX)
         && !command.get_arguments().any(|argument| argument.get_env() == Some(variable))
 }
 
@@ -225,17 +225,16 @@ fn parse_path(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For a person.
+    /// Plain text.
     Text,
 }
 
 impl LogFormat {
-    /// The word on the command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",

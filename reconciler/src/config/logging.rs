@@ -1,4 +1,4 @@
-//! Where log lines go: stderr, as JSON for machines or as text for a person.
+//! Log lines: to stderr, as JSON or as text.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::flags::{Flags, LogFormat};
 
-/// Says with what the program runs: every setting that is in effect, by the name of its flag.
-pub(crate) fn tell_configuration(flags: &Flags, replica: &str) {
+/// Logs every setting in effect, by the name of its flag.
+pub(crate) fn log_configuration(flags: &Flags, replica: &str) {
     let or_none = |setting: Option<String>| setting.unwrap_or_else(|| "none".to_owned());
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -28,8 +28,8 @@ pub(crate) fn tell_configuration(flags: &Flags, replica: &str) {
         metrics_addr = or_none(flags.metrics_addr.0.map(|address| address.to_string())),
         webhook_addr = or_none(flags.webhook_addr.0.map(|address| address.to_string())),
         webhook_cert_dir = or_none(flags.webhook_cert_dir.as_ref().map(|path| path.display().to_string())),
-        // Who knows it may ask.
-        webhook_path = if flags.webhook_cert_dir.is_some() { "as given" } else { "its own" },
+        // A secret: whoever knows the path may send reviews.
+        webhook_path = if flags.webhook_cert_dir.is_some() { "from flag" } else { "generated" },
         webhook_cert_lifetime = flags.webhook_cert_lifetime,
         log_format = flags.log_format.as_str(),
         log_level = %flags.log_level,
@@ -37,9 +37,9 @@ pub(crate) fn tell_configuration(flags: &Flags, replica: &str) {
     );
 }
 
-/// Begins logging. The level is that of this program; the libraries below it say only what is worth a warning.
+/// Starts logging. The level is that of this program; libraries log warnings and errors only.
 pub(crate) fn start(flags: &Flags) {
-    // kube's client repeats as errors what is told here once, with what it means; its watcher warns of each refusal.
+    // kube's client and watcher log each failure, which this program logs once and with its context.
     let client = if flags.log_level >= LevelFilter::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF };
     let filter = Targets::new()
         .with_default(flags.log_level.min(LevelFilter::WARN))
@@ -53,11 +53,11 @@ pub(crate) fn start(flags: &Flags) {
             lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed()
         }
     };
-    // A second start, in a test, keeps the first.
+    // A second start, in a test, keeps the first one.
     let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
 }
 
-/// One object a line, in which the message stands beside its fields.
+/// One object per line, with the message beside its fields.
 fn json(
     writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
 ) -> Box<dyn Layer<Registry> + Send + Sync> {
@@ -74,16 +74,16 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::config::environment::Surroundings;
+    use crate::config::environment::Environment;
 
     #[test]
-    fn the_configuration_is_one_line_with_every_flag_as_a_plain_field() {
+    fn the_configuration_is_one_line_with_every_flag_as_a_field() {
         let path = std::env::temp_dir().join(format!("nm-logging-{}", std::process::id()));
         let lines = json(File::create(&path).unwrap());
         let args = ["nm-reconciler", "--max-unavailable", "10%", "--own-pod", "a/b", "--metrics-addr="];
-        let flags = Flags::read(args.map(OsString::from), [], Surroundings::Outside).unwrap();
+        let flags = Flags::read(args.map(OsString::from), [], Environment::Local).unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
-            tell_configuration(&flags, "here-1");
+            log_configuration(&flags, "here-1");
         });
         let written = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

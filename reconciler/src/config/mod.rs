@@ -1,4 +1,4 @@
-//! The command line, the environment the program runs in, and the log format.
+//! The command line, the environment in which the program runs, and the log format.
 
 pub(crate) mod environment;
 pub(crate) mod flags;

@@ -1,4 +1,4 @@
-//! Publishes events, on the maintenance and on its node.
+//! Publishes Kubernetes events on the maintenance and on its node.
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -6,44 +6,31 @@ use kube::{Client, Resource};
 use nm_shared::api::names::FIELD_MANAGER;
 use nm_shared::decide::decision::{EventSubject, PendingEvent};
 use nm_shared::{Grouped, NodeMaintenance};
-use tracing::warn;
+use tracing::{info, warn};
 
-/// Publishes events.
-pub(crate) struct Announcer {
+pub(crate) struct EventRecorder {
     recorder: Recorder,
 }
 
-impl Announcer {
-    /// Publishes through `client`.
+impl EventRecorder {
     pub(crate) fn new(client: Client) -> Self {
         let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: None };
         Self { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Publishes one event. An event that cannot be published is logged: no work waits for it.
-    pub(crate) async fn publish(
-        &self,
-        maintenance: &Grouped,
-        node: Option<&Node>,
-        announcement: &PendingEvent,
-    ) {
+    /// Logs and publishes one event. A failure is logged and not retried.
+    pub(crate) async fn publish(&self, maintenance: &Grouped, node: Option<&Node>, pending: &PendingEvent) {
         let name = maintenance.metadata.name.as_deref().unwrap_or_default();
-        let reason = announcement.reason.as_str();
-        tracing::info!(
-            maintenance = name,
-            node = maintenance.spec.node_name,
-            reason,
-            "{}",
-            announcement.note
-        );
-        let regarding = match announcement.subject {
+        let reason = pending.reason.as_str();
+        info!(maintenance = name, node = maintenance.spec.node_name, reason, "{}", pending.note);
+        let regarding = match pending.subject {
             EventSubject::Maintenance => maintenance.object_ref(&maintenance.group),
             EventSubject::Node => node_reference(maintenance, node),
         };
         let event = Event {
-            type_: if announcement.reason.is_warning() { EventType::Warning } else { EventType::Normal },
+            type_: if pending.reason.is_warning() { EventType::Warning } else { EventType::Normal },
             reason: reason.to_owned(),
-            note: Some(announcement.event_note()),
+            note: Some(pending.event_note()),
             action: reason.to_owned(),
             secondary: None,
         };
@@ -54,12 +41,11 @@ impl Announcer {
 }
 
 fn node_reference(maintenance: &NodeMaintenance, node: Option<&Node>) -> ObjectReference {
-    let name = maintenance.spec.node_name.clone();
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Node".to_owned()),
         uid: node.and_then(|node| node.metadata.uid.clone()),
-        name: Some(name),
+        name: Some(maintenance.spec.node_name.clone()),
         ..ObjectReference::default()
     }
 }

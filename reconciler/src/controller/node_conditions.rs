@@ -1,8 +1,8 @@
-//! Writes the conditions by which nodes tell where their maintenance stands (`--node-conditions`), beside all other work.
+//! Publishes the state of a maintenance in the conditions of its node (`--node-conditions`), beside all other work.
 //!
-//! They are for those who wish to know, so nothing waits for them: not for an answer, and not for the right. A reconcile
-//! says what a node is to tell, and goes on; what is said last is written in the end, after whatever pauses the API
-//! server makes necessary. A node that is gone tells nothing.
+//! Nothing waits for these writes or for the permission to make them. A reconcile hands over the conditions that a node
+//! has to show, and continues; the last ones handed over are always written in the end, after any backoff. Nothing is
+//! written for a node that no longer exists.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,34 +21,34 @@ use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_conditions::{self, WantedCondition};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::cache::read_your_writes::OwnWrites;
+use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
-use crate::client::write_params::patch_params;
-use crate::controller::backoff::Failures;
+use crate::client::{patch_params, with_timeout};
+use crate::runtime::backoff::Backoff;
 use crate::watch::cluster_watches::slim_node;
 
-/// Where the right is missing, it is missing for all nodes: it is asked for again so soon.
-const PAUSE: Duration = Duration::from_secs(10);
+/// How long to wait after a refusal for lack of permission, which concerns all nodes.
+const FORBIDDEN_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A write that takes longer than this is given up and tried again.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the answer to a write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So many writes are under way at once.
-const AT_ONCE: usize = 8;
+/// How many writes are in progress at once.
+const MAX_CONCURRENT_WRITES: usize = 8;
 
-/// What a node is to tell; none of ours, if there is nothing.
-type Wanted = Vec<WantedCondition>;
+/// The conditions that a node has to show; empty to remove ours.
+type WantedConditions = Vec<WantedCondition>;
 
-/// When the API server denied writing conditions, if that was its last answer.
+/// When the API server last denied a write, if it has not accepted one since.
 #[derive(Debug, Default)]
-struct Refused(Mutex<Option<(Instant, AccessDenied)>>);
+struct LastRefusal(Mutex<Option<(Instant, AccessDenied)>>);
 
-impl Refused {
-    fn set(&self, refused: Option<(Instant, AccessDenied)>) -> Option<(Instant, AccessDenied)> {
-        std::mem::replace(&mut *self.lock(), refused)
+impl LastRefusal {
+    fn replace(&self, refusal: Option<(Instant, AccessDenied)>) -> Option<(Instant, AccessDenied)> {
+        std::mem::replace(&mut *self.lock(), refusal)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, AccessDenied)>> {
@@ -56,153 +56,151 @@ impl Refused {
     }
 }
 
-/// Takes in what nodes are to tell.
-pub(crate) struct NodeConditions {
-    wishes: UnboundedSender<(String, Wanted)>,
-    refused: Arc<Refused>,
+/// Takes in the conditions that nodes have to show.
+pub(crate) struct NodeConditionPublisher {
+    sender: UnboundedSender<(String, WantedConditions)>,
+    last_refusal: Arc<LastRefusal>,
 }
 
-impl NodeConditions {
-    /// Knows nodes by this store and by what was written. The future writes, for ever, and wakes everybody when the
-    /// permission turns out to be missing or is granted.
+impl NodeConditionPublisher {
+    /// Starts with the nodes of this store. The future writes, never ends, and triggers all reconciles when permission is
+    /// missing or granted again.
     pub(crate) fn start(
         client: &Client,
         triggers: Triggers,
         nodes: Store<Node>,
-        own: Arc<OwnWrites<Node>>,
+        state: Arc<LeaderState>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, receiver) = unbounded();
-        let publisher = Publisher {
+        let writer = ConditionWriter {
             api: Api::all(client.clone()),
             nodes,
-            own,
-            turns: Semaphore::new(AT_ONCE),
+            state,
+            permits: Semaphore::new(MAX_CONCURRENT_WRITES),
             triggers,
-            refused: Arc::default(),
+            last_refusal: Arc::default(),
         };
-        let conditions = Self { wishes: sender, refused: publisher.refused.clone() };
-        (conditions, publisher.run(receiver))
+        let publisher = Self { sender, last_refusal: writer.last_refusal.clone() };
+        (publisher, writer.run(receiver))
     }
 
-    /// What is refused, if anything is.
+    /// Why conditions are not written, if permission is missing.
     pub(crate) fn refusal(&self) -> Option<AccessDenied> {
-        self.refused.lock().as_ref().map(|(_, denied)| denied.clone())
+        self.last_refusal.lock().as_ref().map(|(_, denied)| denied.clone())
     }
 
-    /// Has a node tell this and no more, sooner or later.
-    pub(crate) fn want(&self, node: &str, wanted: Wanted) {
+    /// Makes a node show exactly these of our conditions.
+    pub(crate) fn publish(&self, node: &str, wanted: WantedConditions) {
         // The receiver is gone only when the term ends.
-        let _ = self.wishes.unbounded_send((node.to_owned(), wanted));
+        let _ = self.sender.unbounded_send((node.to_owned(), wanted));
     }
 }
 
-struct Publisher {
+struct ConditionWriter {
     api: Api<Node>,
     nodes: Store<Node>,
-    own: Arc<OwnWrites<Node>>,
-    turns: Semaphore,
+    state: Arc<LeaderState>,
+    permits: Semaphore,
     triggers: Triggers,
-    refused: Arc<Refused>,
+    last_refusal: Arc<LastRefusal>,
 }
 
-impl Publisher {
-    /// Each node has one task at most, so that of two writes the later one is the later one.
-    async fn run(self, mut wishes: UnboundedReceiver<(String, Wanted)>) {
-        let mut open: HashMap<String, watch::Sender<Wanted>> = HashMap::new();
-        let mut publishing = FuturesUnordered::new();
+impl ConditionWriter {
+    /// Each node has at most one task, so its writes are in order.
+    async fn run(self, mut requests: UnboundedReceiver<(String, WantedConditions)>) {
+        let mut open: HashMap<String, watch::Sender<WantedConditions>> = HashMap::new();
+        let mut tasks = FuturesUnordered::new();
         loop {
             tokio::select! {
-                Some((node, wanted)) = wishes.next() => match open.entry(node) {
+                Some((node, wanted)) = requests.next() => match open.entry(node) {
                     Entry::Occupied(entry) => {
                         entry.get().send_replace(wanted);
                     }
                     Entry::Vacant(entry) => {
                         let (sender, wanted) = watch::channel(wanted);
-                        publishing.push(self.publish(entry.key().clone(), wanted));
+                        tasks.push(self.publish(entry.key().clone(), wanted));
                         entry.insert(sender);
                     }
                 },
-                Some(node) = publishing.next() => {
+                Some(node) = tasks.next() => {
                     open.remove(&node);
                 }
-                // Nobody wants anything any more, and nothing is under way.
+                // The publisher is gone and nothing is in progress.
                 else => return,
             }
         }
     }
 
-    /// Writes until the node tells what is wanted, and returns its name.
-    async fn publish(&self, node: String, wanted: watch::Receiver<Wanted>) -> String {
-        let mut failures = Failures::default();
+    /// Writes until the node shows what is wanted, and returns its name.
+    async fn publish(&self, node: String, wanted: watch::Receiver<WantedConditions>) -> String {
+        let mut backoff = Backoff::default();
         loop {
-            if let Some(rest) = self.rest() {
-                sleep(rest).await;
+            if let Some(wait) = self.forbidden_wait() {
+                sleep(wait).await;
             }
-            // It is never closed.
-            let turn = self.turns.acquire().await;
-            // Others may have found meanwhile that the right is missing.
-            if self.rest().is_some() {
+            // The semaphore is never closed.
+            let permit = self.permits.acquire().await;
+            // Another node's write may have been refused meanwhile.
+            if self.forbidden_wait().is_some() {
                 continue;
             }
             let Some(patch) = self.patch(&node, &wanted.borrow()) else { return node };
             let written = self.write(&node, &patch).await;
-            drop(turn);
+            drop(permit);
             match written {
                 Ok(()) => {
                     if self.patch(&node, &wanted.borrow()).is_none() {
                         return node;
                     }
-                    // Something else is wanted since, or somebody writes otherwise.
-                    failures.note(true);
-                    sleep(failures.pause()).await;
+                    // Something else is wanted now, or someone else changes the conditions.
+                    backoff.record_failure(true);
+                    sleep(backoff.delay()).await;
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return node,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     let denied = AccessDenied::from(status.message.as_str());
-                    if self.refused.set(Some((Instant::now(), denied.clone()))).is_none() {
-                        warn!(node, "conditions of nodes are not published: {denied}");
-                        self.triggers.wake_all();
+                    let refusal = Some((Instant::now(), denied.clone()));
+                    if self.last_refusal.replace(refusal).is_none() {
+                        warn!(node, "node conditions are not published: {denied}");
+                        self.triggers.all();
                     }
                 }
                 Err(error) => {
-                    if failures.note(false) {
+                    if backoff.record_failure(false) {
                         let why = match &error {
                             kube::Error::Api(status) => status.message.clone(),
                             other => other.to_string(),
                         };
-                        warn!(
-                            node,
-                            why, "the conditions of a node are not published, which will be tried again"
-                        );
+                        warn!(node, why, "node conditions are not published; retrying");
                     }
-                    sleep(failures.pause()).await;
+                    sleep(backoff.delay()).await;
                 }
             }
         }
     }
 
-    /// What is to be written, as far as is known; none if the node tells it, or is gone.
+    /// The patch that makes the node show what is wanted; none if it does, or no longer exists.
     fn patch(&self, node: &str, wanted: &[WantedCondition]) -> Option<Value> {
-        let node = self.own.freshest(self.nodes.get(&ObjectRef::new(node))?);
+        let node = self.state.latest_node(self.nodes.get(&ObjectRef::new(node))?);
         node_conditions::patch(wanted, &node, Timestamp::now())
     }
 
     async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
-        let answered = timeout(PATIENCE, self.api.patch_status(node, &params, &patch)).await;
-        let mut written = answered.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
-        if self.refused.set(None).is_some() {
-            self.triggers.wake_all();
+        let write = self.api.patch_status(node, &params, &patch);
+        let mut written = with_timeout(WRITE_TIMEOUT, write).await?;
+        if self.last_refusal.replace(None).is_some() {
+            self.triggers.all();
         }
         slim_node(&mut written);
-        self.own.remember(written);
+        self.state.node(node, |state| state.last_write.remember(written));
         Ok(())
     }
 
-    /// For how long nothing is written, after a refusal.
-    fn rest(&self) -> Option<Duration> {
-        let refused = self.refused.lock().as_ref()?.0;
-        PAUSE.checked_sub(refused.elapsed()).filter(|rest| !rest.is_zero())
+    /// How long no write is attempted after a refusal.
+    fn forbidden_wait(&self) -> Option<Duration> {
+        let refused = self.last_refusal.lock().as_ref()?.0;
+        FORBIDDEN_RETRY_INTERVAL.checked_sub(refused.elapsed()).filter(|wait| !wait.is_zero())
     }
 }
 
@@ -218,18 +216,17 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::cache::maintenances::Maintenances;
 
     /// A write, and where to answer it.
-    type Asked = mpsc::UnboundedReceiver<(Value, tokio::sync::oneshot::Sender<Response<Body>>)>;
+    type Writes = mpsc::UnboundedReceiver<(Value, tokio::sync::oneshot::Sender<Response<Body>>)>;
 
-    fn triggers() -> Triggers {
-        Triggers::new(Arc::new(Maintenances::new([]))).0
+    fn state() -> Arc<LeaderState> {
+        Arc::new(LeaderState::new([]))
     }
 
-    /// An API server with a node that tells these conditions, and the publisher beside it.
-    fn publisher(there: &Value) -> (NodeConditions, Asked, Writer<Node>) {
-        let (sender, asked) = mpsc::unbounded_channel();
+    /// A publisher, and an API server with a node that shows these conditions.
+    fn publisher(there: &Value) -> (NodeConditionPublisher, Writes, Writer<Node>) {
+        let (sender, writes) = mpsc::unbounded_channel();
         let server = tower::service_fn(move |request: Request<kube::client::Body>| {
             let (answer, answered) = tokio::sync::oneshot::channel();
             let sender = sender.clone();
@@ -242,12 +239,13 @@ mod tests {
                 }
             }
         });
-        let (nodes, mut writer) = reflector::store();
-        writer.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
+        let (nodes, mut store) = reflector::store();
+        store.apply_watcher_event(&watcher::Event::Apply(node("1", there)));
         let client = Client::new(server, "default");
-        let (conditions, run) = NodeConditions::start(&client, triggers(), nodes, Arc::default());
+        let (conditions, run) =
+            NodeConditionPublisher::start(&client, Triggers::new(state()).0, nodes, state());
         tokio::spawn(run);
-        (conditions, asked, writer)
+        (conditions, writes, store)
     }
 
     fn node(version: &str, conditions: &Value) -> Node {
@@ -257,7 +255,7 @@ mod tests {
         .unwrap()
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> WantedConditions {
         let maintenance = nm_shared::NodeMaintenance::new("m", nm_shared::NodeMaintenanceSpec::default());
         let condition = json!({"type": "Cordoned", "status": "True", "reason": "R", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -278,78 +276,79 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_wanted_last_is_told_in_the_end_even_if_what_was_wanted_before_is_under_way() {
-        let (conditions, mut asked, _nodes) = publisher(&json!([]));
-        conditions.want("n", wanted());
-        let (patch, answer) = asked.recv().await.unwrap();
-        conditions.want("n", Vec::new());
+    async fn the_last_conditions_are_written_even_while_an_earlier_write_is_in_progress() {
+        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        conditions.publish("n", wanted());
+        let (patch, answer) = writes.recv().await.unwrap();
+        conditions.publish("n", Vec::new());
         let there = &patch["status"]["conditions"];
         answer.send(ok("2", there)).unwrap();
-        let (patch, _) = asked.recv().await.unwrap();
+        let (patch, _) = writes.recv().await.unwrap();
         let deleted = |condition: &Value| condition["$patch"] == "delete";
         assert!(patch["status"]["conditions"].as_array().unwrap().iter().all(deleted), "{patch}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_fails_is_tried_again_after_longer_and_longer_pauses() {
-        let (conditions, mut asked, _nodes) = publisher(&json!([]));
-        conditions.want("n", wanted());
-        let mut pauses = Vec::new();
+    async fn a_failed_write_is_retried_with_growing_delays() {
+        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        conditions.publish("n", wanted());
+        let mut delays = Vec::new();
         let mut last = Instant::now();
         for code in [422, 429, 500, 503, 422, 422, 422] {
-            let (_, answer) = asked.recv().await.unwrap();
-            pauses.push(last.elapsed().as_millis());
+            let (_, answer) = writes.recv().await.unwrap();
+            delays.push(last.elapsed().as_millis());
             last = Instant::now();
             answer.send(refused(code)).unwrap();
         }
         let expected = [0, 100, 500, 2_000, 5_000, 10_000, 10_000];
         assert!(
-            pauses.iter().zip(expected).all(|(pause, least)| (least..least + 5).contains(pause)),
-            "{pauses:?}"
+            delays.iter().zip(expected).all(|(delay, least)| (least..least + 5).contains(delay)),
+            "{delays:?}"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_is_never_answered_is_given_up_and_tried_again() {
-        let (conditions, mut asked, _nodes) = publisher(&json!([]));
-        conditions.want("n", wanted());
+    async fn a_write_without_an_answer_times_out_and_is_retried() {
+        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        conditions.publish("n", wanted());
         let began = Instant::now();
         for _ in 0..2 {
-            asked.recv().await.unwrap();
+            writes.recv().await.unwrap();
         }
         assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_publisher_that_nobody_uses_any_more_finishes_what_is_under_way_and_ends() {
+    async fn a_publisher_that_was_dropped_finishes_its_writes_and_ends() {
         let (sender, receiver) = unbounded();
         let (nodes, _writer) = reflector::store();
         let never = tower::service_fn(|_: Request<kube::client::Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });
         let api = Api::all(Client::new(never, "default"));
-        let turns = Semaphore::new(AT_ONCE);
-        let (own, refused) = (Arc::default(), Arc::default());
-        let publisher = Publisher { api, nodes, own, turns, triggers: triggers(), refused };
+        let permits = Semaphore::new(MAX_CONCURRENT_WRITES);
+        let (triggers, _) = Triggers::new(state());
+        let writer =
+            ConditionWriter { api, nodes, state: state(), permits, triggers, last_refusal: Arc::default() };
         sender.unbounded_send(("gone".to_owned(), wanted())).unwrap();
         drop(sender);
-        publisher.run(receiver).await;
+        writer.run(receiver).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_right_that_is_missing_is_asked_for_seldom_whatever_is_wanted_meanwhile() {
-        let (conditions, mut asked, _nodes) = publisher(&json!([]));
-        conditions.want("n", wanted());
-        let (_, answer) = asked.recv().await.unwrap();
+    async fn without_permission_writes_are_rare_whatever_is_published() {
+        let (conditions, mut writes, _nodes) = publisher(&json!([]));
+        conditions.publish("n", wanted());
+        let (_, answer) = writes.recv().await.unwrap();
         let began = Instant::now();
         answer.send(refused(403)).unwrap();
         for _ in 0..20 {
-            conditions.want("n", wanted());
+            conditions.publish("n", wanted());
             tokio::task::yield_now().await;
         }
         assert_eq!(conditions.refusal(), Some("no".into()));
-        let (patch, answer) = asked.recv().await.unwrap();
-        assert!(began.elapsed() >= PAUSE, "{:?}", began.elapsed());
+        let (patch, answer) = writes.recv().await.unwrap();
+        assert!(began.elapsed() >= FORBIDDEN_RETRY_INTERVAL, "{:?}", began.elapsed());
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();
         while conditions.refusal().is_some() {
             tokio::task::yield_now().await;

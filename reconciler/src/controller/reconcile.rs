@@ -1,4 +1,4 @@
-//! One turn for one maintenance: observe, decide, apply.
+//! One reconcile of one maintenance: observe, decide, apply.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,65 +7,67 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use nm_shared::Grouped;
+use nm_shared::api::latency_budget::RECONCILE_INTERVAL;
 use nm_shared::decide::{decide, missing_access};
 use tracing::{debug, warn};
 
 use crate::controller::apply::{ApplyError, apply};
-use crate::controller::backoff::Failures;
 use crate::controller::context::Context;
 use crate::controller::observe::{observe, takes_control_plane};
+use crate::runtime::backoff::Backoff;
 
-/// A maintenance is looked at no more often than this: a burst of news, as when many of its pods end, is one look.
-const BREATH: Duration = Duration::from_millis(100);
-
-/// Does what the maintenance needs now. It never waits for a pod.
+/// Does what the maintenance needs now. Never waits for a pod.
 pub(crate) async fn reconcile(
     maintenance: Arc<Grouped>,
     context: Arc<Context>,
 ) -> Result<Action, ApplyError> {
-    if let Some(unsettled) = context.maintenances.unsettled_for() {
-        return Ok(Action::requeue(unsettled));
+    if let Some(wait) = context.state.initial_list_wait() {
+        return Ok(Action::requeue(wait));
     }
     let uid = maintenance.uid().unwrap_or_default();
-    let memory = context.memories.update(&uid, |_| ());
-    if memory.released {
-        return Ok(Action::await_change());
-    }
     let began = Instant::now();
-    let rest = memory.rest_until.map(|until| until.saturating_duration_since(began));
-    if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
-        return Ok(Action::requeue(rest));
-    }
-    context.memories.update(&uid, |memory| memory.rest_until = Some(began + BREATH));
-    let maintenance = context.complete(context.own_maintenances.freshest(maintenance));
-    let result = look(&context, &maintenance).await;
-    context.metrics.reconciled(began.elapsed(), result.is_err());
-    let look_again = result?;
-    context.memories.update(&uid, |memory| {
-        memory.failures = Failures::default();
-        // What is due is not kept waiting by what came shortly before.
-        let wait = look_again.filter(|wait| !wait.is_zero());
-        let due = wait.and_then(|wait| Instant::now().checked_add(wait));
-        memory.rest_until = memory.rest_until.into_iter().chain(due).min();
+    let early = context.state.maintenance(&uid, |state| {
+        if state.released {
+            return Some(Action::await_change());
+        }
+        if let Some(not_before) = state.not_before.filter(|not_before| *not_before > began) {
+            return Some(Action::requeue(not_before - began));
+        }
+        state.not_before = Some(began + RECONCILE_INTERVAL);
+        None
     });
-    Ok(look_again.map_or_else(Action::await_change, Action::requeue))
+    if let Some(action) = early {
+        return Ok(action);
+    }
+    let result = observe_and_apply(&context, &context.latest(maintenance)).await;
+    context.metrics.reconciled(began.elapsed(), result.is_err());
+    let requeue = result?;
+    context.state.maintenance(&uid, |state| {
+        state.backoff = Backoff::default();
+        // A reconcile that is due earlier than the interval is not delayed.
+        let wait = requeue.filter(|wait| !wait.is_zero());
+        let due = wait.and_then(|wait| Instant::now().checked_add(wait));
+        state.not_before = state.not_before.into_iter().chain(due).min();
+    });
+    Ok(requeue.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// Observes, decides, applies, and returns when to look again if nothing happens before.
-async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
+/// Observes, decides, applies, and returns when to reconcile again if nothing triggers that earlier.
+async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = takes_control_plane(context, maintenance)
-        && context.platform.is_openshift().await.map_err(ApplyError::Platform)?;
+        && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
     let observed = observe(context, maintenance, is_openshift);
     if is_openshift && observed.pods.is_none() && observed.pods_forbidden.is_none() {
-        // Its guard may be among them, and whether that is Ready decides. Their list is a reason to look again.
+        // The etcd guard may be among the pods, and its readiness decides. Their list triggers the next reconcile.
         return Ok(None);
     }
     let (now, decided) = (Timestamp::now(), Instant::now());
     let decision = decide(maintenance, &observed, now);
-    // Before anything is awaited: whoever is looked at meanwhile is to know. One that has its node no more takes no place.
+    // Recorded before the first await, because concurrent reconciles count the nodes that are taken. A maintenance that
+    // no longer has its node takes none.
     let uid = maintenance.uid().unwrap_or_default();
-    context.memories.update(&uid, |memory| memory.at_work = decision.at_work);
-    let look_again = decision.requeue_after;
+    context.state.maintenance(&uid, |state| state.at_work = decision.at_work);
+    let requeue = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(denied) = error.access_denied() {
             let report = missing_access(maintenance, denied, now);
@@ -73,24 +75,23 @@ async fn look(context: &Context, maintenance: &Grouped) -> Result<Option<Duratio
         }
         return Err(error);
     }
-    // Waits were counted from then, and writing takes its time.
-    Ok(look_again.map(|wait| wait.saturating_sub(decided.elapsed())))
+    // The wait counts from the decision, and the writes have taken a part of it.
+    Ok(requeue.map(|wait| wait.saturating_sub(decided.elapsed())))
 }
 
+/// When to retry after a failure. The first of consecutive failures is logged as a warning.
 #[expect(clippy::needless_pass_by_value, reason = "the controller passes both by value")]
-/// When to try again after a failure. One of a row is worth a warning.
 pub(crate) fn after_failure(maintenance: Arc<Grouped>, error: &ApplyError, context: Arc<Context>) -> Action {
     let uid = maintenance.uid().unwrap_or_default();
-    let mut worth_a_warning = false;
-    let memory = context.memories.update(&uid, |memory| {
-        worth_a_warning = memory.failures.note(error.is_overtaken());
+    let (warns, delay) = context.state.maintenance(&uid, |state| {
+        (state.backoff.record_failure(error.is_conflict()), state.backoff.delay())
     });
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let (name, node) = (maintenance.name_any(), &maintenance.spec.node_name);
-    if worth_a_warning {
-        warn!(maintenance = name, node, cause, "{error}; it will be tried again");
+    if warns {
+        warn!(maintenance = name, node, cause, "{error}; retrying");
     } else {
         debug!(maintenance = name, node, cause, "{error}");
     }
-    Action::requeue(memory.failures.pause())
+    Action::requeue(delay)
 }

@@ -13,26 +13,27 @@ use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use serde_json::json;
 
-/// An answer that takes longer than this is as good as none: webhooks have at most 30 s.
-const PATIENCE: Duration = Duration::from_secs(35);
+/// How long to wait for an answer. Admission webhooks may take 30 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Asks the pod to go, and returns what the API server says to it.
-pub(crate) async fn ask(client: &Client, eviction: &Eviction) -> EvictionOutcome {
+/// Evicts or deletes the pod, and returns what the API server answers.
+pub(crate) async fn send(client: &Client, eviction: &Eviction) -> EvictionOutcome {
     let request = match request(eviction) {
         Ok(request) => request,
         Err(error) => return EvictionOutcome::Unknown(error.to_string()),
     };
-    match tokio::time::timeout(PATIENCE, answer(client, request)).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer(client, request)).await {
         Ok(Ok(status)) => EvictionOutcome::from(&status),
-        Ok(Err(error)) => EvictionOutcome::Unknown(unanswered(&error)),
+        Ok(Err(error)) => EvictionOutcome::Unknown(connection_failure(&error)),
         Err(_) => {
-            EvictionOutcome::Unknown(format!("no answer from the API server in {} s", PATIENCE.as_secs()))
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            EvictionOutcome::Unknown(format!("no answer from the API server in {seconds} s"))
         }
     }
 }
 
-/// The request, made here because kube's own helper writes the key `delete_options`, which the API server ignores, and
-/// with it the precondition.
+/// The request. kube's `Api::evict` writes the key `delete_options`, which the API server ignores, and with it the
+/// precondition.
 fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
     let pod::PodNames { namespace, name, uid } = pod::names(&eviction.pod);
     let mut options = json!({"preconditions": {"uid": uid}});
@@ -53,20 +54,20 @@ fn request(eviction: &Eviction) -> http::Result<http::Request<Body>> {
     request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string().into_bytes().into())
 }
 
-/// The API server's answer, whatever it is. kube's own helper drops the headers, and a server that throttles says only
-/// there for how long.
+/// The API server's answer. kube's `Api::evict` drops the headers, and only `Retry-After` has the wait of a throttled
+/// request.
 async fn answer(client: &Client, request: http::Request<Body>) -> kube::Result<Status> {
     let (head, body) = client.send(request).await?.into_parts();
-    // Read to its end in any case, so that the connection can be used again.
+    // The whole body is read, so that the connection can be reused.
     let body = body.collect_bytes().await?;
     if head.status.is_success() {
         return Ok(Status { code: head.status.as_u16(), ..Status::default() });
     }
-    Ok(refusal(&head, &body))
+    Ok(error_status(&head, &body))
 }
 
-/// What a refusal says. Not all are a `Status`: throttling, and whatever stands before the API server, answer in text.
-fn refusal(head: &http::response::Parts, body: &[u8]) -> Status {
+/// The status of a failed request. Throttling and proxies in front of the API server answer with plain text.
+fn error_status(head: &http::response::Parts, body: &[u8]) -> Status {
     let mut status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
         message: String::from_utf8_lossy(body).trim().to_owned(),
         ..Status::default()
@@ -90,12 +91,12 @@ fn no_details() -> StatusDetails {
     }
 }
 
-/// Why there is no answer: of all that failed on the way, what failed first; in words where that is the connection.
-fn unanswered(error: &(dyn Error + 'static)) -> String {
+/// Why there is no answer: the innermost cause, or what happened to the connection.
+fn connection_failure(error: &(dyn Error + 'static)) -> String {
     let mut why = None;
     let mut cause = error;
     loop {
-        why = why.or_else(|| of_connection(cause.downcast_ref::<io::Error>()?.kind()));
+        why = why.or_else(|| connection_error(cause.downcast_ref::<io::Error>()?.kind()));
         match cause.source() {
             Some(source) => cause = source,
             None => break,
@@ -105,7 +106,7 @@ fn unanswered(error: &(dyn Error + 'static)) -> String {
     format!("no answer from the API server: {why}")
 }
 
-fn of_connection(kind: io::ErrorKind) -> Option<&'static str> {
+fn connection_error(kind: io::ErrorKind) -> Option<&'static str> {
     match kind {
         io::ErrorKind::ConnectionRefused => Some("the connection was refused"),
         io::ErrorKind::TimedOut => Some("the connection timed out"),
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_throttles_in_text_is_understood() {
+    fn throttling_in_plain_text_is_understood() {
         let head = |wait: &str| {
             let response =
                 http::Response::builder().status(429).header("Retry-After", wait).body(()).unwrap();
@@ -143,7 +144,7 @@ mod tests {
         let text = "Too many requests, please try again later.";
         let throttled = |retry_after| EvictionOutcome::Throttled { retry_after, message: text.to_owned() };
         let check = |wait: &str, body: &str, expected: EvictionOutcome| {
-            assert_eq!(EvictionOutcome::from(&refusal(&head(wait), body.as_bytes())), expected);
+            assert_eq!(EvictionOutcome::from(&error_status(&head(wait), body.as_bytes())), expected);
         };
         check("7", &format!("{text}\n"), throttled(Some(Duration::from_secs(7))));
         check("soon", text, throttled(None));
@@ -151,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_told_in_words() {
+    fn a_lost_connection_is_described() {
         let check = |error: kube::Error, why: &str| {
-            assert_eq!(unanswered(&error), format!("no answer from the API server: {why}"));
+            assert_eq!(connection_failure(&error), format!("no answer from the API server: {why}"));
         };
         let io = |kind| kube::Error::Service(io::Error::new(kind, "peer closed, see https://docs.rs").into());
         check(io(io::ErrorKind::UnexpectedEof), "the connection was lost");
@@ -162,22 +163,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_never_comes_is_waited_for_no_longer_than_a_webhook_may_take() {
+    async fn a_request_without_an_answer_times_out_after_the_longest_webhook() {
         let silent = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
         let client = Client::new(silent, "default");
         let begun = Instant::now();
         for sent in [RemovalRequest::Evict, RemovalRequest::Delete] {
-            let outcome = tokio::time::timeout(2 * PATIENCE, ask(&client, &eviction(sent))).await;
-            let said = "no answer from the API server in 35 s".to_owned();
-            assert_eq!(outcome.expect("it ends by itself"), EvictionOutcome::Unknown(said));
+            let outcome = tokio::time::timeout(2 * ANSWER_TIMEOUT, send(&client, &eviction(sent))).await;
+            let message = "no answer from the API server in 35 s".to_owned();
+            assert_eq!(outcome.expect("it ends by itself"), EvictionOutcome::Unknown(message));
         }
         assert_eq!(begun.elapsed().as_secs(), 2 * 35);
     }
 
     #[tokio::test]
-    async fn the_precondition_travels_in_delete_options_as_the_api_spells_them() {
+    async fn the_precondition_is_in_delete_options_as_the_api_spells_them() {
         let evict = request(&eviction(RemovalRequest::Evict)).unwrap();
         assert_eq!(
             (evict.method().as_str(), evict.uri().path()),

@@ -1,7 +1,7 @@
-//! Sends evictions and deletions, many at once, and notes what came of them. It decides nothing.
+//! Sends evictions and deletions concurrently and records their outcomes. It decides nothing.
 //!
-//! A pod is known by its uid, which is also the precondition of the request: a replacement of the same name is another
-//! pod. [`Turns`] says how many are under way at once, and whose is next.
+//! A pod is identified by its uid, which is also the precondition of the request: a replacement with the same name is
+//! another pod. [`EvictionScheduler`] decides how many requests are in progress and which is next.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -20,67 +20,66 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info};
 
 use crate::cache::triggers::Triggers;
-use crate::evict::eviction_request::ask;
-use crate::evict::eviction_scheduler::{SLOW, Turns};
-use crate::evict::eviction_state::Ledger;
-use crate::runtime::shutdown::stopped;
-use crate::telemetry::metrics::{Metrics, Queued};
+use crate::evict::eviction_request::send;
+use crate::evict::eviction_scheduler::{EvictionScheduler, SLOW_ANSWER};
+use crate::evict::eviction_state::EvictionState;
+use crate::runtime::shutdown::shutdown_begins;
+use crate::telemetry::metrics::{Metrics, QueueTimer};
 
-/// What waits for its turn.
-struct Waiting {
+/// An eviction that waits to be sent.
+struct QueuedEviction {
     maintenance: String,
-    decided_by: DecidedBy,
+    decided_by: SpecVersion,
     eviction: Eviction,
-    queued: Queued,
+    timer: QueueTimer,
 }
 
-/// A maintenance, as its spec was.
+/// A maintenance at one version of its spec.
 #[derive(PartialEq)]
-struct DecidedBy {
+struct SpecVersion {
     uid: Option<String>,
     generation: Option<i64>,
 }
 
-impl From<&NodeMaintenance> for DecidedBy {
+impl From<&NodeMaintenance> for SpecVersion {
     fn from(maintenance: &NodeMaintenance) -> Self {
         let metadata = &maintenance.metadata;
         Self { uid: metadata.uid.clone(), generation: metadata.generation }
     }
 }
 
-/// Sends evictions and remembers the answers.
 pub(crate) struct Evictor {
     client: Client,
     triggers: Triggers,
     metrics: Arc<Metrics>,
-    began: Instant,
-    turns: Mutex<Turns<Waiting>>,
-    /// Told when something more may be sent.
-    turn: Notify,
-    /// Told when a request panicked: its pod would be waited for without end.
-    broken: Notify,
-    ledger: Mutex<Ledger>,
+    started: Instant,
+    scheduler: Mutex<EvictionScheduler<QueuedEviction>>,
+    /// Notified when another request may be sent.
+    may_send: Notify,
+    /// Notified when a request panicked: its pod would wait forever.
+    panicked: Notify,
+    state: Mutex<EvictionState>,
 }
 
-/// What a request has while it is under way, and gives up also by being taken back.
-struct Slot {
+/// A request in progress. It ends when this is dropped, also by an abort.
+struct RequestInProgress {
     evictor: Arc<Evictor>,
     node: String,
     sent: Instant,
 }
 
-impl Drop for Slot {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
-        self.evictor.turns().done(&self.node, self.sent, Instant::now());
-        self.evictor.turn.notify_one();
+        self.evictor.scheduler().finish(&self.node, self.sent, Instant::now());
+        self.evictor.may_send.notify_one();
         if std::thread::panicking() {
-            self.evictor.broken.notify_one();
+            self.evictor.panicked.notify_one();
         }
     }
 }
 
 impl Evictor {
-    /// At most `limit` requests are under way at once.
+    /// At most `limit` requests are in progress at once.
     pub(crate) fn new(
         client: Client,
         triggers: Triggers,
@@ -91,174 +90,176 @@ impl Evictor {
             client,
             triggers,
             metrics,
-            began: Instant::now(),
-            turns: Mutex::new(Turns::new(limit)),
-            turn: Notify::new(),
-            broken: Notify::new(),
-            ledger: Mutex::default(),
+            started: Instant::now(),
+            scheduler: Mutex::new(EvictionScheduler::new(limit)),
+            may_send: Notify::new(),
+            panicked: Notify::new(),
+            state: Mutex::default(),
         }
     }
 
-    /// Asks a pod to go for the maintenance of its node, unless it is being asked already. If others have spent what its
-    /// budget allowed when this was decided, it is to be decided anew.
+    /// Queues the eviction of a pod, unless it is in progress. If other evictions have used up what its budget allowed,
+    /// it is deferred and the maintenance is reconciled.
     pub(crate) fn submit(&self, maintenance: &NodeMaintenance, eviction: Eviction) {
         let (node, now) = (maintenance.spec.node_name.as_str(), self.now());
-        let mut ledger = self.ledger();
-        if ledger.entry(node, &eviction.pod).attempt.in_flight {
+        let mut state = self.state();
+        if state.eviction(node, &eviction.pod).attempt.in_flight {
             return;
         }
         if let Some(allowance) = &eviction.spends
-            && ledger.is_spent(allowance)
+            && state.is_spent(allowance)
         {
-            ledger.hold(node, &eviction.pod, &allowance.guard.key, now);
-            drop(ledger);
-            self.triggers.wake_node(node);
+            state.defer(node, &eviction.pod, &allowance.guard.key, now);
+            drop(state);
+            self.triggers.node(node);
             return;
         }
-        // A disruption that its budget allows now is worth as much as one that was never asked for.
-        let is_retry = ledger.entry(node, &eviction.pod).attempt.refusals > 0 && eviction.spends.is_none();
-        ledger.begin(node, &eviction.pod, eviction.guards.clone(), now);
-        drop(ledger);
-        let waiting = Waiting {
+        // What its budget allows now counts as a first attempt.
+        let is_retry = state.eviction(node, &eviction.pod).attempt.refusals > 0 && eviction.spends.is_none();
+        state.begin(node, &eviction.pod, eviction.guards.clone(), now);
+        drop(state);
+        let queued = QueuedEviction {
             maintenance: maintenance.name_any(),
             decided_by: maintenance.into(),
             eviction,
-            queued: self.metrics.eviction_queued(),
+            timer: self.metrics.eviction_queued(),
         };
-        self.turns().join(node, waiting, is_retry);
-        self.turn.notify_one();
+        self.scheduler().enqueue(node, queued, is_retry);
+        self.may_send.notify_one();
     }
 
-    /// Takes back the requests for pods of `node` that are not `wanted` any more.
-    pub(crate) fn take_back(&self, node: &str, wanted: &HashSet<String>) {
-        self.turns().take_back(node, |waiting| !wanted.contains(pod::uid(&waiting.eviction.pod)));
-        self.ledger().take_back(node, wanted);
+    /// Withdraws the requests for pods of `node` that are not in `wanted`.
+    pub(crate) fn withdraw_unwanted(&self, node: &str, wanted: &HashSet<String>) {
+        self.scheduler().withdraw(node, |queued| !wanted.contains(pod::uid(&queued.eviction.pod)));
+        self.state().withdraw_unwanted(node, wanted);
     }
 
-    /// Takes back what was decided by what the maintenance said before, as far as it is not sent yet: it is to be
-    /// decided anew. Of what others decided for its node only one that `has_node` takes anything back.
-    pub(crate) fn take_back_outdated(&self, maintenance: &NodeMaintenance, has_node: bool) {
+    /// Withdraws the queued evictions that an earlier version of the maintenance's spec decided, and triggers a new
+    /// decision. Those that other maintenances decided are withdrawn only if this one `has_node`.
+    pub(crate) fn withdraw_outdated(&self, maintenance: &NodeMaintenance, has_node: bool) {
         let node = maintenance.spec.node_name.as_str();
-        let current = DecidedBy::from(maintenance);
-        let outdated = self.turns().take_back(node, |Waiting { decided_by, .. }| {
+        let current = SpecVersion::from(maintenance);
+        let outdated = self.scheduler().withdraw(node, |QueuedEviction { decided_by, .. }| {
             *decided_by != current && (has_node || decided_by.uid == current.uid)
         });
         if outdated.is_empty() {
             return;
         }
-        let mut ledger = self.ledger();
-        for waiting in outdated {
-            ledger.entry(node, &waiting.eviction.pod).attempt.withdraw();
+        let mut state = self.state();
+        for queued in outdated {
+            state.eviction(node, &queued.eviction.pod).attempt.withdraw();
         }
-        drop(ledger);
-        self.triggers.wake_node(node);
+        drop(state);
+        self.triggers.node(node);
     }
 
-    /// Notes that pods of `node` are not asked, because a budget would refuse, since `now`: what the status says too.
-    pub(crate) fn hold(&self, node: &str, pods: &[(Arc<Pod>, BudgetKey)], now: SteadyTime) {
-        let mut ledger = self.ledger();
+    /// Records that the evictions of these pods of `node` are not sent since `now`, because a budget would refuse them.
+    pub(crate) fn defer(&self, node: &str, pods: &[(Arc<Pod>, BudgetKey)], now: SteadyTime) {
+        let mut state = self.state();
         for (pod, budget) in pods {
-            ledger.hold(node, pod, budget, now);
+            state.defer(node, pod, budget, now);
         }
     }
 
-    /// Forgets all nodes but those in maintenance. What is not sent yet never is.
-    pub(crate) fn retain(&self, in_maintenance: impl Fn(&str) -> bool) {
-        self.turns().retain(&in_maintenance);
-        self.ledger().retain(&in_maintenance);
+    /// Forgets all nodes except those in maintenance. Their queued evictions are never sent.
+    pub(crate) fn retain_nodes(&self, in_maintenance: impl Fn(&str) -> bool) {
+        self.scheduler().retain_nodes(&in_maintenance);
+        self.state().retain_nodes(&in_maintenance);
     }
 
-    /// Wakes the maintenances whose pods wait for a budget in `namespace`.
-    pub(crate) fn wake_for_budget(&self, namespace: &str) {
-        let waiting = self.ledger().waiting_in(namespace);
+    /// Reconciles the maintenances with pods that wait for a budget in `namespace`.
+    pub(crate) fn budget_changed(&self, namespace: &str) {
+        let waiting = self.state().nodes_waiting_in(namespace);
         for node in waiting {
-            self.triggers.wake_node(&node);
+            self.triggers.node(&node);
         }
     }
 
-    /// What the clock says by which attempts are counted.
+    /// The time on the clock by which attempts are counted.
     pub(crate) fn now(&self) -> SteadyTime {
-        SteadyTime::after_start(self.began.elapsed())
+        SteadyTime::after_start(self.started.elapsed())
     }
 
-    /// What is known so far.
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, EvictionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns<Waiting>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    fn scheduler(&self) -> MutexGuard<'_, EvictionScheduler<QueuedEviction>> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what is submitted, each in its turn, until `stop`, and waits for the answers to what is under way by then:
-    /// whoever leads next would ask the same again.
-    pub(crate) async fn run(self: Arc<Self>, stop: watch::Receiver<bool>) {
+    /// Sends queued evictions until shutdown, then waits for the requests in progress: otherwise the next leader would
+    /// send them again.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: watch::Receiver<bool>) {
         tokio::select! {
             biased;
-            () = stopped(stop) => {}
-            () = self.broken.notified() => return,
+            () = shutdown_begins(shutdown) => {}
+            () = self.panicked.notified() => return,
             () = self.send_all() => {}
         }
-        while self.turns().is_under_way() {
-            self.turn.notified().await;
+        while self.scheduler().has_in_progress() {
+            self.may_send.notified().await;
         }
     }
 
     async fn send_all(self: &Arc<Self>) {
         loop {
             let sent = Instant::now();
-            let next = self.turns().next(sent);
-            let Some((node, Waiting { maintenance, eviction, queued, .. })) = next else {
+            let next = self.scheduler().next(sent);
+            let Some((node, QueuedEviction { maintenance, eviction, timer, .. })) = next else {
                 self.until_next().await;
                 continue;
             };
-            queued.sent();
-            let slot = Slot { evictor: self.clone(), node: node.clone(), sent };
-            let mut ledger = self.ledger();
-            // It may have been taken back in this very moment.
-            if let Some(entry) = ledger.awaited(&node, pod::uid(&eviction.pod)) {
-                entry.request =
-                    Some(tokio::spawn(self.clone().send(slot, maintenance, eviction)).abort_handle());
+            timer.sent();
+            let request = RequestInProgress { evictor: self.clone(), node: node.clone(), sent };
+            let mut state = self.state();
+            // It may have been withdrawn in this moment.
+            if let Some(in_progress) = state.in_progress(&node, pod::uid(&eviction.pod)) {
+                let task = tokio::spawn(self.clone().send(request, maintenance, eviction));
+                in_progress.request = Some(task.abort_handle());
             }
         }
     }
 
-    /// Returns when something may be sent perhaps: also if all that happens is that an answer takes long.
+    /// Returns when another request may be sent, also because one in progress has become slow.
     async fn until_next(&self) {
-        let turn = self.turn.notified();
-        if self.turns().is_awaited() {
-            let _ = tokio::time::timeout(SLOW, turn).await;
+        let may_send = self.may_send.notified();
+        if self.scheduler().has_waiting() {
+            let _ = tokio::time::timeout(SLOW_ANSWER, may_send).await;
         } else {
-            turn.await;
+            may_send.await;
         }
     }
 
-    async fn send(self: Arc<Self>, slot: Slot, maintenance: String, eviction: Eviction) {
-        let outcome = ask(&self.client, &eviction).await;
+    async fn send(self: Arc<Self>, request: RequestInProgress, maintenance: String, eviction: Eviction) {
+        let outcome = send(&self.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
-        let (node, uid) = (&slot.node, pod::uid(&eviction.pod));
-        let is_awaited = self.ledger().end(node, uid, eviction.request, outcome.clone(), self.now());
-        if is_awaited {
+        let (node, uid) = (&request.node, pod::uid(&eviction.pod));
+        let is_wanted = self.state().end(node, uid, eviction.request, outcome.clone(), self.now());
+        if is_wanted {
             log(&maintenance, node, &eviction, &outcome);
-            self.triggers.wake_node(node);
+            self.triggers.node(node);
         }
         if !eviction.guards.is_empty() && !outcome.concerns_budgets() {
-            // What was set aside for it is free again, and the budget itself will not tell.
-            self.wake_for_budget(pod::names(&eviction.pod).namespace);
+            // What was charged to the budget is free again, and no event on the budget will show this.
+            self.budget_changed(pod::names(&eviction.pod).namespace);
         }
     }
 }
 
-/// A pod that goes is worth a line. One that is refused has its line where the status calls it blocked, once and not
-/// with every attempt.
+/// Logs an accepted eviction. A refusal is logged once, when the status first shows the pod as blocked, and not with
+/// every attempt.
 fn log(maintenance: &str, node: &str, eviction: &Eviction, outcome: &EvictionOutcome) {
     let pod = pod::reference(&eviction.pod).to_string();
     match (outcome, eviction.request) {
         (EvictionOutcome::Accepted, RemovalRequest::Evict) => {
-            info!(maintenance, node, pod, "eviction accepted")
+            info!(maintenance, node, pod, "eviction accepted");
         }
         (EvictionOutcome::Accepted, RemovalRequest::Delete) => {
-            info!(maintenance, node, pod, "refused for longer than deleteAfterSeconds: deleted");
+            info!(
+                maintenance,
+                node, pod, "pod deleted: its eviction was refused for longer than deleteAfterSeconds"
+            );
         }
         (EvictionOutcome::Gone, _) => debug!(maintenance, node, pod, "pod was gone before its eviction"),
         (refusal, RemovalRequest::Evict) => {
@@ -282,7 +283,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::cache::maintenances::Maintenances;
+    use crate::cache::leader_state::LeaderState;
 
     fn eviction(uid: &str) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": uid, "uid": uid}});
@@ -297,8 +298,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_have_the_node_takes_back_nothing_of_who_has_it() {
-        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+    async fn a_maintenance_without_the_node_withdraws_nothing_of_the_one_that_has_it() {
+        let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
         let server = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
@@ -310,60 +311,62 @@ mod tests {
             maintenance.metadata.generation = Some(generation);
             maintenance
         };
-        let is_queued = || evictor.ledger().attempts("")["pod"].in_flight;
+        let is_queued = || evictor.state().attempts("")["pod"].in_flight;
         evictor.submit(&maintenance("holder", 1), eviction("pod"));
-        evictor.take_back_outdated(&maintenance("duplicate", 2), false);
+        evictor.withdraw_outdated(&maintenance("duplicate", 2), false);
         assert!(is_queued());
-        evictor.take_back_outdated(&maintenance("holder", 1), true);
+        evictor.withdraw_outdated(&maintenance("holder", 1), true);
         assert!(is_queued());
-        evictor.take_back_outdated(&maintenance("holder", 2), false);
-        assert!(!is_queued(), "it has changed, or ends");
+        evictor.withdraw_outdated(&maintenance("holder", 2), false);
+        assert!(!is_queued(), "its spec has changed, or it is being deleted");
         evictor.submit(&maintenance("holder", 2), eviction("pod"));
-        evictor.take_back_outdated(&maintenance("heir", 2), true);
+        evictor.withdraw_outdated(&maintenance("heir", 2), true);
         assert!(!is_queued(), "another has the node now");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_panics_ends_the_evictor() {
         let server = tower::service_fn(|request: http::Request<Body>| async move {
-            assert!(request.uri().path().is_empty(), "whoever asks panics");
+            assert!(request.uri().path().is_empty(), "every request panics");
             Ok::<_, Infallible>(http::Response::new(Body::empty()))
         });
-        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+        let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
         let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
         evictor.submit(&NodeMaintenance::new("m", NodeMaintenanceSpec::default()), eviction("u"));
-        let (_stop, told) = watch::channel(false);
-        timeout(Duration::from_secs(60), evictor.run(told)).await.expect("nobody else would ask for the pod");
+        let (_sender, shutdown) = watch::channel(false);
+        timeout(Duration::from_secs(60), evictor.run(shutdown))
+            .await
+            .expect("nothing else would evict the pod");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn once_told_to_stop_it_sends_nothing_more_and_waits_for_what_is_under_way() {
-        let (asked, mut questions) = unbounded_channel();
+    async fn after_shutdown_it_sends_nothing_more_and_waits_for_requests_in_progress() {
+        let (request_sender, mut requests) = unbounded_channel();
         let answer = Arc::new(Notify::new());
         let given = answer.clone();
         let server = tower::service_fn(move |_: http::Request<Body>| {
-            let (asked, given) = (asked.clone(), given.clone());
+            let (request_sender, given) = (request_sender.clone(), given.clone());
             async move {
-                asked.send(()).unwrap();
+                request_sender.send(()).unwrap();
                 given.notified().await;
                 Ok::<_, Infallible>(http::Response::new(Body::empty()))
             }
         });
-        let (triggers, _wake_ups) = Triggers::new(Arc::new(Maintenances::new([])));
+        let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
         let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
         let maintenance = NodeMaintenance::new("m", NodeMaintenanceSpec::default());
         for uid in ["sent", "queued"] {
             evictor.submit(&maintenance, eviction(uid));
         }
-        let (stop, told) = watch::channel(false);
-        let mut run = tokio::spawn(evictor.run(told));
-        questions.recv().await.unwrap();
-        stop.send_replace(true);
+        let (sender, shutdown) = watch::channel(false);
+        let mut run = tokio::spawn(evictor.run(shutdown));
+        requests.recv().await.unwrap();
+        sender.send_replace(true);
         assert!(timeout(Duration::from_secs(30), &mut run).await.is_err(), "the first is not answered");
         answer.notify_one();
         run.await.unwrap();
-        assert!(questions.try_recv().is_err(), "the second is not sent");
+        assert!(requests.try_recv().is_err(), "the second is not sent");
     }
 }

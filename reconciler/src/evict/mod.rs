@@ -1,4 +1,4 @@
-//! Evictions: who is evicted next, the requests, and what became of them.
+//! Evictions: which is sent next, the requests, and their outcomes.
 
 pub(crate) mod cancel_evacuation;
 pub(crate) mod eviction_request;

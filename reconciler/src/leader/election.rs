@@ -1,9 +1,9 @@
-//! Leading by turns: of all replicas the one that holds the lease works, the others stand by.
+//! Leader election: the replica that holds the lease works, the others stand by.
 //!
-//! kube-lease-manager takes a lease that is vacant and renews it. Everything that decides who may write is here: when to
-//! try ([`Candidate::vacancy`]), where a leader works ([`Stage`]), and until when it may write ([`Fence`]). A term begins
-//! and ends with what the watch on the lease tells, and each has a name of its own: nothing that an earlier term left under
-//! way can pass for this one.
+//! kube-lease-manager takes a vacant lease and renews it. Everything that decides who may write is here: when to try
+//! ([`wait_until_vacant`]), where a leader works ([`LeaderRuntime`]) and until when it may write ([`Fence`]). The watch on
+//! the lease determines when a term begins and ends. Each term has an identity of its own, so that nothing that an
+//! earlier term left in progress is taken for this one.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Patch;
 use kube::client::ClientBuilder;
 use kube::{Api, Client, Config};
-use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tokio::task::JoinError;
@@ -22,38 +22,50 @@ use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::client::fence::Fence;
-use crate::client::request_metrics::ApiRequests;
-use crate::client::write_params::patch_params;
+use crate::client::patch_params;
+use crate::client::request_metrics::RequestMetricsLayer;
 use crate::config::flags::Flags;
 use crate::leader::lease_watch::LeaseWatch;
-use crate::runtime::leader_runtime::Stage;
-use crate::runtime::shutdown::stopped;
-use crate::runtime::tasks;
+use crate::runtime::leader_runtime::LeaderRuntime;
+use crate::runtime::shutdown::shutdown_begins;
+use crate::runtime::tasks::TaskExit;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
 
-/// What failed is tried again so soon.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whoever stops gives its lease back within this time, or lets it run out.
-const FAREWELL: Duration = Duration::from_millis(1500);
+/// How long the release of the lease may take. After that it expires.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Why this replica can neither lead nor stand by.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ElectionError {
-    #[error("cannot make a client: {0}")]
+    #[error("cannot create a client: {0}")]
     Client(#[source] kube::Error),
     #[error("cannot start the leader's runtime: {0}")]
     Runtime(#[source] io::Error),
-    #[error("the leader's work broke off: {0}")]
+    #[error("the leader's work ended unexpectedly: {0}")]
     Work(#[source] JoinError),
-    #[error("the leader's work broke off: {0}")]
-    Task(#[source] tasks::End),
-    #[error("the watch on the leader's lease broke off")]
+    #[error("the leader's work ended unexpectedly: {0}")]
+    Task(#[source] TaskExit),
+    #[error("the watch on the leader's lease ended unexpectedly")]
     Watch,
 }
 
-/// One of the replicas that would lead.
+/// Why the lease was not taken.
+#[derive(Debug, thiserror::Error)]
+enum AcquireError {
+    #[error(transparent)]
+    Lease(#[from] LeaseManagerError),
+    #[error("the API server did not answer in time")]
+    Timeout,
+    /// Another replica was faster, or shutdown has begun.
+    #[error("the lease was not acquired")]
+    NotAcquired,
+}
+
+/// A replica that takes part in the election.
 pub(crate) struct Candidate {
     config: Config,
     namespace: String,
@@ -63,12 +75,11 @@ pub(crate) struct Candidate {
     metrics: Arc<Metrics>,
 }
 
-/// How a term ended.
-enum End {
-    /// Another may lead.
+enum TermEnd {
+    /// Another replica may lead.
     Lost(&'static str),
-    /// There is no more to be done.
-    Done(Result<Result<(), tasks::End>, JoinError>),
+    /// The work has ended.
+    Done(Result<Result<(), TaskExit>, JoinError>),
 }
 
 impl Candidate {
@@ -90,80 +101,82 @@ impl Candidate {
         }
     }
 
-    /// Stands by and leads by turns until `stop`. `work` is what a leader does, with a client that reads at any time
-    /// and writes only during the term; after `stop` it comes to its end by itself.
+    /// Stands by and leads until shutdown. `work` is what a leader does, with a client that reads at any time and writes
+    /// only during the term. After shutdown it ends by itself.
     ///
     /// # Errors
-    /// When there is no client or no runtime to be had, and when the work or the watch on the lease breaks off.
+    /// When there is no client or runtime, and when the work or the watch on the lease ends unexpectedly.
     pub(crate) async fn run<W>(
         &self,
-        stop: watch::Receiver<bool>,
+        shutdown: watch::Receiver<bool>,
         work: impl Fn(Client) -> W,
     ) -> Result<(), ElectionError>
     where
-        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
+        W: Future<Output = Result<(), TaskExit>> + Send + 'static,
     {
-        // A leader renews more often than this, so a watch that tells nothing for so long is dead.
+        // A leader renews more often than this, so a watch that is silent for longer has lost its connection.
         let watched = Api::<Lease>::namespaced(self.client(self.duration)?, &self.namespace);
-        let seen = LeaseWatch::start(watched, self.readiness.check("leader-election"));
+        let lease = LeaseWatch::start(watched, self.readiness.check("leader-election"));
         tokio::select! {
-            done = self.take_part(seen.clone(), stop, work) => done,
-            () = seen.broke_off() => Err(ElectionError::Watch),
+            done = self.take_part(lease.clone(), shutdown, work) => done,
+            () = lease.ended() => Err(ElectionError::Watch),
         }
     }
 
     async fn take_part<W>(
         &self,
-        mut seen: LeaseWatch,
-        stop: watch::Receiver<bool>,
+        mut lease: LeaseWatch,
+        shutdown: watch::Receiver<bool>,
         work: impl Fn(Client) -> W,
     ) -> Result<(), ElectionError>
     where
-        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
+        W: Future<Output = Result<(), TaskExit>> + Send + 'static,
     {
         let client = self.client(self.duration / 3)?;
         let leases = Api::<Lease>::namespaced(client.clone(), &self.namespace);
         let mut last_failure = String::new();
-        while !*stop.borrow() {
+        while !*shutdown.borrow() {
             tokio::select! {
-                () = vacancy(&leases, &mut seen) => {}
-                () = stopped(stop.clone()) => return Ok(()),
+                () = wait_until_vacant(&leases, &mut lease) => {}
+                () = shutdown_begins(shutdown.clone()) => return Ok(()),
             }
             let identity = format!("{}_{}", self.replica, Timestamp::now().as_millisecond());
-            let elected = tokio::select! {
-                elected = self.stand(&client, &mut seen, &identity) => elected,
-                () = stopped(stop.clone()) => Ok(None),
+            let acquired = tokio::select! {
+                acquired = self.acquire(&client, &mut lease, &identity) => acquired,
+                () = shutdown_begins(shutdown.clone()) => Err(AcquireError::NotAcquired),
             };
-            match elected {
-                Ok(Some((manager, fence))) => {
+            match acquired {
+                Ok((manager, fence)) => {
                     last_failure.clear();
-                    if let End::Done(ended) = self.lead(manager, &fence, &mut seen, &identity, &work).await? {
-                        farewell(&leases, &identity).await;
-                        return ended.map_err(ElectionError::Work)?.map_err(ElectionError::Task);
+                    let end = self.lead(manager, &fence, &mut lease, &identity, &work).await?;
+                    if let TermEnd::Done(done) = end {
+                        release(&leases, &identity).await;
+                        return done.map_err(ElectionError::Work)?.map_err(ElectionError::Task);
                     }
                 }
-                Ok(None) => farewell(&leases, &identity).await,
+                // In either case the lease may have been taken nevertheless.
+                Err(AcquireError::NotAcquired) => release(&leases, &identity).await,
                 Err(failure) => {
+                    let failure = failure.to_string();
                     if failure != last_failure {
                         warn!("cannot take the leader's lease: {failure}");
                         last_failure = failure;
                     }
-                    // It may have been taken all the same.
-                    farewell(&leases, &identity).await;
-                    tokio::time::sleep(PAUSE).await;
+                    release(&leases, &identity).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
         Ok(())
     }
 
-    /// Tries to take the vacant lease, and returns what keeps it and what ends with it; none if another was faster.
-    async fn stand(
+    /// Tries to take the vacant lease. Returns what renews it, and the fence of the term.
+    async fn acquire(
         &self,
         client: &Client,
-        seen: &mut LeaseWatch,
+        lease: &mut LeaseWatch,
         identity: &str,
-    ) -> Result<Option<(LeaseManager, Fence)>, String> {
+    ) -> Result<(LeaseManager, Fence), AcquireError> {
         let attempt = async {
             let seconds = self.duration.as_secs();
             let manager = LeaseManagerBuilder::new(client.clone(), leader_lease::NAME)
@@ -173,82 +186,77 @@ impl Candidate {
                 // Renewed after a third of its duration.
                 .with_grace(seconds - seconds / 3)
                 .build()
-                .await
-                .map_err(|error| error.to_string())?;
-            let taken = async { manager.changed().await.map_err(|error| Some(error.to_string())) };
-            let elected = async { outcome(seen, identity).await.ok_or(None) };
-            match tokio::try_join!(taken, elected) {
-                // Another clock may be ahead by a fifth of the duration before two lead at once.
-                Ok((_, renewed)) => Ok(Some((manager, Fence::new(self.duration * 4 / 5, renewed)))),
-                Err(None) => Ok(None),
-                Err(Some(failure)) => Err(failure),
-            }
+                .await?;
+            let taken = async { manager.changed().await.map_err(AcquireError::from) };
+            let acquired = async { acquired_at(lease, identity).await.ok_or(AcquireError::NotAcquired) };
+            let (_, renewed) = tokio::try_join!(taken, acquired)?;
+            // Another replica's clock may be ahead by a fifth of the duration before two lead at once.
+            Ok((manager, Fence::new(self.duration * 4 / 5, renewed)))
         };
-        let in_time = timeout(self.duration / 3, attempt).await;
-        in_time.unwrap_or_else(|_| Err("the API server did not answer in time".to_owned()))
+        timeout(self.duration / 3, attempt).await.unwrap_or(Err(AcquireError::Timeout))
     }
 
-    /// Works for as long as the lease is ours.
+    /// Works for as long as this replica holds the lease.
     async fn lead<W>(
         &self,
         manager: LeaseManager,
         fence: &Fence,
-        seen: &mut LeaseWatch,
+        lease: &mut LeaseWatch,
         identity: &str,
         work: impl Fn(Client) -> W,
-    ) -> Result<End, ElectionError>
+    ) -> Result<TermEnd, ElectionError>
     where
-        W: Future<Output = Result<(), tasks::End>> + Send + 'static,
+        W: Future<Output = Result<(), TaskExit>> + Send + 'static,
     {
-        let stage = Stage::new().map_err(ElectionError::Runtime)?;
-        let builder = stage.make(|| ClientBuilder::try_from(self.config.clone()));
+        let runtime = LeaderRuntime::new().map_err(ElectionError::Runtime)?;
+        let builder = runtime.build(|| ClientBuilder::try_from(self.config.clone()));
         let builder = builder.map_err(ElectionError::Client)?;
-        let builder = builder.with_layer(&ApiRequests(self.metrics.clone())).with_layer(fence);
-        let client = stage.make(|| builder.build());
+        let builder = builder.with_layer(&RequestMetricsLayer(self.metrics.clone())).with_layer(fence);
+        let client = runtime.build(|| builder.build());
         info!(identity, "leading");
         self.metrics.leads(true);
-        let mut work = stage.perform(work(client));
+        let mut work = runtime.spawn(work(client));
         let end = tokio::select! {
             biased;
-            () = fence.closed() => End::Lost("the lease was not renewed in time"),
-            () = tenure_ends(seen, fence, identity) => End::Lost("the lease is another's"),
-            failure = keep_on(&manager) => End::Lost(failure),
-            ended = &mut work => End::Done(ended),
+            () = fence.closed() => TermEnd::Lost("the lease was not renewed in time"),
+            () = follow_renewals(lease, fence, identity) => TermEnd::Lost("another replica holds the lease"),
+            failure = keep_renewing(&manager) => TermEnd::Lost(failure),
+            done = &mut work => TermEnd::Done(done),
         };
         fence.close();
-        drop(stage);
+        drop(runtime);
         self.metrics.leads(false);
-        if let End::Lost(why) = end {
-            warn!(identity, "leading no more, standing by: {why}");
+        if let TermEnd::Lost(why) = end {
+            warn!(identity, "no longer leading, standing by: {why}");
         }
         Ok(end)
     }
 
-    /// A client whose requests fail when the API server is silent for so long.
-    fn client(&self, patience: Duration) -> Result<Client, ElectionError> {
+    /// A client whose requests fail when the API server is silent for this long.
+    fn client(&self, silence_timeout: Duration) -> Result<Client, ElectionError> {
         let mut config = self.config.clone();
-        config.connect_timeout = Some(patience);
-        config.read_timeout = Some(patience);
+        config.connect_timeout = Some(silence_timeout);
+        config.read_timeout = Some(silence_timeout);
         config.reset_reader_on_write = true;
         let builder = ClientBuilder::try_from(config).map_err(ElectionError::Client)?;
-        Ok(builder.with_layer(&ApiRequests(self.metrics.clone())).build())
+        Ok(builder.with_layer(&RequestMetricsLayer(self.metrics.clone())).build())
     }
 }
 
-/// Waits until nobody leads. A lease that has run out is made vacant here, as it was seen and not otherwise, so that of
-/// several who find it so none can end the term of the one that was faster.
-async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
+/// Waits until no replica leads. An expired lease is made vacant here, and only as it was last seen, so that of several
+/// replicas that find it expired none can end the term of the one that was faster.
+async fn wait_until_vacant(leases: &Api<Lease>, lease: &mut LeaseWatch) {
     let mut leader = String::new();
     loop {
-        let patience = match seen.tenure() {
+        let expires_in = match lease.state() {
             None => Duration::MAX,
             Some(LeaderLeaseState::Released) => return,
             Some(LeaderLeaseState::Expired) => {
-                match end_tenure(leases, |tenure| *tenure == LeaderLeaseState::Expired).await {
+                match vacate(leases, |state| *state == LeaderLeaseState::Expired).await {
                     Ok(_) => return,
                     Err(failure) => {
-                        debug!(%failure, "the lease that has run out is not vacant yet");
-                        PAUSE
+                        debug!(%failure, "the expired lease is not vacant yet");
+                        RETRY_INTERVAL
                     }
                 }
             }
@@ -260,65 +268,65 @@ async fn vacancy(leases: &Api<Lease>, seen: &mut LeaseWatch) {
                 Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
             }
         };
-        // The time may be over before there is news.
-        let _ = timeout(patience, seen.changed()).await;
+        // The lease may expire without an event.
+        let _ = timeout(expires_in, lease.changed()).await;
     }
 }
 
-/// When we took the lease, once somebody has; none if that is another.
-async fn outcome(seen: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
+/// When this replica took the lease; none if another one took it.
+async fn acquired_at(lease: &mut LeaseWatch, identity: &str) -> Option<Timestamp> {
     loop {
-        if let Some(LeaderLeaseState::Held { by, renewed, .. }) = seen.tenure() {
+        if let Some(LeaderLeaseState::Held { by, renewed, .. }) = lease.state() {
             return (by == identity).then_some(renewed);
         }
-        seen.changed().await;
+        lease.changed().await;
     }
 }
 
-/// Tells the fence of renewals until the lease is not ours any more.
-async fn tenure_ends(seen: &mut LeaseWatch, fence: &Fence, identity: &str) {
+/// Extends the fence with each renewal, until the lease is no longer ours.
+async fn follow_renewals(lease: &mut LeaseWatch, fence: &Fence, identity: &str) {
     loop {
-        match seen.tenure() {
+        match lease.state() {
             Some(LeaderLeaseState::Held { by, renewed, .. }) if by == identity => fence.renew(renewed),
             _ => return,
         }
-        seen.changed().await;
+        lease.changed().await;
     }
 }
 
-/// Has the manager renew the lease until it finds another's. A failure is not the end: there is time for some more.
-async fn keep_on(manager: &LeaseManager) -> &'static str {
-    let mut fails = false;
+/// Renews the lease until another replica holds it. A failure does not end this: there is time for further attempts.
+async fn keep_renewing(manager: &LeaseManager) -> &'static str {
+    let mut is_failing = false;
     loop {
         match manager.changed().await {
-            Ok(false) => return "the lease was taken over",
+            Ok(false) => return "another replica took the lease",
             Ok(true) => {}
             Err(error) => {
-                if !std::mem::replace(&mut fails, true) {
-                    warn!(%error, "cannot renew the leader's lease; it will be tried again");
+                if !std::mem::replace(&mut is_failing, true) {
+                    warn!(%error, "cannot renew the leader's lease; retrying");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
 }
 
-/// Gives the lease back if it is ours, so that another need not wait for its end.
-async fn farewell(leases: &Api<Lease>, identity: &str) {
-    let ours =
+/// Releases the lease if it is ours, so that another replica does not have to wait until it expires.
+async fn release(leases: &Api<Lease>, identity: &str) {
+    let is_ours =
         |tenure: &LeaderLeaseState| matches!(tenure, LeaderLeaseState::Held { by, .. } if by == identity);
-    match timeout(FAREWELL, end_tenure(leases, ours)).await {
-        Ok(Ok(true)) => info!(identity, "gave the lease back"),
+    match timeout(RELEASE_TIMEOUT, vacate(leases, is_ours)).await {
+        Ok(Ok(true)) => info!(identity, "lease released"),
         Ok(Ok(false)) => {}
-        Ok(Err(error)) => debug!(%error, "the lease is not given back"),
-        Err(_) => error!("the lease is not given back: no answer in time"),
+        Ok(Err(error)) => debug!(%error, "lease not released"),
+        Err(_) => error!("lease not released: no answer in time"),
     }
 }
 
-/// Makes the lease vacant, and says so, if what it says now is what is `meant`.
-async fn end_tenure(leases: &Api<Lease>, meant: impl Fn(&LeaderLeaseState) -> bool) -> kube::Result<bool> {
+/// Makes the lease vacant if its present state is `expected`, and returns whether it was.
+async fn vacate(leases: &Api<Lease>, expected: impl Fn(&LeaderLeaseState) -> bool) -> kube::Result<bool> {
     let Some(lease) = leases.get_opt(leader_lease::NAME).await? else { return Ok(false) };
-    if !meant(&leader_lease::state(Some(&lease), Timestamp::now())) {
+    if !expected(&leader_lease::state(Some(&lease), Timestamp::now())) {
         return Ok(false);
     }
     let patch = Patch::Merge(leader_lease::release_patch(&lease));

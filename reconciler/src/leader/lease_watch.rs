@@ -1,5 +1,5 @@
-//! The watch on the lease by which one replica leads. What it tells serves three ends: who stands by learns that nobody
-//! leads, the leader that it does no more, and the fence when the leader last renewed.
+//! The watch on the leader's lease. A standby replica learns from it that nobody leads, the leader that it no longer leads,
+//! and the write fence when the leader last renewed.
 
 use std::time::Duration;
 
@@ -12,75 +12,74 @@ use nm_shared::cluster::leader_lease::{self, LeaderLeaseState};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::telemetry::readiness::Check;
+use crate::telemetry::readiness::ReadinessCheck;
 
-/// After a failure the watch begins anew so soon: a leader that hears nothing stops.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait after a failure. It is short, because a leader without a watch stops leading.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The lease as the watch told it last.
+/// The lease as the watch last delivered it.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseWatch(watch::Receiver<Seen>);
+pub(crate) struct LeaseWatch(watch::Receiver<LeaseSnapshot>);
 
 #[derive(Debug)]
-enum Seen {
-    Nothing,
-    Lease(Option<Box<Lease>>),
+enum LeaseSnapshot {
+    Unknown,
+    Known(Option<Box<Lease>>),
 }
 
 impl LeaseWatch {
-    /// Begins to watch, and keeps the check of whether it would hear of a change. The watch ends once nobody looks at it
-    /// any more.
-    pub(crate) fn start(leases: Api<Lease>, check: Check) -> Self {
-        let (sender, receiver) = watch::channel(Seen::Nothing);
+    /// Starts to watch. The check passes while the watch is healthy. The watch ends when the last clone is dropped.
+    pub(crate) fn start(leases: Api<Lease>, check: ReadinessCheck) -> Self {
+        let (sender, receiver) = watch::channel(LeaseSnapshot::Unknown);
         tokio::spawn(async move {
             tokio::select! {
-                () = listen(leases, &sender, &check) => {}
+                () = run(leases, &sender, &check) => {}
                 () = sender.closed() => {}
             }
         });
         Self(receiver)
     }
 
-    /// Who leads; none while that is not known.
-    pub(crate) fn tenure(&mut self) -> Option<LeaderLeaseState> {
+    /// Who leads; none while that is unknown.
+    pub(crate) fn state(&mut self) -> Option<LeaderLeaseState> {
         match &*self.0.borrow_and_update() {
-            Seen::Nothing => None,
-            Seen::Lease(lease) => Some(leader_lease::state(lease.as_deref(), Timestamp::now())),
+            LeaseSnapshot::Unknown => None,
+            LeaseSnapshot::Known(lease) => Some(leader_lease::state(lease.as_deref(), Timestamp::now())),
         }
     }
 
-    /// Resolves if the watch has broken off.
-    pub(crate) async fn broke_off(mut self) {
+    /// Resolves if the watch ends by itself, which is a bug.
+    pub(crate) async fn ended(mut self) {
         while self.0.changed().await.is_ok() {}
     }
 
-    /// Waits for news since the last look.
+    /// Waits for a change since the last call of [`Self::state`].
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The task lives as long as this, so it broke off, or was ended with its runtime, as this will be.
+            // The watch has panicked, or its runtime shuts down. Either ends this task too.
             std::future::pending::<()>().await;
         }
     }
 }
 
-async fn listen(leases: Api<Lease>, sender: &watch::Sender<Seen>, check: &Check) {
+async fn run(leases: Api<Lease>, sender: &watch::Sender<LeaseSnapshot>, check: &ReadinessCheck) {
     let mut states = watcher::watch_object(leases, leader_lease::NAME).boxed();
-    let mut interrupted = false;
+    let mut is_interrupted = false;
     while let Some(state) = states.next().await {
         match state {
             Ok(lease) => {
-                if std::mem::take(&mut interrupted) {
-                    info!("watch on the leader's lease goes on");
+                if std::mem::take(&mut is_interrupted) {
+                    info!("watch on the leader's lease resumed");
                 }
                 check.pass();
-                sender.send_replace(Seen::Lease(lease.map(Box::new)));
+                sender.send_replace(LeaseSnapshot::Known(lease.map(Box::new)));
             }
             Err(error) => {
-                if !std::mem::replace(&mut interrupted, true) {
-                    warn!(%error, "watch on the leader's lease interrupted; it will be resumed");
+                if !std::mem::replace(&mut is_interrupted, true) {
+                    warn!(%error, "watch on the leader's lease interrupted; retrying");
                 }
                 check.fail("the leader's lease cannot be watched");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -97,15 +96,15 @@ mod tests {
     use crate::telemetry::readiness::Readiness;
 
     #[tokio::test]
-    async fn a_watch_that_panics_is_told_and_its_check_fails() {
+    async fn a_watch_that_panics_is_noticed_and_its_check_fails() {
         let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
-            assert!(request.uri().path().is_empty(), "whoever asks panics");
+            assert!(request.uri().path().is_empty(), "every request panics");
             Ok::<_, Infallible>(http::Response::new(Body::empty()))
         });
         let readiness = Readiness::default();
         let leases = Api::namespaced(Client::new(server, "default"), "default");
-        LeaseWatch::start(leases, readiness.check("leader-election")).broke_off().await;
-        let report = readiness.report().unwrap_err();
-        assert!(report.starts_with("[-]leader-election failed: "), "{report}");
+        LeaseWatch::start(leases, readiness.check("leader-election")).ended().await;
+        let report = readiness.report();
+        assert!(!report.is_ready && report.lines.starts_with("[-]leader-election failed: "), "{report:?}");
     }
 }

@@ -2,4 +2,4 @@
 
 pub(crate) mod election;
 pub(crate) mod lease_watch;
-pub(crate) mod standalone;
+pub(crate) mod running_leader_check;

@@ -1,40 +1,38 @@
-//! Where a leader works: a runtime of its own, so that nothing outlives the term, with a thread of its own, so that neither
-//! the work nor what is answered beside it waits while the other reads a long list.
+//! The runtime on which a leader works. It belongs to one term, so that nothing outlives the term, and has a thread of
+//! its own, so that reading a long list does not delay probes and webhook reviews.
 
 use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// A leader's runtime. Dropped, it ends whatever runs on it and waits for nothing.
-pub(crate) struct Stage {
+/// The runtime of one term. Dropping it ends all of its tasks without waiting.
+pub(crate) struct LeaderRuntime {
     handle: Handle,
     runtime: Option<Runtime>,
 }
 
-impl Stage {
-    /// One on which nothing runs yet.
+impl LeaderRuntime {
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Makes something there: connections live where their client is made.
-    pub(crate) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
-        let _on_it = self.handle.enter();
-        make()
+    /// Calls `build` on this runtime: a client's connections belong to the runtime on which it is built.
+    pub(crate) fn build<T>(&self, build: impl FnOnce() -> T) -> T {
+        let _guard = self.handle.enter();
+        build()
     }
 
-    /// Begins to work.
-    pub(crate) fn perform<W>(&self, work: W) -> JoinHandle<W::Output>
+    pub(crate) fn spawn<W>(&self, task: W) -> JoinHandle<W::Output>
     where
         W: Future<Output: Send> + Send + 'static,
     {
-        self.handle.spawn(work)
+        self.handle.spawn(task)
     }
 }
 
-impl Drop for Stage {
+impl Drop for LeaderRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -1,4 +1,4 @@
-//! How the program is told to stop.
+//! The program's shutdown: the signals, and how long work that has begun may take.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 
-/// What is under way when a signal comes may finish within this time.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// Work that has begun when a signal arrives may take this long.
+const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Turns true at the first SIGTERM or SIGINT.
-pub(crate) fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
+/// A channel that turns true at the first SIGTERM or SIGINT.
+pub(crate) fn shutdown_signal() -> std::io::Result<watch::Receiver<bool>> {
     let (sender, receiver) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -19,22 +19,22 @@ pub(crate) fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        info!("stopping");
+        info!("shutting down");
         sender.send_replace(true);
-        // Kept alive: a dropped sender would read as a stop as well, but only after this one was seen.
+        // The channel stays open: receivers take a closed one for a shutdown before they read the value.
         sender.closed().await;
     });
     Ok(receiver)
 }
 
-/// Resolves once a signal has come.
-pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is a stop too.
-    let _ = stop.wait_for(|stopped| *stopped).await;
+/// Resolves once shutdown begins.
+pub(crate) async fn shutdown_begins(mut shutdown: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is a shutdown too.
+    let _ = shutdown.wait_for(|begun| *begun).await;
 }
 
-/// Resolves once a signal has come and what is under way has had its time.
-pub(crate) async fn give_up(stop: watch::Receiver<bool>) {
-    stopped(stop).await;
-    tokio::time::sleep(LAST_WORDS).await;
+/// Resolves once shutdown has begun and its grace period is over.
+pub(crate) async fn grace_period_ends(shutdown: watch::Receiver<bool>) {
+    shutdown_begins(shutdown).await;
+    tokio::time::sleep(SHUTDOWN_GRACE_PERIOD).await;
 }

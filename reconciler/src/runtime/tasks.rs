@@ -1,7 +1,7 @@
-//! The tasks of a leader, which are to go on for as long as it leads: a term of which one has broken off is over.
+//! The tasks of a leader. Each has to run for the whole term: when one ends early, the term is over.
 //!
-//! Without one of its watches, or without what sends evictions, a leader would go on renewing its lease and work on what
-//! it knew before. Another replica, or this program begun anew, knows better.
+//! A leader without one of its watches, or without its evictor, would keep renewing the lease and work on stale data.
+//! Another replica, or this program restarted, starts from current data.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -10,73 +10,73 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::{FutureExt, StreamExt};
 use tokio::task::AbortHandle;
 
-/// Begins tasks. Cheap to clone.
+/// Spawns tasks. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Tasks(UnboundedSender<End>);
+pub(crate) struct TaskSpawner(UnboundedSender<TaskExit>);
 
-/// Tells of tasks that came to an end.
+/// The exits of spawned tasks.
 #[derive(Debug)]
-pub(crate) struct Ends(UnboundedReceiver<End>);
+pub(crate) struct TaskExits(UnboundedReceiver<TaskExit>);
 
-/// A task that came to an end and was not aborted.
+/// A task that ended without having been aborted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum End {
+pub(crate) enum TaskExit {
     #[error("{task} panicked: {message}")]
     Panicked { task: String, message: String },
-    #[error("{task} ended, which nothing had told it to")]
+    #[error("{task} ended unexpectedly")]
     Returned { task: String },
 }
 
-impl Tasks {
-    /// No task yet, and where their ends are told.
-    pub(crate) fn new() -> (Self, Ends) {
+impl TaskSpawner {
+    /// A spawner, and where the exits of its tasks are reported.
+    pub(crate) fn new() -> (Self, TaskExits) {
         let (sender, receiver) = unbounded();
-        (Self(sender), Ends(receiver))
+        (Self(sender), TaskExits(receiver))
     }
 
-    /// Begins a task that goes on until it is told to end. Its name is for a person.
+    /// Spawns a task that runs until shutdown. Its name is for log lines.
     pub(crate) fn spawn(
         &self,
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
-        self.begin(name.into(), true, task)
+        self.start(name.into(), true, task)
     }
 
-    /// Begins one that ends by itself.
-    pub(crate) fn spawn_brief(
+    /// Spawns a task that ends by itself.
+    pub(crate) fn spawn_finite(
         &self,
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
-        self.begin(name.into(), false, task)
+        self.start(name.into(), false, task)
     }
 
-    fn begin(
+    fn start(
         &self,
         task: String,
-        goes_on: bool,
+        is_endless: bool,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
-        let ends = self.0.clone();
+        let exits = self.0.clone();
         let watched = async move {
-            let end = match AssertUnwindSafe(work).catch_unwind().await {
-                Err(panic) => End::Panicked { task, message: message(panic.as_ref()) },
-                Ok(()) if goes_on => End::Returned { task },
+            let exit = match AssertUnwindSafe(work).catch_unwind().await {
+                Err(panic) => TaskExit::Panicked { task, message: message(panic.as_ref()) },
+                Ok(()) if is_endless => TaskExit::Returned { task },
                 Ok(()) => return,
             };
             // The receiver is gone only when the term ends.
-            let _ = ends.unbounded_send(end);
+            let _ = exits.unbounded_send(exit);
         };
         tokio::spawn(watched).abort_handle()
     }
 }
 
-impl Ends {
-    /// The next end. It waits for ever if there is none.
-    pub(crate) async fn next(&mut self) -> End {
+impl TaskExits {
+    /// The next exit. Never resolves if there is none.
+    pub(crate) async fn next(&mut self) -> TaskExit {
         match self.0.next().await {
-            Some(end) => end,
+            Some(exit) => exit,
             None => std::future::pending().await,
         }
     }
@@ -94,24 +94,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_or_ends_early_is_told_by_its_name() {
-        let (tasks, mut ends) = Tasks::new();
+    async fn a_task_that_panics_or_ends_early_is_reported_by_name() {
+        let (tasks, mut exits) = TaskSpawner::new();
         tasks.spawn("the watch on nodes", async { panic!("of {}", 7) });
-        let end = ends.next().await;
-        assert_eq!(end.to_string(), "the watch on nodes panicked: of 7");
+        let exit = exits.next().await;
+        assert_eq!(exit.to_string(), "the watch on nodes panicked: of 7");
         tasks.spawn("the evictor", ready(()));
-        assert_eq!(ends.next().await.to_string(), "the evictor ended, which nothing had told it to");
-        tasks.spawn_brief("discovery", async { panic!("at once") });
-        assert_eq!(ends.next().await.to_string(), "discovery panicked: at once");
+        assert_eq!(exits.next().await.to_string(), "the evictor ended unexpectedly");
+        tasks.spawn_finite("discovery", async { panic!("at once") });
+        assert_eq!(exits.next().await.to_string(), "discovery panicked: at once");
     }
 
     #[tokio::test]
-    async fn a_task_that_is_aborted_or_was_to_end_is_no_news() {
-        let (tasks, mut ends) = Tasks::new();
+    async fn a_task_that_is_aborted_or_finite_is_not_reported() {
+        let (tasks, mut exits) = TaskSpawner::new();
         tasks.spawn("aborted", pending()).abort();
-        tasks.spawn_brief("brief", ready(()));
+        tasks.spawn_finite("brief", ready(()));
         tokio::task::yield_now().await;
         tasks.spawn("last", ready(()));
-        assert_eq!(ends.next().await, End::Returned { task: "last".to_owned() });
+        assert_eq!(exits.next().await, TaskExit::Returned { task: "last".to_owned() });
     }
 }

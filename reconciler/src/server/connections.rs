@@ -1,8 +1,8 @@
-//! Which connections of a server are open, and which one is closed when there are too many.
+//! Limits the open connections of a server.
 //!
-//! Anybody who reaches a port can open connections and say nothing. So their number is bounded, and a new one is always
-//! taken up: for it the oldest is closed of those that come from the address with the most. A connection over which
-//! somebody has proved to be whom the server is for is [trusted](Visitor::trust), and is closed for nobody.
+//! Anyone who reaches a port can open connections and stay silent, so their number is limited. A new connection is always
+//! accepted: in its place the oldest connection from the address with the most connections is closed. A connection over
+//! which the client has proved its identity is [trusted](ConnectionHandle::trust) and never closed for another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -10,60 +10,58 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The open connections.
 #[derive(Debug)]
-pub(crate) struct Connections {
-    most: usize,
-    open: Mutex<Open>,
+pub(crate) struct ConnectionLimit {
+    max: usize,
+    open: Mutex<OpenConnections>,
 }
 
-/// By number: the smaller, the older.
+/// By number: a smaller one is older.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
-    all: BTreeMap<u64, Entry>,
+    all: BTreeMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OpenConnection {
     from: IpAddr,
     is_trusted: bool,
-    /// Closes it when dropped.
+    /// Closes the connection when dropped.
     _keeps_open: oneshot::Sender<()>,
 }
 
-impl Connections {
-    /// No more than `most`.
-    pub(crate) fn at_most(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, open: Mutex::default() })
+impl ConnectionLimit {
+    /// At most `max` connections are open at once.
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default() })
     }
 
-    /// Takes up a connection from this address, and closes another one if there are too many. None if all of them are
+    /// Accepts a connection from this address, and closes another one if there are too many. None if all of them are
     /// trusted.
-    pub(crate) fn open(self: &Arc<Self>, from: IpAddr) -> Option<Connection> {
+    pub(crate) fn accept(self: &Arc<Self>, from: IpAddr) -> Option<Connection> {
         let mut open = self.lock();
-        if open.all.len() >= self.most {
-            let spared = open.victim()?;
-            open.all.remove(&spared);
+        if open.all.len() >= self.max {
+            let victim = open.victim()?;
+            open.all.remove(&victim);
         }
         let number = open.next;
         open.next += 1;
         let (keeps_open, closed) = oneshot::channel();
-        open.all.insert(number, Entry { from, is_trusted: false, _keeps_open: keeps_open });
-        Some(Connection { visitor: Visitor { number, connections: self.clone() }, closed })
+        open.all.insert(number, OpenConnection { from, is_trusted: false, _keeps_open: keeps_open });
+        Some(Connection { handle: ConnectionHandle { number, limit: self.clone() }, closed })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
-    /// The connection that is closed next.
+impl OpenConnections {
     fn victim(&self) -> Option<u64> {
         let mut by_address: HashMap<IpAddr, (usize, u64)> = HashMap::new();
-        for (number, entry) in self.all.iter().filter(|(_, entry)| !entry.is_trusted) {
-            by_address.entry(entry.from).or_insert((0, *number)).0 += 1;
+        for (number, connection) in self.all.iter().filter(|(_, connection)| !connection.is_trusted) {
+            by_address.entry(connection.from).or_insert((0, *number)).0 += 1;
         }
         by_address
             .into_values()
@@ -72,20 +70,20 @@ impl Open {
     }
 }
 
-/// An open connection. It counts until this is dropped.
+/// An open connection, which counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    visitor: Visitor,
+    handle: ConnectionHandle,
     closed: oneshot::Receiver<()>,
 }
 
 impl Connection {
-    /// Whoever is at its other end.
-    pub(crate) fn visitor(&self) -> Visitor {
-        self.visitor.clone()
+    /// What its requests carry.
+    pub(crate) fn handle(&self) -> ConnectionHandle {
+        self.handle.clone()
     }
 
-    /// Returns when it is to be closed for another one.
+    /// Resolves when it has to be closed for another one.
     pub(crate) async fn closed(&mut self) {
         // Nothing is ever sent.
         let _ = (&mut self.closed).await;
@@ -94,22 +92,22 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.visitor.connections.lock().all.remove(&self.visitor.number);
+        self.handle.limit.lock().all.remove(&self.handle.number);
     }
 }
 
-/// Who is at the other end of a connection; each request over it carries this as an extension.
+/// Refers to an open connection. Each request over it carries this as an extension.
 #[derive(Debug, Clone)]
-pub(crate) struct Visitor {
+pub(crate) struct ConnectionHandle {
     number: u64,
-    connections: Arc<Connections>,
+    limit: Arc<ConnectionLimit>,
 }
 
-impl Visitor {
-    /// The connection is closed for no other from now on.
+impl ConnectionHandle {
+    /// From now on the connection is never closed for another one.
     pub(crate) fn trust(&self) {
-        if let Some(entry) = self.connections.lock().all.get_mut(&self.number) {
-            entry.is_trusted = true;
+        if let Some(connection) = self.limit.lock().all.get_mut(&self.number) {
+            connection.is_trusted = true;
         }
     }
 }
@@ -126,15 +124,15 @@ mod tests {
         connection.closed.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
 
-    /// Opens connections from these addresses one after another, of which there may be three, trusts some of them at
-    /// once, and says which of all are closed in the end.
+    /// The connections that are closed in the end, when these addresses connect one after another, three connections are
+    /// allowed and some are trusted at once.
     fn closed(addresses: &[u8], trusted: &[usize]) -> Vec<usize> {
-        let connections = Connections::at_most(3);
+        let connections = ConnectionLimit::new(3);
         let mut all = Vec::new();
         for (index, address) in addresses.iter().enumerate() {
-            let Some(connection) = connections.open(from(*address)) else { continue };
+            let Some(connection) = connections.accept(from(*address)) else { continue };
             if trusted.contains(&index) {
-                connection.visitor().trust();
+                connection.handle().trust();
             }
             all.push((index, connection));
         }
@@ -142,22 +140,22 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_the_address_with_the_most_makes_way_and_who_is_trusted_never_does() {
+    fn the_oldest_untrusted_connection_of_the_address_with_the_most_is_closed() {
         assert_eq!(closed(&[1, 1, 1], &[]), [0; 0]);
         assert_eq!(closed(&[1, 1, 1, 1], &[]), [0]);
         assert_eq!(closed(&[1, 2, 2, 3], &[]), [1]);
-        assert_eq!(closed(&[1, 2, 2, 2, 2, 2], &[]), [1, 2, 3], "the flood is in its own way");
+        assert_eq!(closed(&[1, 2, 2, 2, 2, 2], &[]), [1, 2, 3], "a flood only closes its own connections");
         assert_eq!(closed(&[1, 1, 2, 2], &[0, 1]), [2]);
-        assert_eq!(closed(&[1, 1, 1, 2], &[0, 1, 2]), [0; 0], "the new one is not taken up");
+        assert_eq!(closed(&[1, 1, 1, 2], &[0, 1, 2]), [0; 0], "the new one is not accepted");
     }
 
     #[test]
-    fn what_is_dropped_counts_no_more() {
-        let connections = Connections::at_most(1);
-        drop(connections.open(from(1)));
-        let mut second = connections.open(from(1)).unwrap();
+    fn a_dropped_connection_does_not_count() {
+        let connections = ConnectionLimit::new(1);
+        drop(connections.accept(from(1)));
+        let mut second = connections.accept(from(1)).unwrap();
         assert!(!is_closed(&mut second));
-        drop(connections.open(from(2)));
+        drop(connections.accept(from(2)));
         assert!(is_closed(&mut second));
     }
 }

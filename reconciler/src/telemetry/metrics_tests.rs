@@ -8,7 +8,6 @@ use nm_shared::drain::transitions::transitions;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::request_metrics::VERBS;
 
 fn samples(metrics: &Metrics) -> Vec<String> {
     metrics.expose().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
@@ -22,14 +21,14 @@ fn maintenance(name: &str, status: &Value) -> Grouped {
     .unwrap()
 }
 
-/// Maintenances as a watch would tell of them.
-fn watched(objects: impl IntoIterator<Item = Grouped>) -> Arc<Maintenances> {
+/// A term whose watch has delivered these maintenances.
+fn watched(objects: impl IntoIterator<Item = Grouped>) -> Arc<LeaderState> {
     let group = Group::Medik8s;
     let mut writer = Writer::new(group);
     for object in objects {
         writer.apply_watcher_event(&watcher::Event::Apply(object));
     }
-    Arc::new(Maintenances::new([(group, writer.as_reader())]))
+    Arc::new(LeaderState::new([(group, writer.as_reader())]))
 }
 
 fn running() -> Value {
@@ -41,12 +40,12 @@ fn running() -> Value {
 }
 
 #[test]
-fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
+fn the_metrics_page_lists_each_metric_by_name_type_and_help_text() {
     let metrics = Metrics::new();
     let watched = watched([maintenance("one", &running())]);
-    metrics.watch(&watched);
+    metrics.observe(&watched);
     metrics.eviction_answered(&EvictionOutcome::Gone);
-    metrics.requested("get", Some(200));
+    metrics.requested(Verb::Get, Some(200));
     metrics.certificate_expires(Timestamp::UNIX_EPOCH);
     let exposed = metrics.expose();
     let described = exposed.lines().filter_map(|line| line.strip_prefix("# "));
@@ -55,7 +54,7 @@ fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
     while let (Some(help), Some(kind)) = (words.next(), words.next()) {
         let (name, help) = help.strip_prefix("HELP ").unwrap().split_once(' ').unwrap();
         let kind = kind.strip_prefix("TYPE ").unwrap().rsplit(' ').next().unwrap();
-        // What the format calls the family and what its samples are called.
+        // Samples have a suffix that the family does not have.
         let suffix = match kind {
             "counter" => "_total",
             "info" => "_info",
@@ -68,7 +67,7 @@ fn the_page_on_metrics_lists_each_by_its_name_type_and_help_text() {
     assert_eq!(listed, rows, "\n{}", rows.join("\n"));
 }
 
-/// What the page on metrics lists as the values of a label.
+/// The values of a label on the metrics page.
 fn listed(label: &str) -> Vec<String> {
     let page = include_str!("../../../docs/reference/metrics.md").replace('\n', " ");
     let (_, item) = page.split_once(&format!(" - `{label}`: ")).unwrap();
@@ -77,7 +76,7 @@ fn listed(label: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_page_on_metrics_lists_each_value_of_a_label() {
+fn the_metrics_page_lists_each_value_of_a_label() {
     use EvictionOutcome as Outcome;
     let no = String::new;
     let outcomes = [
@@ -93,7 +92,7 @@ fn the_page_on_metrics_lists_each_value_of_a_label() {
         Outcome::Throttled { retry_after: None, message: no() },
         Outcome::Unknown(no()),
     ];
-    // A further one does not compile until it has a place here, and so in the list above.
+    // A new outcome does not compile until it is added here, and then the test fails until it is in the list above.
     let place = |outcome: &Outcome| match outcome {
         Outcome::Accepted => 0,
         Outcome::Gone => 1,
@@ -121,23 +120,23 @@ fn the_page_on_metrics_lists_each_value_of_a_label() {
     let phases = of_status("phase").into_iter().filter(|phase| !phase.is_null());
     let phases = phases.map(|phase| serde_json::from_value::<Phase>(phase).unwrap().as_str());
     assert_eq!(listed("phase"), phases.collect::<Vec<_>>());
-    assert_eq!(listed("verb"), VERBS);
+    assert_eq!(listed("verb"), Verb::ALL.map(Verb::as_str));
 }
 
 #[test]
-fn what_is_watched_is_counted_and_forgotten_with_the_watch() {
+fn maintenances_are_counted_during_the_term_only() {
     let metrics = Metrics::new();
     let of = |word: &str| -> Vec<String> {
         samples(&metrics).into_iter().filter(|line| line.starts_with(word)).collect()
     };
-    assert!(of("nm_maintenances").is_empty(), "a replica that stands by knows of none");
+    assert!(of("nm_maintenances").is_empty(), "a standby replica reports none");
     let running = running();
     let watched = watched([
         maintenance("one", &running),
         maintenance("two", &running),
         maintenance("three", &json!({})),
     ]);
-    metrics.watch(&watched);
+    metrics.observe(&watched);
     let mut counted = of("nm_maintenances");
     counted.sort();
     let expected = [("Failed", 0), ("Pending", 1), ("Running", 2), ("Succeeded", 0)];
@@ -157,11 +156,11 @@ fn what_is_watched_is_counted_and_forgotten_with_the_watch() {
 }
 
 #[test]
-fn what_happens_is_counted_where_it_says() {
+fn events_are_counted_in_their_metrics() {
     let metrics = Metrics::new();
     metrics.eviction_answered(&EvictionOutcome::Accepted);
-    metrics.requested("create", Some(429));
-    metrics.requested("get", None);
+    metrics.requested(Verb::Create, Some(429));
+    metrics.requested(Verb::Get, None);
     metrics.leads(true);
     metrics.certificate_expires(Timestamp::from_second(1_800_000_000).unwrap());
     metrics.eviction_queued().sent();

@@ -1,6 +1,6 @@
-//! What is served over plain HTTP: `/livez`, `/readyz`, `/healthz` and `/metrics`.
+//! The HTTP endpoints `/livez`, `/readyz`, `/healthz` and `/metrics`.
 //!
-//! As with the API server, `ok` is the whole answer where all is well, and `?verbose` asks for the checks by name.
+//! As with the API server, the answer is `ok` when all checks pass, and `?verbose` lists the checks.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use http::header::CONTENT_TYPE;
 use crate::telemetry::metrics::{MEDIA_TYPE, Metrics};
 use crate::telemetry::readiness::Readiness;
 
-/// The routes. That the program answers at all is what `/livez` and `/healthz` tell.
+/// The routes. `/livez` and `/healthz` only show that the program answers.
 pub(crate) fn routes(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
     let alive = || async { "ok" };
     let metrics = move || async move { ([(CONTENT_TYPE, MEDIA_TYPE)], metrics.expose()) };
@@ -26,10 +26,11 @@ pub(crate) fn routes(readiness: Readiness, metrics: Arc<Metrics>) -> Router {
 
 fn ready(readiness: &Readiness, query: Option<&str>) -> (StatusCode, String) {
     let is_verbose = |query: &str| query.split('&').any(|word| word.split('=').next() == Some("verbose"));
-    match readiness.report() {
-        Ok(lines) if query.is_some_and(is_verbose) => (StatusCode::OK, lines),
-        Ok(_) => (StatusCode::OK, "ok".to_owned()),
-        Err(lines) => (StatusCode::SERVICE_UNAVAILABLE, lines),
+    let report = readiness.report();
+    match report.is_ready {
+        true if query.is_some_and(is_verbose) => (StatusCode::OK, report.lines),
+        true => (StatusCode::OK, "ok".to_owned()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, report.lines),
     }
 }
 
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readyz_is_brief_when_all_is_well_and_says_what_is_not() {
+    fn readyz_is_brief_when_ready_and_lists_failed_checks() {
         let readiness = Readiness::default();
         let check = readiness.check("nodes");
         let failed =

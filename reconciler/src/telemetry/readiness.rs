@@ -1,9 +1,8 @@
-//! Whether this replica is ready, as the sum of named checks that its parts keep.
+//! Whether this replica is ready, as the sum of named checks.
 //!
-//! A part that others rely on adds a [`Check`] when it begins and says when it holds; a check that is dropped is no
-//! longer asked. So a replica that stands by is ready as soon as it would notice that nobody leads: it serves, and what
-//! a leader watches is none of its business. One that leads is ready once its watches know the cluster. A check is not
-//! forgotten where its part broke off: from then on it fails, until another part of the name begins.
+//! A component adds a [`ReadinessCheck`] when it starts and sets its state; a dropped check no longer counts. A standby
+//! replica is therefore ready as soon as it watches the leader's lease, and a leader once its watches know the cluster. A
+//! check whose component panicked is kept and fails until another component adds a check of that name.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,89 +15,95 @@ pub(crate) struct Readiness(Arc<Mutex<Checks>>);
 
 #[derive(Debug, Default)]
 struct Checks {
-    all: Vec<Weak<Entry>>,
-    /// Those whose part broke off, which nobody else keeps.
-    broken: Vec<Arc<Entry>>,
+    all: Vec<Weak<CheckEntry>>,
+    /// Those whose component failed, kept here because it has dropped them.
+    failed: Vec<Arc<CheckEntry>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CheckEntry {
     name: &'static str,
-    state: Mutex<State>,
+    state: Mutex<CheckState>,
 }
 
-/// What a part said of itself.
 #[derive(Debug)]
-enum State {
-    Holds,
-    /// It holds until then, and from then on fails for this reason.
-    HoldsUntil(Timestamp, String),
+enum CheckState {
+    Passes,
+    /// Passes until this time and then fails for this reason.
+    PassesUntil(Timestamp, String),
     Fails(String),
 }
 
-impl State {
-    fn at(&self, now: Timestamp) -> Result<(), &str> {
+impl CheckState {
+    /// Why it fails, if it does.
+    fn failure_at(&self, now: Timestamp) -> Option<&str> {
         match self {
-            Self::Fails(why) => Err(why),
-            Self::HoldsUntil(until, why) if *until <= now => Err(why),
-            Self::Holds | Self::HoldsUntil(..) => Ok(()),
+            Self::Fails(why) => Some(why),
+            Self::PassesUntil(until, why) if *until <= now => Some(why),
+            Self::Passes | Self::PassesUntil(..) => None,
         }
     }
 }
 
+/// The state of all checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReadinessReport {
+    /// Whether all of them pass.
+    pub(crate) is_ready: bool,
+    /// One line per check, in the form of the API server's `/readyz?verbose`.
+    pub(crate) lines: String,
+}
+
 impl Readiness {
-    /// Adds a check, which does not hold yet.
-    pub(crate) fn check(&self, name: &'static str) -> Check {
-        let entry = Arc::new(Entry { name, state: Mutex::new(State::Fails("not yet".to_owned())) });
+    /// Adds a check, which fails until it is set.
+    pub(crate) fn check(&self, name: &'static str) -> ReadinessCheck {
+        let entry = Arc::new(CheckEntry { name, state: Mutex::new(CheckState::Fails("not yet".to_owned())) });
         let mut checks = self.lock();
-        checks.broken.retain(|broken| broken.name != name);
+        checks.failed.retain(|failed| failed.name != name);
         checks.all.push(Arc::downgrade(&entry));
         drop(checks);
-        Check { entry, readiness: self.clone() }
+        ReadinessCheck { entry, readiness: self.clone() }
     }
 
-    /// Adds a check that fails because of `why`, and goes on failing.
-    pub(crate) fn broke_off(&self, name: &'static str, why: &str) {
+    /// Adds a check that keeps failing because of `why`.
+    pub(crate) fn add_failed(&self, name: &'static str, why: &str) {
         let check = self.check(name);
         check.fail(why);
         self.keep(&check.entry);
     }
 
-    /// A line for each check, in the form of the API server's own `/readyz?verbose`.
-    ///
-    /// # Errors
-    /// The same lines, where a check does not hold.
-    pub(crate) fn report(&self) -> Result<String, String> {
+    pub(crate) fn report(&self) -> ReadinessReport {
         self.report_at(Timestamp::now())
     }
 
-    fn report_at(&self, now: Timestamp) -> Result<String, String> {
+    fn report_at(&self, now: Timestamp) -> ReadinessReport {
         let mut entries = self.entries();
         entries.sort_by_key(|entry| entry.name);
-        let (mut lines, mut ready) = (String::new(), true);
+        let (mut lines, mut is_ready) = (String::new(), true);
         for entry in entries {
             let state = entry.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let state = state.at(now);
-            ready &= state.is_ok();
+            let failure = state.failure_at(now);
+            is_ready &= failure.is_none();
             // Writing to a string cannot fail.
-            let _ = match state {
-                Ok(()) => writeln!(lines, "[+]{} ok", entry.name),
-                Err(why) => writeln!(lines, "[-]{} failed: {why}", entry.name),
+            let _ = match failure {
+                None => writeln!(lines, "[+]{} ok", entry.name),
+                Some(why) => writeln!(lines, "[-]{} failed: {why}", entry.name),
             };
         }
-        if ready { Ok(lines + "readyz check passed\n") } else { Err(lines + "readyz check failed\n") }
+        lines += if is_ready { "readyz check passed\n" } else { "readyz check failed\n" };
+        ReadinessReport { is_ready, lines }
     }
 
-    /// The checks that are kept. The others are forgotten.
-    fn entries(&self) -> Vec<Arc<Entry>> {
+    /// The checks that are not dropped. The others are removed.
+    fn entries(&self) -> Vec<Arc<CheckEntry>> {
         let mut checks = self.lock();
         let kept: Vec<_> = checks.all.iter().filter_map(Weak::upgrade).collect();
         checks.all = kept.iter().map(Arc::downgrade).collect();
         kept
     }
 
-    fn keep(&self, entry: &Arc<Entry>) {
-        self.lock().broken.push(entry.clone());
+    fn keep(&self, entry: &Arc<CheckEntry>) {
+        self.lock().failed.push(entry.clone());
     }
 
     fn lock(&self) -> MutexGuard<'_, Checks> {
@@ -106,38 +111,37 @@ impl Readiness {
     }
 }
 
-/// One part's word on whether it is ready, for as long as this is kept.
+/// The check of one component, which counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Check {
-    entry: Arc<Entry>,
+pub(crate) struct ReadinessCheck {
+    entry: Arc<CheckEntry>,
     readiness: Readiness,
 }
 
-impl Check {
-    /// It is ready.
+impl ReadinessCheck {
     pub(crate) fn pass(&self) {
-        self.set(State::Holds);
+        self.set(CheckState::Passes);
     }
 
-    /// It is ready until then, and from then on not, because of `why`.
+    /// It passes until a time, and then fails because of `why`.
     pub(crate) fn pass_until(&self, until: Timestamp, why: &str) {
-        self.set(State::HoldsUntil(until, why.to_owned()));
+        self.set(CheckState::PassesUntil(until, why.to_owned()));
     }
 
-    /// It is not, because of `why`: a clause for a person, without what an error may carry.
+    /// It fails because of `why`. `/readyz` is public, so this must not contain an error's details.
     pub(crate) fn fail(&self, why: &str) {
-        self.set(State::Fails(why.to_owned()));
+        self.set(CheckState::Fails(why.to_owned()));
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: CheckState) {
         *self.entry.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
 
-impl Drop for Check {
+impl Drop for ReadinessCheck {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.fail("what keeps this check panicked");
+            self.fail("the component of this check panicked");
             self.readiness.keep(&self.entry);
         }
     }
@@ -147,57 +151,62 @@ impl Drop for Check {
 mod tests {
     use super::*;
 
+    fn report(is_ready: bool, lines: &str) -> ReadinessReport {
+        ReadinessReport { is_ready, lines: lines.to_owned() }
+    }
+
     #[test]
-    fn it_is_ready_when_every_check_that_is_kept_holds() {
+    fn a_replica_is_ready_when_every_check_that_is_kept_passes() {
         let readiness = Readiness::default();
-        assert_eq!(readiness.report(), Ok("readyz check passed\n".to_owned()));
+        assert_eq!(readiness.report(), report(true, "readyz check passed\n"));
         let (nodes, webhook) = (readiness.check("nodes"), readiness.check("webhook"));
         nodes.pass();
         webhook.fail("no certificate");
         let lines = "[+]nodes ok\n[-]webhook failed: no certificate\nreadyz check failed\n";
-        assert_eq!(readiness.report(), Err(lines.to_owned()));
+        assert_eq!(readiness.report(), report(false, lines));
         drop(webhook);
-        assert_eq!(readiness.report(), Ok("[+]nodes ok\nreadyz check passed\n".to_owned()));
+        assert_eq!(readiness.report(), report(true, "[+]nodes ok\nreadyz check passed\n"));
     }
 
     #[test]
-    fn what_holds_for_a_time_fails_once_that_is_over() {
+    fn a_check_that_passes_until_a_time_fails_afterwards() {
         let readiness = Readiness::default();
         let webhook = readiness.check("webhook");
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         webhook.pass_until(at(10), "the certificate has expired");
-        assert_eq!(readiness.report_at(at(9)), Ok("[+]webhook ok\nreadyz check passed\n".to_owned()));
+        assert_eq!(readiness.report_at(at(9)), report(true, "[+]webhook ok\nreadyz check passed\n"));
         let failed = "[-]webhook failed: the certificate has expired\nreadyz check failed\n";
-        assert_eq!(readiness.report_at(at(10)), Err(failed.to_owned()));
+        assert_eq!(readiness.report_at(at(10)), report(false, failed));
         webhook.pass_until(at(20), "the certificate has expired");
-        assert!(readiness.report_at(at(10)).is_ok());
+        assert!(readiness.report_at(at(10)).is_ready);
     }
 
     #[tokio::test]
-    async fn a_check_whose_part_panics_fails_until_another_part_of_the_name_begins() {
+    async fn a_check_whose_component_panicked_fails_until_another_component_adds_it() {
         let readiness = Readiness::default();
         let nodes = readiness.check("nodes");
         nodes.pass();
-        let part = async move {
+        let component = async move {
             nodes.pass();
-            panic!("the part of {nodes:?}");
+            panic!("the component of {nodes:?}");
         };
-        let part: tokio::task::JoinHandle<()> = tokio::spawn(part);
-        assert!(part.await.unwrap_err().is_panic());
-        let failed = "[-]nodes failed: what keeps this check panicked\nreadyz check failed\n";
-        assert_eq!(readiness.report(), Err(failed.to_owned()));
-        assert_eq!(readiness.report(), Err(failed.to_owned()), "also when asked again");
+        let component: tokio::task::JoinHandle<()> = tokio::spawn(component);
+        assert!(component.await.unwrap_err().is_panic());
+        let failed =
+            report(false, "[-]nodes failed: the component of this check panicked\nreadyz check failed\n");
+        assert_eq!(readiness.report(), failed);
+        assert_eq!(readiness.report(), failed, "the second report is the same");
         readiness.check("nodes").pass();
-        assert_eq!(readiness.report(), Ok("readyz check passed\n".to_owned()));
-        readiness.broke_off("leader-tasks", "the evictor panicked");
+        assert_eq!(readiness.report(), report(true, "readyz check passed\n"));
+        readiness.add_failed("leader-tasks", "the evictor panicked");
         let failed = "[-]leader-tasks failed: the evictor panicked\nreadyz check failed\n";
-        assert_eq!(readiness.report(), Err(failed.to_owned()));
+        assert_eq!(readiness.report(), report(false, failed));
     }
 
     #[test]
-    fn a_check_does_not_hold_before_it_says_so() {
+    fn a_new_check_fails() {
         let readiness = Readiness::default();
         let _webhook = readiness.check("webhook");
-        assert_eq!(readiness.report(), Err("[-]webhook failed: not yet\nreadyz check failed\n".to_owned()));
+        assert_eq!(readiness.report(), report(false, "[-]webhook failed: not yet\nreadyz check failed\n"));
     }
 }

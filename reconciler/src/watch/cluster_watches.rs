@@ -1,4 +1,4 @@
-//! The watches that every maintenance shares: nodes, `DaemonSet`s and disruption budgets, once for the cluster.
+//! The watches that all maintenances share, one each for the whole cluster: nodes, `DaemonSet`s and disruption budgets.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -17,158 +17,157 @@ use nm_shared::drain::plan::DaemonSets;
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::cache::pdb_index::KnownBudgets;
+use crate::cache::leader_state::ListForbidden;
+use crate::cache::pdb_index::PdbIndex;
 use crate::cache::triggers::Triggers;
 use crate::evict::evictor::Evictor;
-use crate::telemetry::readiness::Check;
-use crate::watch::watch_stream::{News, follow, watched, without_managed_fields};
+use crate::telemetry::readiness::ReadinessCheck;
+use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
-/// Budgets and `DaemonSet`s that cannot be listed hold nothing up for longer than this.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Budgets and `DaemonSet`s that cannot be listed delay the first reconcile no longer than this.
+const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The shared stores.
 pub(crate) struct ClusterWatches {
-    /// Every node, without the parts that nobody here reads.
+    /// Every node, without the parts that nothing here reads.
     pub(crate) nodes: Store<Node>,
-    /// Every disruption budget. Without them evictions are sent blindly, and refused more often.
-    pub(crate) budgets: Arc<KnownBudgets>,
+    /// Every disruption budget. Where they cannot be listed, more evictions are refused.
+    pub(crate) budgets: Arc<PdbIndex>,
     daemon_sets: watch::Receiver<Arc<DaemonSets>>,
 }
 
 impl ClusterWatches {
-    /// Begins to watch. The future runs the watches for ever; the check holds while that on nodes goes on.
+    /// Starts to watch. The future runs the watches and never ends; the check passes while that on nodes is healthy.
     pub(crate) fn start(
         client: &Client,
         triggers: &Triggers,
         evictor: &Arc<Evictor>,
-        nodes_known: Check,
+        nodes_check: ReadinessCheck,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (nodes, node_writer) = reflector::store();
         let (daemon_sets, daemon_set_writer) = reflector::store();
         let (budgets, budget_writer) = reflector::store();
         let config = watcher::Config::default();
-        let node_stream =
-            watched(Api::<Node>::all(client.clone()), config.clone()).modify(slim_node).reflect(node_writer);
+        let node_stream = watch_stream(Api::<Node>::all(client.clone()), config.clone())
+            .modify(slim_node)
+            .reflect(node_writer);
         let daemon_set_stream =
-            watched(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
-                .modify(without_managed_fields)
+            watch_stream(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
+                .modify(drop_managed_fields)
                 .reflect(daemon_set_writer);
-        let budget_stream = watched(Api::<PodDisruptionBudget>::all(client.clone()), config)
-            .modify(without_managed_fields)
+        let budget_stream = watch_stream(Api::<PodDisruptionBudget>::all(client.clone()), config)
+            .modify(drop_managed_fields)
             .reflect(budget_writer);
 
-        let (daemon_set_names, daemon_sets_known) = watch::channel(Arc::new(unlisted()));
-        let budgets = Arc::new(KnownBudgets::new(budgets));
-        let (triggers, evictor, known) = (triggers.clone(), evictor.clone(), budgets.clone());
+        let (daemon_set_sender, known_daemon_sets) = watch::channel(Arc::new(unlisted()));
+        let budgets = Arc::new(PdbIndex::new(budgets));
+        let (triggers, evictor, index) = (triggers.clone(), evictor.clone(), budgets.clone());
         let all_nodes = nodes.clone();
         let run = async move {
-            let mut unready = Unready::default();
-            let hear_node = |news: News<'_, Node>| match news {
-                News::Changed(node) => {
-                    triggers.wake_node(&node.name_any());
-                    if unready.note(node) {
-                        triggers.wake_pending();
+            let mut unready = UnreadyNodes::default();
+            let handle_node = |update: WatchUpdate<'_, Node>| match update {
+                WatchUpdate::Changed(node) => {
+                    triggers.node(&node.name_any());
+                    if unready.update(node) {
+                        triggers.pending();
                     }
                 }
-                News::Listed => {
-                    unready.listed(&all_nodes);
-                    triggers.wake_all();
+                WatchUpdate::Listed => {
+                    unready.rebuild(&all_nodes);
+                    triggers.all();
                 }
-                News::Interrupted => {}
-                News::Forbidden(sentence) => without("nodes", &sentence),
+                WatchUpdate::Interrupted => {}
+                WatchUpdate::Forbidden(refusal) => log_refusal("nodes", &refusal),
             };
-            let hear_daemon_set = |news: News<'_, PartialObjectMeta<DaemonSet>>| match news {
-                News::Changed(_) => {
-                    daemon_set_names.send_replace(Arc::new(named(&daemon_sets)));
+            let handle_daemon_set = |update: WatchUpdate<'_, PartialObjectMeta<DaemonSet>>| match update {
+                WatchUpdate::Changed(_) => {
+                    daemon_set_sender.send_replace(Arc::new(listed(&daemon_sets)));
                 }
-                News::Listed => {
-                    daemon_set_names.send_replace(Arc::new(named(&daemon_sets)));
-                    triggers.wake_all();
+                WatchUpdate::Listed => {
+                    daemon_set_sender.send_replace(Arc::new(listed(&daemon_sets)));
+                    triggers.all();
                 }
-                News::Interrupted => {
-                    daemon_set_names
+                WatchUpdate::Interrupted => {
+                    daemon_set_sender
                         .send_modify(|known| Arc::make_mut(known).interrupted = !known.incomplete);
                 }
-                News::Forbidden(sentence) => {
-                    daemon_set_names.send_replace(Arc::new(unlisted()));
-                    without("daemonsets", &sentence);
+                WatchUpdate::Forbidden(refusal) => {
+                    daemon_set_sender.send_replace(Arc::new(unlisted()));
+                    log_refusal("daemonsets", &refusal);
                 }
             };
-            let hear_budget = |news: News<'_, PodDisruptionBudget>| match news {
-                News::Changed(budget) => {
-                    known.changed(budget);
-                    evictor.wake_for_budget(&budget.namespace().unwrap_or_default());
+            let handle_budget = |update: WatchUpdate<'_, PodDisruptionBudget>| match update {
+                WatchUpdate::Changed(budget) => {
+                    index.update(budget);
+                    evictor.budget_changed(&budget.namespace().unwrap_or_default());
                 }
-                News::Listed => {
-                    known.listed();
-                    triggers.wake_all();
+                WatchUpdate::Listed => {
+                    index.rebuild();
+                    triggers.all();
                 }
-                News::Interrupted => {}
-                News::Forbidden(sentence) => without("poddisruptionbudgets", &sentence),
+                WatchUpdate::Interrupted => {}
+                WatchUpdate::Forbidden(refusal) => log_refusal("poddisruptionbudgets", &refusal),
             };
             futures::join!(
-                follow("nodes", Some(nodes_known), node_stream, hear_node),
-                follow("daemonsets", None, daemon_set_stream, hear_daemon_set),
-                follow("poddisruptionbudgets", None, budget_stream, hear_budget),
+                run_watch("nodes", Some(nodes_check), node_stream, handle_node),
+                run_watch("daemonsets", None, daemon_set_stream, handle_daemon_set),
+                run_watch("poddisruptionbudgets", None, budget_stream, handle_budget),
             );
         };
-        (Self { nodes, budgets, daemon_sets: daemon_sets_known }, run)
+        (Self { nodes, budgets, daemon_sets: known_daemon_sets }, run)
     }
 
-    /// Waits until the nodes have been listed: a node that is not known does not exist. And for budgets and `DaemonSet`s,
-    /// where they may be listed: without the ones more would be asked than they allow, and without the others pods that
-    /// are to go would be left out at first.
+    /// Waits until the nodes have been listed, because a node that is not in the store does not exist. Also waits a
+    /// limited time for budgets, without which too many evictions are sent, and for `DaemonSet`s, without which pods that
+    /// have to be evicted are skipped at first.
     pub(crate) async fn ready(&self) {
-        let budgets = tokio::time::timeout(PATIENCE, self.budgets.until_listed());
+        let budgets = tokio::time::timeout(INITIAL_LIST_TIMEOUT, self.budgets.wait_until_listed());
         let mut daemon_sets = self.daemon_sets.clone();
         let daemon_sets = async move {
             let _ = daemon_sets.wait_for(|sets| !sets.incomplete).await;
         };
-        let daemon_sets = tokio::time::timeout(PATIENCE, daemon_sets);
-        // The writers live as long as the program, so the stores are never abandoned.
+        let daemon_sets = tokio::time::timeout(INITIAL_LIST_TIMEOUT, daemon_sets);
+        // The writers live as long as the term, so waiting for the stores cannot fail.
         let _ = tokio::join!(self.nodes.wait_until_ready(), budgets, daemon_sets);
     }
 
-    /// The `DaemonSet`s that are known.
     pub(crate) fn daemon_sets(&self) -> Arc<DaemonSets> {
         self.daemon_sets.borrow().clone()
     }
 }
 
-/// What is known of `DaemonSet`s while they are not listed.
+/// What is known of `DaemonSet`s before they are listed.
 fn unlisted() -> DaemonSets {
     DaemonSets { incomplete: true, ..DaemonSets::default() }
 }
 
-fn named(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
+fn listed(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
     DaemonSets::listed(sets.state().iter().map(|set| &set.metadata))
 }
 
-/// The nodes that are not Ready.
+/// The names of the nodes that are not Ready.
 #[derive(Default)]
-struct Unready(HashSet<String>);
+struct UnreadyNodes(HashSet<String>);
 
-impl Unready {
-    /// Begins anew with these nodes.
-    fn listed(&mut self, nodes: &Store<Node>) {
+impl UnreadyNodes {
+    fn rebuild(&mut self, nodes: &Store<Node>) {
         let nodes = nodes.state();
         self.0 = nodes.iter().filter(|node| !is_ready(node)).map(|node| node.name_any()).collect();
     }
 
-    /// Notes a node's state, and whether it is another than before.
-    fn note(&mut self, node: &Node) -> bool {
+    /// Takes in a node and returns whether its readiness has changed.
+    fn update(&mut self, node: &Node) -> bool {
         let name = node.name_any();
         if is_ready(node) { self.0.remove(&name) } else { self.0.insert(name) }
     }
 }
 
-fn without(resource: &str, sentence: &str) {
-    error!(resource, "cannot be listed: {sentence}");
+fn log_refusal(resource: &str, refusal: &ListForbidden) {
+    error!(resource, "cannot be listed: {refusal}");
 }
 
-/// Images are most of a node's size, and nobody here reads them.
+/// Drops the parts of a node that nothing here reads. Images are most of its size.
 pub(crate) fn slim_node(node: &mut Node) {
-    without_managed_fields(node);
+    drop_managed_fields(node);
     if let Some(status) = &mut node.status {
         status.images = None;
         status.volumes_attached = None;
@@ -189,12 +188,12 @@ mod tests {
     use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
-    use crate::cache::maintenances::Maintenances;
+    use crate::cache::leader_state::LeaderState;
     use crate::telemetry::metrics::Metrics;
     use crate::telemetry::readiness::Readiness;
 
-    /// So long after it is first seen the node is Ready.
-    const RECOVERS: Duration = Duration::from_secs(1);
+    /// The node becomes Ready this long after it is first listed.
+    const RECOVERY_DELAY: Duration = Duration::from_secs(1);
 
     fn node(ready: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "resourceVersion": "8"},
@@ -208,7 +207,7 @@ mod tests {
             let body = if request.uri().query().unwrap_or_default().contains("watch=true") {
                 let recovered = format!("{}\n", json!({"type": "MODIFIED", "object": node("True")}));
                 let recovers = stream::once(async move {
-                    sleep(RECOVERS).await;
+                    sleep(RECOVERY_DELAY).await;
                     Ok::<_, Infallible>(recovered)
                 });
                 let events = if is_of_nodes { recovers.boxed() } else { stream::empty().boxed() };
@@ -223,16 +222,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_was_not_ready_from_the_beginning_wakes_who_waits_when_it_recovers() {
+    async fn a_node_that_recovers_triggers_the_pending_maintenances() {
         let mut writer = Writer::new(Group::Medik8s);
-        let waits: Grouped = serde_json::from_value(json!({
+        let pending: Grouped = serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
             "spec": {"nodeName": "other"}, "status": {"phase": "Pending"},
         }))
         .unwrap();
-        let all = Maintenances::new([(Group::Medik8s, writer.as_reader())]);
-        writer.apply_watcher_event(&watcher::Event::Apply(waits));
-        let (triggers, [mut woken, ..]) = Triggers::new(Arc::new(all));
+        let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
+        writer.apply_watcher_event(&watcher::Event::Apply(pending));
+        let (triggers, [mut triggered, ..]) = Triggers::new(Arc::new(state));
         let (client, metrics) = (server(), Arc::new(Metrics::new()));
         let evictor = Evictor::new(client.clone(), triggers.clone(), metrics, NonZeroUsize::MIN);
         let check = Readiness::default().check("nodes");
@@ -240,10 +239,10 @@ mod tests {
         let run = tokio::spawn(run);
         let began = Instant::now();
         for _ in ["nodes", "daemonsets", "poddisruptionbudgets"] {
-            woken.next().await;
+            triggered.next().await;
         }
-        assert!(began.elapsed() < RECOVERS, "each list wakes everybody");
-        assert!(timeout(2 * RECOVERS, woken.next()).await.is_ok());
+        assert!(began.elapsed() < RECOVERY_DELAY, "each list triggers every maintenance");
+        assert!(timeout(2 * RECOVERY_DELAY, triggered.next()).await.is_ok());
         run.abort();
     }
 }

@@ -1,4 +1,4 @@
-//! The watch on the maintenances of a group, for as long as the cluster has that group.
+//! The watch on the maintenances of one group, for as long as the cluster serves that group.
 
 use std::sync::Arc;
 
@@ -10,71 +10,72 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use nm_shared::{Group, Grouped};
 
-use crate::cache::maintenances::Maintenances;
-use crate::telemetry::readiness::Check;
-use crate::watch::served_groups::Served;
-use crate::watch::watch_stream::{Interruption, watched, without_managed_fields};
+use crate::cache::leader_state::LeaderState;
+use crate::telemetry::readiness::ReadinessCheck;
+use crate::watch::served_groups::GroupServed;
+use crate::watch::watch_stream::{WatchHealth, drop_managed_fields, watch_stream};
 
-/// A maintenance that is gone, or, as none, the news that all of a group are known anew and some may have gone meanwhile.
-pub(crate) type Departure = Option<Grouped>;
+/// A maintenance that was deleted; none after a list, before which any may have been.
+pub(crate) type Removal = Option<Grouped>;
 
-/// What a watch tells.
-type Told = watcher::Result<watcher::Event<Grouped>>;
+type MaintenanceEvent = watcher::Result<watcher::Event<Grouped>>;
 
-/// The watch, which keeps a store and also tells of those that are gone. The check, where it has one, holds while it goes
-/// on.
+/// The watch, which fills a store and reports removals. The check, if any, passes while it is healthy.
 pub(crate) fn maintenance_watch(
     client: &Client,
     group: Group,
-    served: Served,
+    served: GroupServed,
     writer: Writer<Grouped>,
-    maintenances: Arc<Maintenances>,
-    departures: UnboundedSender<Departure>,
-    check: Option<Check>,
+    state: Arc<LeaderState>,
+    removals: UnboundedSender<Removal>,
+    check: Option<ReadinessCheck>,
 ) -> impl Stream<Item = watcher::Result<Grouped>> + Send + use<> {
     let api = Api::<Grouped>::all_with(client.clone(), &group);
-    let mut interruption = Interruption::of(format!("nodemaintenances of {}", group.name()), check);
-    while_served(served, move || watched(api.clone(), watcher::Config::default()))
-        .modify(without_managed_fields)
+    let mut health = WatchHealth::new(format!("nodemaintenances of {}", group.name()), check);
+    while_served(served, move || watch_stream(api.clone(), watcher::Config::default()))
+        .modify(drop_managed_fields)
         .reflect(writer)
         .inspect(move |event| {
-            interruption.note(event);
-            let departure = match event {
+            health.record(event);
+            let removal = match event {
                 Ok(watcher::Event::Delete(maintenance)) => Some(maintenance.clone()),
                 Ok(watcher::Event::InitDone) => {
-                    maintenances.listed(group);
+                    state.mark_listed(group);
                     None
                 }
                 _ => return,
             };
-            // The receiver is gone only when the program ends.
-            let _ = departures.unbounded_send(departure);
+            // The receiver is gone only when the term ends.
+            let _ = removals.unbounded_send(removal);
         })
         .applied_objects()
 }
 
-/// What a watch tells while there is something to watch, and the news that there is nothing while there is not.
-fn while_served<W>(served: Served, watch: impl Fn() -> W + Send) -> impl Stream<Item = Told> + Send
+/// The events of a watch while the group is served, and an empty list when it is not.
+fn while_served<W>(
+    served: GroupServed,
+    watch: impl Fn() -> W + Send,
+) -> impl Stream<Item = MaintenanceEvent> + Send
 where
-    W: Stream<Item = Told> + Send + 'static,
+    W: Stream<Item = MaintenanceEvent> + Send + 'static,
 {
     stream::unfold((served, watch), |(mut served, watch)| async move {
-        let told = match *served.borrow_and_update() {
+        let events = match *served.borrow_and_update() {
             Some(true) => watch().boxed(),
             Some(false) => {
-                let nothing = [watcher::Event::Init, watcher::Event::InitDone].map(Ok);
-                stream::iter(nothing).chain(stream::pending()).boxed()
+                let empty = [watcher::Event::Init, watcher::Event::InitDone].map(Ok);
+                stream::iter(empty).chain(stream::pending()).boxed()
             }
             None => stream::pending().boxed(),
         };
         let mut changes = served.clone();
-        let until = async move {
+        let until_changed = async move {
             if changes.changed().await.is_err() {
-                // Nobody will ever say otherwise.
+                // The definition's watch is gone, and with it the term.
                 std::future::pending::<()>().await;
             }
         };
-        Some((told.take_until(until), (served, watch)))
+        Some((events.take_until(until_changed), (served, watch)))
     })
     .flatten()
 }

@@ -1,10 +1,8 @@
-//! Watches of the API server, and the caches they fill.
+//! Watches of the API server, which fill the caches and trigger reconciles.
 
 pub(crate) mod cluster_watches;
 pub(crate) mod maintenance_watch;
 pub(crate) mod node_leases;
-pub(crate) mod platform;
-pub(crate) mod pod_watches;
+pub(crate) mod node_watches;
 pub(crate) mod served_groups;
-pub(crate) mod virtual_machine_watches;
 pub(crate) mod watch_stream;

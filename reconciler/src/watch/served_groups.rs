@@ -1,7 +1,6 @@
-//! Which groups of maintenances the cluster has: ours always, the older ones for as long as their definitions are
-//! installed.
+//! Which groups of maintenances the cluster serves: ours always, the older ones while their definitions are installed.
 //!
-//! The definitions are watched one by one, by name, so that the right to read them is one to these and no others.
+//! Each definition is watched by name, so that permission to read these few is enough.
 
 use std::future::Future;
 
@@ -12,13 +11,13 @@ use nm_shared::Group;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::watch::watch_stream::{News, follow, watched, without_managed_fields};
+use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
-/// Whether the cluster has a group, once that is known, and what changes when it does.
-pub(crate) type Served = watch::Receiver<Option<bool>>;
+/// Whether the cluster serves a group; none until that is known.
+pub(crate) type GroupServed = watch::Receiver<Option<bool>>;
 
-/// Begins to watch for a group. The future runs the watch for ever.
-pub(crate) fn start(client: &Client, group: Group) -> (Served, impl Future<Output = ()> + Send + use<>) {
+/// Starts to watch whether a group is served. The future runs the watch and never ends.
+pub(crate) fn start(client: &Client, group: Group) -> (GroupServed, impl Future<Output = ()> + Send + use<>) {
     let is_ours = group == Group::Medik8s;
     let (sender, served) = watch::channel(is_ours.then_some(true));
     let client = client.clone();
@@ -26,40 +25,40 @@ pub(crate) fn start(client: &Client, group: Group) -> (Served, impl Future<Outpu
         if is_ours {
             sender.closed().await;
         } else {
-            listen(client, group, &sender).await;
+            watch_definition(client, group, &sender).await;
         }
     };
     (served, run)
 }
 
-async fn listen(client: Client, group: Group, sender: &watch::Sender<Option<bool>>) {
+async fn watch_definition(client: Client, group: Group, sender: &watch::Sender<Option<bool>>) {
     let (definitions, writer) = reflector::store();
     let only = watcher::Config::default().fields(&format!("metadata.name={}", group.definition()));
-    let stream = watched(Api::<CustomResourceDefinition>::all(client), only)
-        .modify(without_managed_fields)
+    let stream = watch_stream(Api::<CustomResourceDefinition>::all(client), only)
+        .modify(drop_managed_fields)
         .reflect(writer);
     let name = group.name();
-    follow(&format!("definition of {name}"), None, stream, |news| match news {
-        News::Changed(_) | News::Listed => {
+    run_watch(&format!("definition of {name}"), None, stream, |update| match update {
+        WatchUpdate::Changed(_) | WatchUpdate::Listed => {
             let is_served = definitions.state().iter().any(|definition| group.is_served_by(definition));
-            // Who hears of a change begins a watch, or ends one.
+            // Only a change is sent: each one starts or ends a watch.
             let mut before = None;
-            let is_news = sender.send_if_modified(|served| {
+            let is_changed = sender.send_if_modified(|served| {
                 before = served.replace(is_served);
                 before != Some(is_served)
             });
-            match (is_news, before, is_served) {
-                (true, _, true) => info!(group = name, "maintenances of this group are served"),
-                (true, Some(true), false) => info!(group = name, "this group is gone"),
+            match (is_changed, before, is_served) {
+                (true, _, true) => info!(group = name, "the group is served"),
+                (true, Some(true), false) => info!(group = name, "the group is no longer served"),
                 _ => {}
             }
         }
-        News::Interrupted => {}
-        News::Forbidden(sentence) => {
-            let is_news =
+        WatchUpdate::Interrupted => {}
+        WatchUpdate::Forbidden(refusal) => {
+            let is_changed =
                 sender.send_if_modified(|served| served.is_none() && served.replace(false).is_none());
-            if is_news {
-                warn!(group = name, "maintenances of this group are not served: {sentence}");
+            if is_changed {
+                warn!(group = name, "maintenances of this group are ignored: {refusal}");
             }
         }
     })

@@ -1,7 +1,7 @@
-//! Following a watch: what it tells, and one line when it is interrupted.
+//! Watch streams that never end: how they resume, what they deliver, and how their health is reported.
 //!
-//! A connection can die without a word, and then a watch is as silent as one on which nothing happens. So the API server
-//! is asked to end each watch soon, in good order, and one that is silent for longer than that is begun anew.
+//! A connection can be lost without notice, and then a watch is as silent as one without events. The API server is
+//! therefore asked to end each watch after a short time, and a connection that stays silent for longer is replaced.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -13,63 +13,55 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
-use crate::telemetry::readiness::Check;
+use crate::cache::leader_state::ListForbidden;
+use crate::telemetry::readiness::ReadinessCheck;
 
-/// A watch is asked to last so many seconds; after five more of silence it is taken for dead.
-const TERM: u32 = 30;
+/// How long the API server is asked to keep a watch open. After five more seconds of silence kube ends it.
+const WATCH_TIMEOUT_SECONDS: u32 = 30;
 
-/// A connection that is silent for so long is dead, whatever it is for: a watch has ended by then, an answer has come or
-/// is not waited for any more. It is what notices a list or a new watch that is never answered.
-pub(crate) const SILENCE: Duration = Duration::from_secs(40);
+/// A connection that is silent for this long is lost, whatever it is used for: by then a watch has ended and every other
+/// request has timed out. This also catches lists and new watches that are never answered.
+pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What a watch tells.
+/// What a watch delivers, after its store has taken it in.
 #[derive(Debug)]
-pub(crate) enum News<'a, K> {
-    /// An object is new, changed or gone.
+pub(crate) enum WatchUpdate<'a, K> {
+    /// An object was created, changed or deleted.
     Changed(&'a K),
     /// All objects are known: for the first time, or again after an interruption in which anything may have happened.
     Listed,
-    /// The watch is interrupted: until all objects are known again, what is known may be out of date.
+    /// The watch is interrupted: until the next list the store may be out of date.
     Interrupted,
-    /// The API server refuses, with this sentence.
-    Forbidden(String),
+    /// The API server refuses the list.
+    Forbidden(ListForbidden),
 }
 
-/// Whether what a watch is on is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// It has not been listed yet.
-    Unlisted,
-    /// All of it.
-    Listed,
-    /// The API server refuses to list it, with this sentence.
-    Forbidden(String),
-}
+type WatchResult<K> = watcher::Result<watcher::Event<K>>;
 
-/// What a watch sends.
-type Event<K> = watcher::Result<watcher::Event<K>>;
-
-/// A watch that goes on for ever. After a failure it begins anew with a list, which tells when all is well again: a watch
-/// that is taken up where it broke off says nothing until something changes.
-pub(crate) fn watched<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = Event<K>> + Send + use<K>
+/// A watch that never ends. After a failure it starts again with a list, so that recovery is always visible: a watch
+/// that resumes where it failed delivers nothing until something changes.
+pub(crate) fn watch_stream<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = WatchResult<K>> + Send + use<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let config = config.timeout(TERM);
-    let watches = stream::unfold(None, move |going: Option<stream::BoxStream<'static, Event<K>>>| {
-        let going = going.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
+    let config = config.timeout(WATCH_TIMEOUT_SECONDS);
+    let watches = stream::unfold(None, move |current: Option<stream::BoxStream<'static, WatchResult<K>>>| {
+        let current = current.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
         async move {
-            let (event, rest) = going.into_future().await;
+            let (event, rest) = current.into_future().await;
             let event = event?;
-            let goes_on = event.is_ok();
-            Some((event, goes_on.then_some(rest)))
+            let is_healthy = event.is_ok();
+            Some((event, is_healthy.then_some(rest)))
         }
     });
     watches.default_backoff()
 }
 
-/// The same for one object: its state at each change, none while there is no such object.
-pub(crate) fn watched_object<K>(
+/// The same for one object: its state after each change, none while it does not exist.
+pub(crate) fn object_watch_stream<K>(
     api: Api<K>,
     name: &str,
 ) -> impl Stream<Item = watcher::Result<Option<K>>> + Send + use<K>
@@ -78,7 +70,7 @@ where
 {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut listed = None;
-    watched(api, only).filter_map(move |event| {
+    watch_stream(api, only).filter_map(move |event| {
         ready(match event {
             Ok(watcher::Event::Init) => {
                 listed = None;
@@ -96,34 +88,36 @@ where
     })
 }
 
-/// Hears a watch to its end, which is that of the program. The store behind it is up to date at each piece of news.
-/// `check` holds while the watch goes on; a refusal is told once, and again when its sentence is another.
-pub(crate) async fn follow<K>(
+/// Runs a watch for as long as its stream lasts and passes each update to `handle`. `check` passes while the watch is
+/// healthy. Consecutive refusals are passed on once, and again when the message changes.
+pub(crate) async fn run_watch<K>(
     what: &str,
-    check: Option<Check>,
-    stream: impl Stream<Item = Event<K>>,
-    mut hear: impl FnMut(News<'_, K>),
+    check: Option<ReadinessCheck>,
+    stream: impl Stream<Item = WatchResult<K>>,
+    mut handle: impl FnMut(WatchUpdate<'_, K>),
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut stream = std::pin::pin!(stream);
-    let mut interruption = Interruption::of(what, check);
-    let mut told = None;
+    let mut health = WatchHealth::new(what, check);
+    let mut last_refusal = None;
     while let Some(event) = stream.next().await {
-        interruption.note(&event);
+        health.record(&event);
         match &event {
-            // The store takes a list in only once it is whole.
+            // The store takes a list in only once it is complete.
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
             Ok(watcher::Event::InitDone) => {
-                told = None;
-                hear(News::Listed);
+                last_refusal = None;
+                handle(WatchUpdate::Listed);
             }
-            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => hear(News::Changed(object)),
-            Err(error) => match refusal(error) {
-                None => hear(News::Interrupted),
-                Some(sentence) if told.as_ref() != Some(&sentence) => {
-                    told = Some(sentence.clone());
-                    hear(News::Forbidden(sentence));
+            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => {
+                handle(WatchUpdate::Changed(object));
+            }
+            Err(error) => match list_refusal(error) {
+                None => handle(WatchUpdate::Interrupted),
+                Some(refusal) if last_refusal.as_ref() != Some(&refusal) => {
+                    last_refusal = Some(refusal.clone());
+                    handle(WatchUpdate::Forbidden(refusal));
                 }
                 Some(_) => {}
             },
@@ -131,68 +125,66 @@ pub(crate) async fn follow<K>(
     }
 }
 
-/// Says once that a watch is interrupted, and once that it goes on.
+/// Logs once that a watch is interrupted and once that it has resumed, and keeps its readiness check.
 #[derive(Debug)]
-pub(crate) struct Interruption {
+pub(crate) struct WatchHealth {
     what: String,
-    check: Option<Check>,
-    interrupted: bool,
-    /// What failed last was to take the watch up, though what is watched may be listed: a list does not tell that it is
-    /// over.
-    unwatched: bool,
+    check: Option<ReadinessCheck>,
+    is_interrupted: bool,
+    /// The last failure was that of a watch after a successful list. Another list does not show that it is over.
+    is_watch_refused: bool,
 }
 
-impl Interruption {
-    /// That of the watch on `what`. The check, if it has one, holds from its first list on, while it is not interrupted.
-    pub(crate) fn of(what: impl Into<String>, check: Option<Check>) -> Self {
-        Self { what: what.into(), check, interrupted: false, unwatched: false }
+impl WatchHealth {
+    /// The health of the watch on `what`. The check passes from its first list on, except while it is interrupted.
+    pub(crate) fn new(what: impl Into<String>, check: Option<ReadinessCheck>) -> Self {
+        Self { what: what.into(), check, is_interrupted: false, is_watch_refused: false }
     }
 
-    /// Notes what came of a watch that begins with a list after each failure.
-    pub(crate) fn note<K>(&mut self, event: &Event<K>) {
-        let what = &self.what;
+    /// Records an event of a watch that starts with a list after each failure.
+    pub(crate) fn record<K>(&mut self, event: &WatchResult<K>) {
         match event {
             Ok(watcher::Event::InitDone) => {
                 if let Some(check) = &self.check {
                     check.pass();
                 }
-                if self.interrupted && !self.unwatched {
-                    self.interrupted = false;
-                    info!(what, "watch goes on");
+                if !self.is_watch_refused {
+                    self.resumed();
                 }
             }
-            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) if self.interrupted => {
-                self.interrupted = false;
-                info!(what, "watch goes on");
-            }
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => self.resumed(),
             Ok(_) => {}
             Err(error) => {
-                let refuses_list = refusal(error).is_some();
-                self.unwatched = matches!(error, watcher::Error::WatchStartFailed(_));
+                let what = &self.what;
+                self.is_watch_refused = matches!(error, watcher::Error::WatchStartFailed(_));
                 if let Some(check) = &self.check {
-                    check.fail(if refuses_list {
-                        "the API server refuses to list them"
-                    } else {
-                        "the watch is interrupted"
+                    check.fail(match list_refusal(error) {
+                        Some(_) => "the API server refuses to list them",
+                        None => "the watch is interrupted",
                     });
                 }
-                if !std::mem::replace(&mut self.interrupted, true) {
-                    warn!(what, %error, "watch interrupted; it will be resumed");
+                if !std::mem::replace(&mut self.is_interrupted, true) {
+                    warn!(what, %error, "watch interrupted; retrying");
                 }
             }
         }
     }
+
+    fn resumed(&mut self) {
+        if std::mem::take(&mut self.is_interrupted) {
+            info!(what = self.what, "watch resumed");
+        }
+    }
 }
 
-/// The API server's sentence, if it refuses a list for want of a right. Where it refuses only the watch, there is a list
-/// with each attempt, and so all is known.
-fn refusal(error: &watcher::Error) -> Option<String> {
+/// The refusal of a list for lack of permission. Where only the watch is refused, each attempt still lists all objects.
+fn list_refusal(error: &watcher::Error) -> Option<ListForbidden> {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return None };
-    (status.code == 403).then(|| status.message.clone())
+    (status.code == 403).then(|| ListForbidden(status.message.clone()))
 }
 
-/// Server-side apply's bookkeeping is often the larger half of an object, and nobody here reads it.
-pub(crate) fn without_managed_fields<K: ResourceExt>(object: &mut K) {
+/// Drops managed fields: nothing here reads them, and they are often the larger half of an object.
+pub(crate) fn drop_managed_fields<K: ResourceExt>(object: &mut K) {
     object.managed_fields_mut().clear();
 }
 

@@ -12,12 +12,12 @@ use tower::service_fn;
 use super::*;
 use crate::telemetry::readiness::Readiness;
 
-/// What the API server answers to a list or a watch, one after another; the last stays.
+/// An answer of the API server to a list or a watch.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// A list of nothing.
     Empty,
-    /// A watch that says nothing and never ends.
+    /// A watch without events that never ends.
     Silence,
     /// 403 with this message.
     Refused(&'static str),
@@ -25,19 +25,19 @@ enum Answer {
     Broken,
 }
 
-type Asked = Arc<Mutex<Vec<String>>>;
+type Requests = Arc<Mutex<Vec<String>>>;
 
-/// Nodes by an API server with these answers, and what it was asked.
-fn nodes(answers: &'static [Answer]) -> (Api<Node>, Asked) {
-    let asked = Asked::default();
-    let log = asked.clone();
+/// Nodes of an API server that gives these answers in turn, the last one repeatedly, and the requests it received.
+fn nodes(answers: &'static [Answer]) -> (Api<Node>, Requests) {
+    let requests = Requests::default();
+    let log = requests.clone();
     let server = service_fn(move |request: Request<kube::client::Body>| {
         let mut log = log.lock().unwrap();
         let answer = answers[log.len().min(answers.len() - 1)];
         log.push(request.uri().query().unwrap_or_default().to_owned());
         async move { Ok::<_, Infallible>(response(answer)) }
     });
-    (Api::all(Client::new(server, "default")), asked)
+    (Api::all(Client::new(server, "default")), requests)
 }
 
 fn response(answer: Answer) -> Response<Body> {
@@ -63,14 +63,14 @@ fn is_watch(query: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_silent_beyond_its_end_is_begun_anew_where_it_was() {
+async fn a_watch_that_is_silent_beyond_its_timeout_resumes_where_it_was() {
     let (api, asked) = nodes(&[Answer::Empty, Answer::Silence, Answer::Silence, Answer::Silence]);
     let begun = Instant::now();
-    let watch = tokio::spawn(follow("nodes", None, watched(api, watcher::Config::default()), |_| ()));
+    let watch = tokio::spawn(run_watch("nodes", None, watch_stream(api, watcher::Config::default()), |_| ()));
     while asked.lock().unwrap().len() < 4 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert!(begun.elapsed() <= SILENCE * 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() <= SILENCE_TIMEOUT * 2, "{:?}", begun.elapsed());
     let asked = asked.lock().unwrap().clone();
     assert!(!is_watch(&asked[0]));
     for watch in &asked[1..] {
@@ -81,7 +81,7 @@ async fn a_watch_that_is_silent_beyond_its_end_is_begun_anew_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
+async fn a_refusal_is_passed_on_once_and_the_check_passes_again_after_a_list() {
     let (api, asked) = nodes(&[
         Answer::Empty,
         Answer::Broken,
@@ -96,17 +96,17 @@ async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
     ]);
     let readiness = Readiness::default();
     let check = readiness.check("nodes");
-    let mut told = Vec::new();
-    let watch = follow("nodes", Some(check), watched(api, watcher::Config::default()), |news| {
-        let report = readiness.report().unwrap_or_else(|report| report);
+    let mut updates = Vec::new();
+    let watch = run_watch("nodes", Some(check), watch_stream(api, watcher::Config::default()), |update| {
+        let report = readiness.report().lines;
         let state = report.lines().next().unwrap().to_owned();
-        let what = match news {
-            News::Changed(_) => "changed".to_owned(),
-            News::Listed => "listed".to_owned(),
-            News::Interrupted => "interrupted".to_owned(),
-            News::Forbidden(sentence) => sentence,
+        let what = match update {
+            WatchUpdate::Changed(_) => "changed".to_owned(),
+            WatchUpdate::Listed => "listed".to_owned(),
+            WatchUpdate::Interrupted => "interrupted".to_owned(),
+            WatchUpdate::Forbidden(refusal) => refusal.to_string(),
         };
-        told.push((what, state));
+        updates.push((what, state));
     });
     let all = async {
         while asked.lock().unwrap().len() < 10 {
@@ -129,11 +129,11 @@ async fn a_refusal_is_told_once_and_the_check_holds_again_once_all_is_listed() {
         ("no", refused),
         ("listed", ok),
     ];
-    assert_eq!(told, expected.map(|(what, state)| (what.to_owned(), state.to_owned())));
+    assert_eq!(updates, expected.map(|(what, state)| (what.to_owned(), state.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_list_and_not_watch_is_told_of_all_there_is_again_and_again_and_of_the_trouble_once() {
+async fn where_only_lists_are_allowed_each_list_is_passed_on_and_one_interruption_is_logged() {
     let (api, asked) = nodes(&[
         Answer::Empty,
         Answer::Refused("no"),
@@ -142,12 +142,17 @@ async fn who_may_list_and_not_watch_is_told_of_all_there_is_again_and_again_and_
         Answer::Empty,
         Answer::Silence,
     ]);
-    let mut told = Vec::new();
-    let watch = follow("nodes", None, watched(api, watcher::Config::default()), |news: News<'_, Node>| {
-        if !matches!(news, News::Interrupted) {
-            told.push(matches!(news, News::Listed));
-        }
-    });
+    let mut updates = Vec::new();
+    let watch = run_watch(
+        "nodes",
+        None,
+        watch_stream(api, watcher::Config::default()),
+        |update: WatchUpdate<'_, Node>| {
+            if !matches!(update, WatchUpdate::Interrupted) {
+                updates.push(matches!(update, WatchUpdate::Listed));
+            }
+        },
+    );
     let all = async {
         while asked.lock().unwrap().len() < 6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -157,20 +162,23 @@ async fn who_may_list_and_not_watch_is_told_of_all_there_is_again_and_again_and_
         () = watch => unreachable!(),
         () = all => {}
     }
-    assert_eq!(told, [true; 3]);
+    assert_eq!(updates, [true; 3]);
 
-    let mut interruption = Interruption::of("nodes", None);
-    let mut noted = |event: Event<Node>| {
-        interruption.note(&event);
-        interruption.interrupted
+    let mut health = WatchHealth::new("nodes", None);
+    let mut interrupted_after = |event: WatchResult<Node>| {
+        health.record(&event);
+        health.is_interrupted
     };
     let refused = || Err(watcher::Error::WatchStartFailed(kube::Error::LinesCodecMaxLineLengthExceeded));
-    assert!(!noted(Ok(watcher::Event::InitDone)));
+    assert!(!interrupted_after(Ok(watcher::Event::InitDone)));
     for _ in 0..2 {
-        assert!(noted(refused()));
-        assert!(noted(Ok(watcher::Event::InitDone)), "the list alone does not say that it goes on");
+        assert!(interrupted_after(refused()));
+        assert!(
+            interrupted_after(Ok(watcher::Event::InitDone)),
+            "a list alone does not show that the watch has resumed"
+        );
     }
-    assert!(!noted(Ok(watcher::Event::Apply(Node::default()))));
-    assert!(noted(Err(watcher::Error::NoResourceVersion)));
-    assert!(!noted(Ok(watcher::Event::InitDone)));
+    assert!(!interrupted_after(Ok(watcher::Event::Apply(Node::default()))));
+    assert!(interrupted_after(Err(watcher::Error::NoResourceVersion)));
+    assert!(!interrupted_after(Ok(watcher::Event::InitDone)));
 }

@@ -1,6 +1,6 @@
-//! Keeping the certificates and the path: every replica follows the Secret and the webhook configuration, and takes whatever step
-//! `nm-shared` says is next. Of several that take one at once the first is obeyed, by the Secret's resourceVersion; the
-//! others hear of it by their watch.
+//! Rotates the webhook's certificates and sets its path. Every replica watches the Secret and the webhook configuration,
+//! and takes the renewal step that `nm-shared` decides. If several replicas take a step at once, the Secret's
+//! resourceVersion lets only the first succeed; the others learn of it from their watch.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,299 +20,297 @@ use nm_shared::api::names::{WEBHOOK, WEBHOOK_CONFIGURATION};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use crate::client::write_params::{patch_params, post_params};
-use crate::watch::watch_stream::watched_object;
-use crate::webhook::certificate_secret::Kept;
-use crate::webhook::configuration::Configuration;
+use crate::client::{patch_params, post_params};
+use crate::watch::watch_stream::object_watch_stream;
+use crate::webhook::certificate_secret::CertificateSecret;
+use crate::webhook::configuration::WebhookConfiguration;
 use crate::webhook::credentials::{CredentialsError, Generation};
-use crate::webhook::paths::{self, Paths};
-use crate::webhook::served_certificate::{Complaint, Served};
+use crate::webhook::paths::{self, WebhookPaths};
+use crate::webhook::served_certificate::{LastFailure, ServedCertificate};
 
-/// What failed is tried again so soon, unless there is news before.
-const PAUSE: Duration = Duration::from_secs(2);
+/// How long to wait after a failure, unless a watch delivers a change earlier.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// No timer is set for longer; who is woken looks again.
-const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// The longest wait before the next step is decided again.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// Why a step was not taken.
 #[derive(Debug, thiserror::Error)]
-enum StepError {
+enum RotationError {
     #[error(transparent)]
-    Make(#[from] CredentialsError),
-    #[error("cannot make a path: {0}")]
+    Credentials(#[from] CredentialsError),
+    #[error("cannot generate a path: {0}")]
     Path(#[from] rustls::Error),
     #[error("secret {namespace}/{WEBHOOK}: {source}")]
     Secret { namespace: String, source: kube::Error },
     #[error("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}: {0}")]
     Configuration(#[source] kube::Error),
-    #[error("{0} does not stay as it is written; something else changes it")]
-    Undone(String),
+    #[error("something else changes {0} after each write")]
+    Overwritten(String),
 }
 
-impl StepError {
-    /// Whether somebody was faster.
+impl RotationError {
+    /// Whether another replica was faster.
     fn is_conflict(&self) -> bool {
         let (Self::Secret { source, .. } | Self::Configuration(source)) = self else { return false };
         matches!(source, kube::Error::Api(status) if status.code == 409)
     }
 }
 
-/// A path of which the API server is to be told.
-struct Untold {
+/// A path that the webhook configuration has to contain from a certain time on.
+struct PendingPath {
     path: String,
     due: Timestamp,
-    /// Whom it believes meanwhile.
     bundle: String,
 }
 
 type States<K> = Pin<Box<dyn Stream<Item = watcher::Result<Option<K>>> + Send>>;
 
-/// Follows and renews what is served.
-pub(super) struct Keeper {
+pub(super) struct CertificateRotation {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
     namespace: String,
-    life: SignedDuration,
-    served: Arc<Served>,
-    /// The time.
+    lifetime: SignedDuration,
+    served: Arc<ServedCertificate>,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    paths: Arc<Paths>,
-    /// The Secret as it was seen last, if there was one.
+    paths: Arc<WebhookPaths>,
+    /// The Secret as it was last delivered or written, if it exists.
     secret: Option<Secret>,
-    /// Whether anybody has looked.
-    is_seen: bool,
-    /// What is kept, or will be again: what was found damaged or missing is what was known before.
-    kept: Kept,
-    /// Whether the Secret holds just that.
-    is_whole: bool,
-    /// Whether it holds the path.
+    /// Whether the Secret's state is known.
+    is_secret_known: bool,
+    /// The content of the Secret. What is damaged or missing there keeps its last known value.
+    content: CertificateSecret,
+    /// Whether the Secret's certificates are complete.
+    is_complete: bool,
     has_path: bool,
     /// Since when this path is known.
-    path_known: Timestamp,
-    configuration: Option<Configuration>,
+    path_known_since: Timestamp,
+    configuration: Option<WebhookConfiguration>,
 }
 
-impl Keeper {
-    /// A keeper of what is served in this namespace, by certificates that are valid for `life`.
+impl CertificateRotation {
+    /// Rotates the certificates of this namespace, each of which is valid for `lifetime`.
     pub(super) fn new(
         client: &Client,
         namespace: &str,
-        life: SignedDuration,
-        served: Arc<Served>,
-        paths: Arc<Paths>,
+        lifetime: SignedDuration,
+        served: Arc<ServedCertificate>,
+        paths: Arc<WebhookPaths>,
     ) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
             configurations: Api::all(client.clone()),
             namespace: namespace.to_owned(),
-            life,
+            lifetime,
             served,
             clock: Box::new(Timestamp::now),
             paths,
             secret: None,
-            is_seen: false,
-            kept: Kept::default(),
-            is_whole: false,
+            is_secret_known: false,
+            content: CertificateSecret::default(),
+            is_complete: false,
             has_path: false,
-            path_known: Timestamp::MIN,
+            path_known_since: Timestamp::MIN,
             configuration: None,
         }
     }
 
-    /// Keeps, for ever.
+    /// Rotates. Never ends.
     pub(super) async fn run(mut self) {
         let mut secrets = states(&self.secrets, WEBHOOK);
         let mut configurations = states(&self.configurations, WEBHOOK_CONFIGURATION);
-        let (mut unread, mut untold, mut undone) =
-            (Complaint::default(), Complaint::default(), Complaint::default());
-        // Whatever the watches tell meanwhile, or fail to, what is due then is done then.
+        let [mut secret_failure, mut configuration_failure, mut step_failure] =
+            [(); 3].map(|()| LastFailure::default());
+        // A step is taken when it is due, also while the watches fail.
         let mut due = Instant::now();
         loop {
             tokio::select! {
                 Some(state) = secrets.next() => match state {
                     Ok(secret) => {
-                        unread.over();
-                        self.see(secret);
+                        secret_failure.clear();
+                        self.secret_delivered(secret);
                     }
                     Err(error) => {
-                        complain(&mut unread, &format!("secret {}/{WEBHOOK}", self.namespace), &error);
+                        log_watch_failure(&mut secret_failure, &format!("secret {}/{WEBHOOK}", self.namespace), &error);
                         continue;
                     }
                 },
                 Some(state) = configurations.next() => match state {
                     Ok(found) => {
-                        untold.over();
-                        self.hear(found);
+                        configuration_failure.clear();
+                        self.configuration_delivered(found);
                     }
                     Err(error) => {
                         let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
-                        complain(&mut untold, &what, &error);
+                        log_watch_failure(&mut configuration_failure, &what, &error);
                         continue;
                     }
                 },
                 () = sleep_until(due) => {}
             }
-            let rest = match self.advance().await {
-                Ok(rest) => {
-                    undone.over();
-                    rest
+            let wait = match self.advance().await {
+                Ok(wait) => {
+                    step_failure.clear();
+                    wait
                 }
                 Err(error) => {
-                    if !error.is_conflict() && undone.is_new(&error.to_string()) {
-                        warn!(
-                            "the webhook's certificate is not looked after, which will be tried again: {error}"
-                        );
+                    if !error.is_conflict() && step_failure.is_new(&error.to_string()) {
+                        warn!("cannot renew the webhook's certificate; retrying: {error}");
                     }
-                    PAUSE
+                    RETRY_INTERVAL
                 }
             };
-            due = Instant::now() + rest;
+            due = Instant::now() + wait;
         }
     }
 
-    /// Takes the Secret as it is now, and serves what it says.
-    fn see(&mut self, secret: Option<Secret>) {
-        (self.is_whole, self.has_path) = (false, false);
+    /// Takes in the Secret and serves its certificate.
+    fn secret_delivered(&mut self, secret: Option<Secret>) {
+        (self.is_complete, self.has_path) = (false, false);
         if let Some(secret) = &secret {
-            let (kept, damages) = Kept::read(secret, &host(&self.namespace));
-            self.is_whole = damages.is_empty() && kept.current.is_some();
-            self.has_path = kept.path.is_some();
+            let (found, damages) = CertificateSecret::read(secret, &host(&self.namespace));
+            self.is_complete = damages.is_empty() && found.current.is_some();
+            self.has_path = found.path.is_some();
             for damage in damages {
-                warn!("secret {}/{WEBHOOK} is damaged and will be mended: {damage}", self.namespace);
+                warn!("secret {}/{WEBHOOK} is damaged and will be repaired: {damage}", self.namespace);
             }
-            if let Some(current) = &kept.current {
+            if let Some(current) = &found.current {
                 self.served.serve(&current.credentials);
             }
-            let current = kept.current.or_else(|| self.kept.current.take());
-            let path = kept.path.or_else(|| self.kept.path.clone());
-            if path != self.kept.path {
-                self.path_known = (self.clock)();
+            let current = found.current.or_else(|| self.content.current.take());
+            let path = found.path.or_else(|| self.content.path.clone());
+            if path != self.content.path {
+                self.path_known_since = (self.clock)();
             }
-            self.kept = Kept { current, path, ..kept };
-            if let Some(path) = &self.kept.path {
-                self.paths.keep(path);
+            self.content = CertificateSecret { current, path, ..found };
+            if let Some(path) = &self.content.path {
+                self.paths.set_own(path);
             }
         }
-        (self.secret, self.is_seen) = (secret, true);
+        (self.secret, self.is_secret_known) = (secret, true);
     }
 
-    fn hear(&mut self, found: Option<ValidatingWebhookConfiguration>) {
-        let configuration = Configuration::seen(found, self.configuration.as_ref(), (self.clock)());
-        self.paths.name(&configuration.paths());
+    fn configuration_delivered(&mut self, found: Option<ValidatingWebhookConfiguration>) {
+        let configuration = WebhookConfiguration::observe(found, self.configuration.as_ref(), (self.clock)());
+        self.paths.set_configured(&configuration.paths());
         self.configuration = Some(configuration);
     }
 
-    /// Takes all steps that are due, and returns for how long there is none.
-    async fn advance(&mut self) -> Result<Duration, StepError> {
+    /// Takes all steps that are due, and returns how long to wait for the next one.
+    async fn advance(&mut self) -> Result<Duration, RotationError> {
         loop {
-            let Some(configuration) = self.configuration.as_ref().filter(|_| self.is_seen) else {
-                return Ok(LONGEST_REST);
+            let Some(configuration) = self.configuration.as_ref().filter(|_| self.is_secret_known) else {
+                return Ok(MAX_WAIT);
             };
             let now = (self.clock)();
-            let next = next_step(&self.kept.facts(), configuration.told(), now);
-            let untold = self.untold_path(configuration);
-            let new = match next {
-                RenewalStep::Begin => Kept { current: Some(self.make(now)?), ..Kept::default() },
-                // Whoever removed it wants another; those who are told of this one have it until they know the other.
-                _ if !self.is_whole => {
-                    Kept { previous: None, next: Some(self.make(now)?), ..self.kept.clone() }
+            let next = next_step(&self.content.authorities(), configuration.trust(), now);
+            let pending_path = self.pending_path(configuration);
+            let content = match next {
+                RenewalStep::Begin => {
+                    CertificateSecret { current: Some(self.generate(now)?), ..CertificateSecret::default() }
                 }
-                _ if !self.has_path => self.kept.clone(),
+                // A certificate was removed, so it is replaced. It is served until the API server trusts the next one.
+                _ if !self.is_complete => CertificateSecret {
+                    previous: None,
+                    next: Some(self.generate(now)?),
+                    ..self.content.clone()
+                },
+                _ if !self.has_path => self.content.clone(),
                 RenewalStep::Wait(until) => {
-                    let until = untold.as_ref().map_or(until, |untold| untold.due.min(until));
-                    if let Some(untold) = untold.filter(|untold| untold.due <= now) {
-                        self.tell(&untold.bundle, Some(&untold.path)).await?;
+                    let until = pending_path.as_ref().map_or(until, |pending| pending.due.min(until));
+                    if let Some(pending) = pending_path.filter(|pending| pending.due <= now) {
+                        self.configure(&pending.bundle, Some(&pending.path)).await?;
                         continue;
                     }
-                    let rest = Duration::try_from(until.duration_since(now)).unwrap_or_default();
-                    return Ok(rest.min(LONGEST_REST));
+                    let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+                    return Ok(wait.min(MAX_WAIT));
                 }
                 RenewalStep::UpdateBundle(pem) => {
-                    let path = untold.filter(|untold| untold.due <= now).map(|untold| untold.path);
-                    self.tell(&pem, path.as_deref()).await?;
+                    let due = pending_path.filter(|pending| pending.due <= now);
+                    self.configure(&pem, due.as_ref().map(|pending| pending.path.as_str())).await?;
                     continue;
                 }
-                RenewalStep::Prepare => Kept { next: Some(self.make(now)?), ..self.kept.clone() },
-                RenewalStep::Promote => self.kept.promoted(),
+                RenewalStep::Prepare => {
+                    CertificateSecret { next: Some(self.generate(now)?), ..self.content.clone() }
+                }
+                RenewalStep::Promote => self.content.promoted(),
             };
-            self.keep(new).await?;
+            self.store(content).await?;
         }
     }
 
-    /// The path that is kept, if the API server asks at another one.
-    fn untold_path(&self, configuration: &Configuration) -> Option<Untold> {
-        let path = self.kept.path.clone().filter(|path| self.has_path && !configuration.leads_to(path))?;
-        let (told, current) = (configuration.told(), self.kept.current.as_ref()?);
-        let due = path_due(told, self.path_known, &current.credentials.validity);
-        let ConfiguredTrust::Bundle { pem, .. } = told else { return None };
-        Some(Untold { path, due, bundle: pem.clone() })
+    /// The path of the Secret, if the webhook configuration has another one.
+    fn pending_path(&self, configuration: &WebhookConfiguration) -> Option<PendingPath> {
+        let path = self.content.path.clone().filter(|path| self.has_path && !configuration.has_path(path))?;
+        let (trust, current) = (configuration.trust(), self.content.current.as_ref()?);
+        let due = path_due(trust, self.path_known_since, &current.credentials.validity);
+        let ConfiguredTrust::Bundle { pem, .. } = trust else { return None };
+        Some(PendingPath { path, due, bundle: pem.clone() })
     }
 
-    fn make(&self, now: Timestamp) -> Result<Generation, StepError> {
-        Ok(Generation::make(&names(&self.namespace), Validity::beginning(now, self.life))?)
+    fn generate(&self, now: Timestamp) -> Result<Generation, RotationError> {
+        Ok(Generation::generate(&names(&self.namespace), Validity::beginning(now, self.lifetime))?)
     }
 
-    /// Writes the Secret, if it is still what was seen.
-    async fn keep(&mut self, kept: Kept) -> Result<(), StepError> {
-        let seen = self.secret.as_ref();
-        let mut secret = seen.cloned().unwrap_or_else(|| Secret {
+    /// Writes the Secret, unless it has changed.
+    async fn store(&mut self, content: CertificateSecret) -> Result<(), RotationError> {
+        let existing = self.secret.as_ref();
+        let mut secret = existing.cloned().unwrap_or_else(|| Secret {
             metadata: ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() },
             ..Secret::default()
         });
-        let path = match kept.path.clone().or_else(|| self.kept.path.clone()) {
+        let path = match content.path.clone().or_else(|| self.content.path.clone()) {
             Some(path) => path,
-            None => paths::make()?,
+            None => paths::generate()?,
         };
-        secret.data = Some(Kept { path: Some(path), ..kept }.data());
+        secret.data = Some(CertificateSecret { path: Some(path), ..content }.data());
         let params = post_params();
-        let written = match seen {
+        let written = match existing {
             None => self.secrets.create(&params, &secret).await,
             Some(_) => self.secrets.replace(WEBHOOK, &params, &secret).await,
         };
         let namespace = self.namespace.clone();
-        let written = written.map_err(|source| StepError::Secret { namespace, source })?;
-        self.see(Some(written));
-        if self.is_whole && self.has_path {
+        let written = written.map_err(|source| RotationError::Secret { namespace, source })?;
+        self.secret_delivered(Some(written));
+        if self.is_complete && self.has_path {
             Ok(())
         } else {
-            Err(StepError::Undone(format!("secret {}/{WEBHOOK}", self.namespace)))
+            Err(RotationError::Overwritten(format!("secret {}/{WEBHOOK}", self.namespace)))
         }
     }
 
-    /// Has the API server believe these authorities, and ask at this path.
-    async fn tell(&mut self, pem: &str, path: Option<&str>) -> Result<(), StepError> {
+    /// Makes the API server trust these authorities, and post reviews to this path.
+    async fn configure(&mut self, pem: &str, path: Option<&str>) -> Result<(), RotationError> {
         let Some(configuration) = &self.configuration else { return Ok(()) };
-        let change = Patch::Strategic(configuration.telling(pem, path));
-        let told = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &change).await;
-        self.hear(Some(told.map_err(StepError::Configuration)?));
-        let says = |configuration: &Configuration| {
-            configuration.says(pem) && path.is_none_or(|path| configuration.leads_to(path))
+        let change = Patch::Strategic(configuration.patch(pem, path));
+        let written = self.configurations.patch(WEBHOOK_CONFIGURATION, &patch_params(), &change).await;
+        self.configuration_delivered(Some(written.map_err(RotationError::Configuration)?));
+        let is_stored = |configuration: &WebhookConfiguration| {
+            configuration.has_bundle(pem) && path.is_none_or(|path| configuration.has_path(path))
         };
-        if !self.configuration.as_ref().is_some_and(says) {
+        if !self.configuration.as_ref().is_some_and(is_stored) {
             let what = format!("validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}");
-            return Err(StepError::Undone(what));
+            return Err(RotationError::Overwritten(what));
         }
-        info!("the API server was told whom to believe for the webhook, and where to ask");
+        info!("updated the webhook configuration with the authorities and the path");
         Ok(())
     }
 }
 
-fn complain(complaint: &mut Complaint, what: &str, error: &watcher::Error) {
-    if complaint.is_new(&error.to_string()) {
+fn log_watch_failure(last_failure: &mut LastFailure, what: &str, error: &watcher::Error) {
+    if last_failure.is_new(&error.to_string()) {
         warn!(
-            "cannot follow {what}, so the webhook's certificate may not be served or renewed; manifests/ has the \
-             rights for it: {error}"
+            "cannot watch {what}, so the webhook's certificate may not be served or renewed; manifests/ contains the \
+             permissions: {error}"
         );
     }
 }
 
-/// The host by which the API server calls the webhook.
+/// The host to which the API server connects.
 fn host(namespace: &str) -> String {
     format!("{WEBHOOK}.{namespace}.svc")
 }
 
-/// All names by which the webhook may be called. The last two are for a configuration with a `url` on the same host,
-/// where nobody else can be called by them.
+/// All names for which the certificate is valid. The last two are for a configuration with a `url` on the same host.
 fn names(namespace: &str) -> Vec<String> {
     let host = host(namespace);
     vec![format!("{host}.cluster.local"), host, "localhost".to_owned(), "127.0.0.1".to_owned()]
@@ -322,7 +320,7 @@ fn states<K>(api: &Api<K>, name: &str) -> States<K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    watched_object(api.clone(), name).boxed()
+    object_watch_stream(api.clone(), name).boxed()
 }
 
 #[cfg(test)]
@@ -340,10 +338,10 @@ mod tests {
     use crate::telemetry::metrics::Metrics;
     use crate::telemetry::readiness::Readiness;
 
-    const LIFE: SignedDuration = SignedDuration::from_hours(4);
+    const LIFETIME: SignedDuration = SignedDuration::from_hours(4);
 
-    /// An API server that lists a Secret and a configuration once, of which there are none, and fails every later list and
-    /// watch; and the Secrets that it takes.
+    /// An API server that answers one empty list each for the Secret and the configuration and fails every later list and
+    /// watch; and the Secrets that are written.
     fn unwatchable() -> (Client, mpsc::UnboundedReceiver<Value>) {
         let (sender, written) = mpsc::unbounded_channel();
         let lists = Arc::new(AtomicUsize::new(0));
@@ -373,17 +371,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn watches_that_fail_until_the_certificate_is_old_do_not_keep_it_from_being_renewed() {
+    async fn the_certificate_is_renewed_while_the_watches_fail() {
         let (client, mut written) = unwatchable();
-        let served = Served::nothing(Readiness::default().check("webhook"), Arc::new(Metrics::new()));
-        let mut keeper = Keeper::new(&client, "apps", LIFE, Arc::new(served), Arc::default());
+        let served = ServedCertificate::none(Readiness::default().check("webhook"), Arc::new(Metrics::new()));
+        let mut rotation =
+            CertificateRotation::new(&client, "apps", LIFETIME, Arc::new(served), Arc::default());
         let (began, first) = (Instant::now(), Timestamp::now());
-        keeper.clock = Box::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
-        tokio::spawn(keeper.run());
+        rotation.clock = Box::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
+        tokio::spawn(rotation.run());
         let made = written.recv().await.unwrap();
         assert!(made["data"]["tls.crt"].is_string() && made["data"]["next-tls.crt"].is_null(), "{made}");
         let renewed = timeout(Duration::from_secs(4 * 3600), written.recv()).await;
-        let renewed = renewed.expect("it is renewed before it has expired").unwrap();
+        let renewed = renewed.expect("it is renewed before it expires").unwrap();
         assert!(renewed["data"]["next-tls.crt"].is_string(), "{renewed}");
         let after = began.elapsed().as_secs_f64() / 3600.0;
         assert!((1.9..2.1).contains(&after), "halfway, not after {after} h");

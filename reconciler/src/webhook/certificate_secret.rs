@@ -1,4 +1,4 @@
-//! The Secret in which certificates and the path are kept, so that all replicas serve the same.
+//! The Secret with the webhook's certificates and path, which makes all replicas serve the same.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,33 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use nm_shared::admission::certificate_renewal::{Authority, Generations};
 
-use crate::webhook::credentials::{Generation, authority};
+use crate::webhook::credentials::{Generation, read_authority};
 use crate::webhook::paths;
 
-/// The fields of a generation: authority, certificate, key.
+/// The keys of the generation that is served: authority, certificate, private key.
 const CURRENT: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
 
-/// Those of the one that will be served.
+/// The keys of the next generation.
 const NEXT: [&str; 3] = ["next-ca.crt", "next-tls.crt", "next-tls.key"];
 
-/// The authority of the one that was.
+/// The key of the previous authority.
 const PREVIOUS: &str = "previous-ca.crt";
 
-/// Where reviews are answered.
+/// The key of the path at which reviews are answered.
 const PATH: &str = "webhook-path";
 
-/// What the Secret holds.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept {
-    /// The authority of what was served before.
+pub(super) struct CertificateSecret {
+    /// The authority of the generation that was served before.
     pub(super) previous: Option<Authority>,
-    /// What is served.
     pub(super) current: Option<Generation>,
-    /// What will be.
     pub(super) next: Option<Generation>,
     /// The path at which reviews are answered.
     pub(super) path: Option<String>,
 }
 
-impl Kept {
-    /// What a Secret holds for a server of this name, and what of it is damaged, which counts as not there.
+impl CertificateSecret {
+    /// Parses the content for a server of this name. What is damaged counts as missing and is returned too.
     pub(super) fn read(secret: &Secret, name: &str) -> (Self, Vec<String>) {
         let text = |field: &str| {
             let value = secret.data.as_ref().and_then(|data| data.get(field))?;
@@ -54,24 +51,26 @@ impl Kept {
         };
         let (current, next) = (generation(CURRENT), generation(NEXT));
         let previous = text(PREVIOUS).and_then(|pem| {
-            authority(&pem).map_err(|error| damages.push(format!("{PREVIOUS}: {error}"))).ok()
+            read_authority(&pem).map_err(|error| damages.push(format!("{PREVIOUS}: {error}"))).ok()
         });
         let path = text(PATH);
-        if path.as_deref().is_some_and(|path| !paths::is_one(path)) {
-            // Not which: it is none that anybody may see.
-            damages.push(format!("{PATH}: it is not /validate/ and 32 hexadecimal digits"));
+        if path.as_deref().is_some_and(|path| !paths::is_generated(path)) {
+            // The path is secret, so it is not logged.
+            damages.push(format!("{PATH}: not /validate/ and 32 hexadecimal digits"));
         }
-        (Self { previous, current, next, path: path.filter(|path| paths::is_one(path)) }, damages)
+        (Self { previous, current, next, path: path.filter(|path| paths::is_generated(path)) }, damages)
     }
 
-    /// The same as the Secret holds it.
+    /// The content as the Secret's data.
     pub(super) fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::new();
         let mut put =
             |field: &str, text: &str| data.insert(field.to_owned(), ByteString(text.as_bytes().into()));
         for (fields, generation) in [(CURRENT, &self.current), (NEXT, &self.next)] {
-            let Some(Generation { authority, credentials }) = generation else { continue };
-            for (field, text) in fields.iter().zip([authority, &credentials.certificate, &credentials.key]) {
+            let Some(Generation { authority_pem, credentials }) = generation else { continue };
+            for (field, text) in
+                fields.iter().zip([authority_pem, &credentials.certificate, &credentials.key])
+            {
                 put(field, text);
             }
         }
@@ -84,19 +83,19 @@ impl Kept {
         data
     }
 
-    /// What is to be decided with.
-    pub(super) fn facts(&self) -> Generations {
-        let facts = |generation: &Option<Generation>| generation.as_ref().map(Generation::facts);
+    /// The authorities, by which the next renewal step is decided.
+    pub(super) fn authorities(&self) -> Generations {
+        let authority = |generation: &Option<Generation>| generation.as_ref().map(Generation::authority);
         Generations {
             previous: self.previous.clone(),
-            current: facts(&self.current),
-            next: facts(&self.next),
+            current: authority(&self.current),
+            next: authority(&self.next),
         }
     }
 
-    /// What is served when the next one takes its turn.
+    /// The content after the next generation has become the current one.
     pub(super) fn promoted(&self) -> Self {
-        let previous = self.current.as_ref().map(Generation::facts);
+        let previous = self.current.as_ref().map(Generation::authority);
         Self { previous, current: self.next.clone(), next: None, path: self.path.clone() }
     }
 }
@@ -109,57 +108,64 @@ mod tests {
 
     const NAME: &str = "a.b.svc";
 
-    fn made() -> Generation {
+    fn generated() -> Generation {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let validity = Validity::beginning(now, SignedDuration::from_hours(1));
-        Generation::make(&[NAME.to_owned()], validity).unwrap()
+        Generation::generate(&[NAME.to_owned()], validity).unwrap()
     }
 
     fn reread(
-        kept: &Kept,
+        kept: &CertificateSecret,
         change: impl FnOnce(&mut BTreeMap<String, ByteString>),
     ) -> (Generations, Vec<String>) {
         let mut data = kept.data();
         change(&mut data);
-        let (kept, damages) = Kept::read(&Secret { data: Some(data), ..Secret::default() }, NAME);
-        (kept.facts(), damages)
+        let (kept, damages) =
+            CertificateSecret::read(&Secret { data: Some(data), ..Secret::default() }, NAME);
+        (kept.authorities(), damages)
     }
 
     #[test]
-    fn what_is_written_is_what_is_read() {
-        let path = Some(paths::make().unwrap());
-        let all = Kept { previous: None, current: Some(made()), next: Some(made()), path };
-        let promoted = Kept { next: Some(made()), ..all.promoted() };
-        for kept in [Kept::default(), all, promoted] {
-            assert_eq!(reread(&kept, |_| {}), (kept.facts(), vec![]));
+    fn the_content_survives_a_round_trip() {
+        let path = Some(paths::generate().unwrap());
+        let all =
+            CertificateSecret { previous: None, current: Some(generated()), next: Some(generated()), path };
+        let promoted = CertificateSecret { next: Some(generated()), ..all.promoted() };
+        for kept in [CertificateSecret::default(), all, promoted] {
+            assert_eq!(reread(&kept, |_| {}), (kept.authorities(), vec![]));
             let secret = Secret { data: Some(kept.data()), ..Secret::default() };
-            assert_eq!(Kept::read(&secret, NAME).0.path, kept.path);
+            assert_eq!(CertificateSecret::read(&secret, NAME).0.path, kept.path);
         }
     }
 
     #[test]
-    fn what_is_damaged_is_not_there_and_is_told() {
-        let kept = Kept {
-            next: Some(made()),
-            ..Kept { current: Some(made()), next: Some(made()), ..Kept::default() }.promoted()
+    fn damaged_content_counts_as_missing_and_is_reported() {
+        let kept = CertificateSecret {
+            next: Some(generated()),
+            ..CertificateSecret {
+                current: Some(generated()),
+                next: Some(generated()),
+                ..CertificateSecret::default()
+            }
+            .promoted()
         };
-        let whole = kept.facts();
+        let whole = kept.authorities();
         let (found, damages) = reread(&kept, |data| drop(data.remove("tls.key")));
         assert_eq!(found, Generations { current: None, ..whole.clone() });
-        assert!(damages[0].starts_with("tls.crt: the key is none"), "{damages:?}");
+        assert!(damages[0].starts_with("tls.crt: invalid private key"), "{damages:?}");
         let (found, damages) =
             reread(&kept, |data| drop(data.insert(PREVIOUS.into(), ByteString(vec![0xff]))));
         assert_eq!(found, Generations { previous: None, ..whole.clone() });
-        assert!(damages[0].starts_with("previous-ca.crt: the certificate is none"), "{damages:?}");
+        assert!(damages[0].starts_with("previous-ca.crt: invalid certificate"), "{damages:?}");
         let (_, damages) =
             reread(&kept, |data| drop(data.insert(PATH.into(), ByteString(b"/validate".into()))));
-        assert_eq!(damages, ["webhook-path: it is not /validate/ and 32 hexadecimal digits"]);
+        assert_eq!(damages, ["webhook-path: not /validate/ and 32 hexadecimal digits"]);
         let swap = |data: &mut BTreeMap<String, ByteString>| {
             let key = data["tls.key"].clone();
             data.insert("next-tls.key".into(), key);
         };
         let (found, damages) = reread(&kept, swap);
         assert_eq!(found, Generations { next: None, ..whole });
-        assert_eq!(damages, ["next-tls.crt: the key is not that of the certificate"]);
+        assert_eq!(damages, ["next-tls.crt: the private key does not belong to the certificate"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The webhook configuration of the manifests: whom the API server believes, and where it asks.
+//! The webhook configuration of the manifests: which authorities the API server trusts, and at which path it posts reviews.
 
 use std::collections::BTreeSet;
 
@@ -9,52 +9,52 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration
 use nm_shared::admission::certificate_renewal::ConfiguredTrust;
 use serde_json::{Value, json};
 
-/// The configuration, and since when it says what it says.
+/// The configuration, and since when it has its present bundle of authorities.
 #[derive(Debug, Clone)]
-pub(super) struct Configuration {
+pub(super) struct WebhookConfiguration {
     found: Option<ValidatingWebhookConfiguration>,
-    told: ConfiguredTrust,
+    trust: ConfiguredTrust,
 }
 
-impl Configuration {
-    /// The configuration as it is seen now, after it was seen as `before`.
-    pub(super) fn seen(
+impl WebhookConfiguration {
+    /// The configuration as it is `now`. `before` is its last state.
+    pub(super) fn observe(
         found: Option<ValidatingWebhookConfiguration>,
         before: Option<&Self>,
         now: Timestamp,
     ) -> Self {
-        let told = match found.as_ref().and_then(bundle) {
+        let trust = match found.as_ref().and_then(bundle) {
             None => ConfiguredTrust::NotConfigured,
-            Some(pem) => match before.map(|before| &before.told) {
+            Some(pem) => match before.map(|before| &before.trust) {
                 Some(ConfiguredTrust::Bundle { pem: known, since }) if *known == pem => {
                     ConfiguredTrust::Bundle { pem, since: *since }
                 }
                 _ => ConfiguredTrust::Bundle { pem, since: now },
             },
         };
-        Self { found, told }
+        Self { found, trust }
     }
 
-    /// Whom the API server was told to believe.
-    pub(super) fn told(&self) -> &ConfiguredTrust {
-        &self.told
+    /// The authorities that the API server trusts.
+    pub(super) fn trust(&self) -> &ConfiguredTrust {
+        &self.trust
     }
 
-    /// Whether these are the authorities that it names.
-    pub(super) fn says(&self, authorities: &str) -> bool {
-        matches!(&self.told, ConfiguredTrust::Bundle { pem, .. } if pem == authorities)
+    /// Whether the API server trusts exactly these authorities.
+    pub(super) fn has_bundle(&self, authorities: &str) -> bool {
+        matches!(&self.trust, ConfiguredTrust::Bundle { pem, .. } if pem == authorities)
     }
 
-    /// The paths at which the API server asks: at none of a webhook for which it believes nobody yet.
+    /// The paths to which the API server posts reviews. A webhook without a bundle counts for none.
     pub(super) fn paths(&self) -> BTreeSet<String> {
-        let believes = |client: &WebhookClientConfig| {
+        let has_bundle = |client: &WebhookClientConfig| {
             client.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
         };
-        self.clients().filter(|(_, client)| believes(client)).map(|(_, client)| path_of(client)).collect()
+        self.clients().filter(|(_, client)| has_bundle(client)).map(|(_, client)| path_of(client)).collect()
     }
 
-    /// Whether this is the path of all webhooks behind the Service. Where those are that have a URL is not ours to say.
-    pub(super) fn leads_to(&self, path: &str) -> bool {
+    /// Whether all webhooks behind a Service have this path. Those with a URL are not changed.
+    pub(super) fn has_path(&self, path: &str) -> bool {
         self.clients().all(|(_, client)| client.service.is_none() || path_of(client) == path)
     }
 
@@ -63,18 +63,18 @@ impl Configuration {
         webhooks.map(|webhook| (webhook.name.as_str(), &webhook.client_config))
     }
 
-    /// The strategic merge patch that tells it, and the path if there is one to be told, if nobody was faster.
-    pub(super) fn telling(&self, pem: &str, path: Option<&str>) -> Value {
+    /// The strategic merge patch that sets the bundle and the path, if any. It fails if the configuration has changed.
+    pub(super) fn patch(&self, pem: &str, path: Option<&str>) -> Value {
         let metadata = self.found.as_ref().map(|found| &found.metadata);
         let bundle = ByteString(pem.as_bytes().into());
-        let telling = |(name, client): (&str, &WebhookClientConfig)| {
+        let entry = |(name, client): (&str, &WebhookClientConfig)| {
             let mut webhook = json!({"name": name, "clientConfig": {"caBundle": bundle}});
             if let (Some(path), true) = (path, client.service.is_some()) {
                 webhook["clientConfig"]["service"] = json!({"path": path});
             }
             webhook
         };
-        let webhooks: Vec<Value> = self.clients().map(telling).collect();
+        let webhooks: Vec<Value> = self.clients().map(entry).collect();
         json!({
             "metadata": {"resourceVersion": metadata.and_then(|metadata| metadata.resource_version.as_ref())},
             "webhooks": webhooks,
@@ -82,7 +82,6 @@ impl Configuration {
     }
 }
 
-/// Where a webhook is asked.
 fn path_of(client: &WebhookClientConfig) -> String {
     let path = match (&client.service, &client.url) {
         (Some(service), _) => service.path.clone(),
@@ -92,7 +91,7 @@ fn path_of(client: &WebhookClientConfig) -> String {
     path.filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned())
 }
 
-/// What all of its webhooks say; nothing where they differ, so that they are told again; none where it has none.
+/// The bundle of all webhooks; empty if they differ, so that they are written again; none without webhooks.
 fn bundle(configuration: &ValidatingWebhookConfiguration) -> Option<String> {
     let mut bundles = configuration.webhooks.iter().flatten().map(|webhook| {
         let bundle = webhook.client_config.ca_bundle.as_ref();
@@ -120,29 +119,30 @@ mod tests {
     }
 
     #[test]
-    fn the_time_counts_from_when_the_bundle_was_first_seen() {
-        let first = Configuration::seen(Some(found(&["a", "a"])), None, at(0));
-        let told = |configuration: &Configuration, pem: &str, since: i64| {
+    fn the_time_counts_from_when_the_bundle_was_first_observed() {
+        let first = WebhookConfiguration::observe(Some(found(&["a", "a"])), None, at(0));
+        let check = |configuration: &WebhookConfiguration, pem: &str, since: i64| {
             let expected = ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) };
-            assert_eq!(*configuration.told(), expected);
+            assert_eq!(*configuration.trust(), expected);
         };
-        told(&first, "a", 0);
-        told(&Configuration::seen(Some(found(&["a"])), Some(&first), at(5)), "a", 0);
-        told(&Configuration::seen(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
-        told(&Configuration::seen(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
-        let gone = Configuration::seen(None, Some(&first), at(5));
-        assert_eq!(*gone.told(), ConfiguredTrust::NotConfigured);
+        check(&first, "a", 0);
+        check(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&first), at(5)), "a", 0);
+        check(&WebhookConfiguration::observe(Some(found(&["b"])), Some(&first), at(5)), "b", 5);
+        check(&WebhookConfiguration::observe(Some(found(&["a", "b"])), Some(&first), at(5)), "", 5);
+        let gone = WebhookConfiguration::observe(None, Some(&first), at(5));
+        assert_eq!(*gone.trust(), ConfiguredTrust::NotConfigured);
         assert_eq!(
-            *Configuration::seen(Some(found(&[])), None, at(0)).told(),
+            *WebhookConfiguration::observe(Some(found(&[])), None, at(0)).trust(),
             ConfiguredTrust::NotConfigured,
-            "there is nobody to tell"
+            "there is no webhook"
         );
-        told(&Configuration::seen(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);
+        check(&WebhookConfiguration::observe(Some(found(&["a"])), Some(&gone), at(9)), "a", 9);
     }
 
     #[test]
-    fn every_webhook_is_told_as_the_configuration_was_seen() {
-        let patch = Configuration::seen(Some(found(&["a", "b"])), None, at(0)).telling("c", Some("/p"));
+    fn the_patch_changes_every_webhook_of_the_observed_configuration() {
+        let patch =
+            WebhookConfiguration::observe(Some(found(&["a", "b"])), None, at(0)).patch("c", Some("/p"));
         let entry = |name: &str| json!({"name": name, "clientConfig": {"caBundle": "Yw=="}});
         let expected =
             json!({"metadata": {"resourceVersion": "7"}, "webhooks": [entry("w-a"), entry("w-b")]});
@@ -150,16 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_told_to_webhooks_behind_the_service_and_read_from_all() {
+    fn the_path_is_written_to_webhooks_behind_a_service_and_read_from_all() {
         let webhook = |name: &str, client: Value| json!({"name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": client});
         let service = |path: Option<&str>| json!({"caBundle": "Yw==", "service": {"namespace": "n", "name": "s", "path": path}});
         let url = |url: &str| json!({"caBundle": "Yw==", "url": url});
-        let seen = |clients: &[Value]| {
+        let observe = |clients: &[Value]| {
             let webhooks: Vec<Value> = clients.iter().map(|client| webhook("w", client.clone())).collect();
             let found = serde_json::from_value(json!({"webhooks": webhooks})).unwrap();
-            Configuration::seen(Some(found), None, at(0))
+            WebhookConfiguration::observe(Some(found), None, at(0))
         };
-        for (clients, paths, leads) in [
+        for (clients, paths, has_path) in [
             (vec![], vec![], true),
             (vec![service(Some("/p")), service(Some("/p"))], vec!["/p"], true),
             (vec![service(Some("/p")), service(None)], vec!["/", "/p"], false),
@@ -167,11 +167,11 @@ mod tests {
             (vec![url("https://example.com"), service(Some("/q"))], vec!["/", "/q"], false),
             (vec![json!({"service": {"namespace": "n", "name": "s", "path": "/q"}})], vec![], false),
         ] {
-            let configuration = seen(&clients);
+            let configuration = observe(&clients);
             assert_eq!(configuration.paths().iter().map(String::as_str).collect::<Vec<_>>(), paths);
-            assert_eq!(configuration.leads_to("/p"), leads, "{clients:?}");
+            assert_eq!(configuration.has_path("/p"), has_path, "{clients:?}");
         }
-        let patch = seen(&[service(None), url("https://example.com")]).telling("c", Some("/p"));
+        let patch = observe(&[service(None), url("https://example.com")]).patch("c", Some("/p"));
         assert_eq!(
             patch["webhooks"][0]["clientConfig"],
             json!({"caBundle": "Yw==", "service": {"path": "/p"}})

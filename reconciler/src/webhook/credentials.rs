@@ -1,4 +1,4 @@
-//! Certificates and their keys: made, read, and checked against each other.
+//! Certificates and their private keys: generated, parsed, and checked against each other.
 
 use std::sync::Arc;
 
@@ -18,44 +18,42 @@ use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why these are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialsError {
-    #[error("the certificate is none: {0}")]
+    #[error("invalid certificate: {0}")]
     Certificate(String),
-    #[error("the key is none: {0}")]
+    #[error("invalid private key: {0}")]
     Key(String),
-    #[error("the key is not that of the certificate")]
+    #[error("the private key does not belong to the certificate")]
     Mismatch,
-    #[error("the certificate is not one for {name} by its authority: {source}")]
-    Stranger { name: String, source: rustls::Error },
-    #[error("cannot make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    #[error("the certificate is not valid for {name} with its authority: {source}")]
+    Untrusted { name: String, source: rustls::Error },
+    #[error("cannot generate a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
 }
 
-/// A certificate and its key, fit to be served.
+/// A certificate and its private key, which can be served.
 #[derive(Debug, Clone)]
 pub(super) struct Credentials {
-    /// The certificate and what leads to its authority, in PEM.
+    /// The certificate chain, in PEM.
     pub(super) certificate: String,
-    /// The key, in PEM.
     pub(super) key: String,
-    /// For how long the certificate is valid.
+    /// When the certificate is valid.
     pub(super) validity: Validity,
-    /// Both, as the connections take them.
+    /// Both, as rustls serves them.
     pub(super) certified: Arc<CertifiedKey>,
 }
 
-/// The only cryptography here.
+/// The cryptography of every TLS connection and certificate.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 impl Credentials {
-    /// Reads both from PEM.
+    /// Parses both from PEM.
     ///
     /// # Errors
-    /// When they are none, or do not belong together.
+    /// When one is invalid, or they do not belong together.
     pub(super) fn read(certificate: &str, key: &str) -> Result<Self, CredentialsError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.as_bytes())
             .collect::<Result<_, _>>()
@@ -76,13 +74,13 @@ impl Credentials {
         })
     }
 
-    /// Whether who believes the authority takes the certificate for that of `name`, while it is valid.
+    /// Checks that a client that trusts the authority accepts the certificate for `name` during its validity.
     fn check(&self, authority: &str, name: &str) -> Result<(), CredentialsError> {
-        let stranger = |source| CredentialsError::Stranger { name: name.to_owned(), source };
-        let other = |error: &dyn ToString| stranger(rustls::Error::General(error.to_string()));
+        let untrusted = |source| CredentialsError::Untrusted { name: name.to_owned(), source };
+        let other = |error: &dyn ToString| untrusted(rustls::Error::General(error.to_string()));
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-            roots.add(root.map_err(|error| other(&error))?).map_err(stranger)?;
+            roots.add(root.map_err(|error| other(&error))?).map_err(untrusted)?;
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
@@ -91,7 +89,7 @@ impl Credentials {
         let at = u64::try_from(self.validity.until.as_second()).unwrap_or_default();
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
         let Some((first, rest)) = self.certified.cert.split_first() else { return Ok(()) };
-        verifier.verify_server_cert(first, rest, &server, &[], at).map(|_| ()).map_err(stranger)
+        verifier.verify_server_cert(first, rest, &server, &[], at).map(|_| ()).map_err(untrusted)
     }
 }
 
@@ -107,25 +105,24 @@ fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, CredentialsErr
     })
 }
 
-/// A certificate, its key, and the authority that signed this and nothing else.
+/// A certificate, its private key, and the authority that signed only this certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Generation {
-    /// Whom clients are to believe, in PEM.
-    pub(super) authority: String,
-    /// What is served.
+    /// The authority that clients have to trust, in PEM.
+    pub(super) authority_pem: String,
     pub(super) credentials: Credentials,
 }
 
 impl Generation {
-    /// A new one, for all of `names`.
+    /// Generates one for all of `names`.
     ///
     /// # Errors
-    /// When there is no randomness to be had.
-    pub(super) fn make(names: &[String], validity: Validity) -> Result<Self, CredentialsError> {
+    /// When there is no randomness.
+    pub(super) fn generate(names: &[String], validity: Validity) -> Result<Self, CredentialsError> {
         let from = validity.from.as_second();
         let authority_key = KeyPair::generate()?;
         let mut authority = params(Vec::new(), validity)?;
-        // A name of its own: clients that believe two authorities look for the right one by name.
+        // A unique name, by which clients that trust two authorities find the right one.
         authority.distinguished_name.push(DnType::CommonName, format!("nm-reconciler webhook {from}"));
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -139,13 +136,13 @@ impl Generation {
         server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = server.signed_by(&key, &issuer)?.pem();
-        Ok(Self { authority: pem, credentials: Credentials::read(&certificate, &key.serialize_pem())? })
+        Ok(Self { authority_pem: pem, credentials: Credentials::read(&certificate, &key.serialize_pem())? })
     }
 
-    /// Reads one from PEM.
+    /// Parses one from PEM.
     ///
     /// # Errors
-    /// When its parts are damaged or do not belong together, or when it is for another name.
+    /// When a part is invalid, they do not belong together, or the certificate is for another name.
     pub(super) fn read(
         authority: &str,
         certificate: &str,
@@ -154,20 +151,20 @@ impl Generation {
     ) -> Result<Self, CredentialsError> {
         let credentials = Credentials::read(certificate, key)?;
         credentials.check(authority, name)?;
-        Ok(Self { authority: authority.to_owned(), credentials })
+        Ok(Self { authority_pem: authority.to_owned(), credentials })
     }
 
-    /// What is to be decided with.
-    pub(super) fn facts(&self) -> Authority {
-        Authority { pem: self.authority.clone(), validity: self.credentials.validity }
+    /// The authority and its validity.
+    pub(super) fn authority(&self) -> Authority {
+        Authority { pem: self.authority_pem.clone(), validity: self.credentials.validity }
     }
 }
 
-/// An authority alone, whose certificate is out of use.
+/// Parses an authority alone.
 ///
 /// # Errors
-/// When it is none.
-pub(super) fn authority(pem: &str) -> Result<Authority, CredentialsError> {
+/// When it is invalid.
+pub(super) fn read_authority(pem: &str) -> Result<Authority, CredentialsError> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
         .map_err(|error| CredentialsError::Certificate(error.to_string()))?;
     Ok(Authority { pem: pem.to_owned(), validity: validity(&certificate)? })
@@ -177,7 +174,7 @@ fn params(names: Vec<String>, validity: Validity) -> Result<CertificateParams, r
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     let time = |time: Timestamp| {
-        // Nobody's clock is outside of the years that a certificate can name.
+        // No clock is outside of the years that a certificate can express.
         OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     };
     (params.not_before, params.not_after) = (time(validity.from), time(validity.until));
@@ -191,10 +188,10 @@ mod tests {
 
     const NAME: &str = "a.b.svc";
 
-    fn made(life: i64) -> Generation {
+    fn generated(life: i64) -> Generation {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let validity = Validity::beginning(now, SignedDuration::from_secs(life));
-        Generation::make(&[NAME.to_owned()], validity).unwrap()
+        Generation::generate(&[NAME.to_owned()], validity).unwrap()
     }
 
     fn reread(
@@ -204,7 +201,7 @@ mod tests {
         name: &str,
     ) -> Result<(), String> {
         Generation::read(
-            &authority.authority,
+            &authority.authority_pem,
             &certificate.credentials.certificate,
             &key.credentials.key,
             name,
@@ -214,44 +211,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_what_is_read() {
-        let one = made(3600);
+    fn a_generated_certificate_can_be_read() {
+        let one = generated(3600);
         assert_eq!(reread(&one, &one, &one, NAME), Ok(()));
         let validity = one.credentials.validity;
         assert_eq!(validity.until.duration_since(validity.from).as_secs(), 3600 + 180);
-        assert_eq!(authority(&one.authority).unwrap(), one.facts());
+        assert_eq!(read_authority(&one.authority_pem).unwrap(), one.authority());
     }
 
     #[test]
-    fn what_does_not_belong_together_is_no_generation() {
-        let (one, two) = (made(3600), made(3600));
-        let said = |result: Result<(), String>| result.unwrap_err();
-        assert_eq!(said(reread(&one, &one, &two, NAME)), "the key is not that of the certificate");
-        let stranger = "the certificate is not one for ";
-        assert!(said(reread(&two, &one, &one, NAME)).starts_with(stranger));
-        assert!(said(reread(&one, &one, &one, "c.b.svc")).starts_with(stranger));
+    fn parts_that_do_not_belong_together_are_refused() {
+        let (one, two) = (generated(3600), generated(3600));
+        let error = |result: Result<(), String>| result.unwrap_err();
+        assert_eq!(
+            error(reread(&one, &one, &two, NAME)),
+            "the private key does not belong to the certificate"
+        );
+        let untrusted = "the certificate is not valid for ";
+        assert!(error(reread(&two, &one, &one, NAME)).starts_with(untrusted));
+        assert!(error(reread(&one, &one, &one, "c.b.svc")).starts_with(untrusted));
     }
 
     #[test]
-    fn what_is_damaged_is_told_so() {
-        let one = made(3600);
+    fn damaged_parts_are_refused() {
+        let one = generated(3600);
         let (certificate, key) = (&one.credentials.certificate, &one.credentials.key);
         let cut = &certificate[..certificate.len() / 2];
         for (certificate, key, expected) in [
-            ("", key.as_str(), "the certificate is none: "),
-            ("hello", key, "the certificate is none: "),
-            (cut, key, "the certificate is none: "),
-            (
-                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-                key,
-                "the certificate is none: ",
-            ),
-            (certificate, "", "the key is none: "),
-            (certificate, certificate, "the key is none: "),
+            ("", key.as_str(), "invalid certificate: "),
+            ("hello", key, "invalid certificate: "),
+            (cut, key, "invalid certificate: "),
+            ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", key, "invalid certificate: "),
+            (certificate, "", "invalid private key: "),
+            (certificate, certificate, "invalid private key: "),
         ] {
             let error = Credentials::read(certificate, key).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
-        assert!(authority("hello").is_err());
+        assert!(read_authority("hello").is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! The validating webhook: every replica answers the API server's questions about maintenances over TLS.
+//! The validating webhook: every replica answers the API server's reviews of maintenances over TLS.
 //!
-//! [`reviewer`] answers one question from what [`live`] reads; what it says is decided in `nm_shared::admission`. The
-//! certificate that is [`served`] comes from a Secret that the program itself [keeps](keeper), or from [`files`] that
-//! somebody else renews. Only the API server knows at which of the [`paths`] it is answered.
+//! [`reviewer`] answers a review with [live reads](live_reads); `nm_shared::admission` decides. The
+//! [served certificate](served_certificate) comes from a Secret that the program itself [rotates](certificate_rotation),
+//! or from [files](certificate_files) that someone else renews. Only the API server knows the [path](paths).
 
 mod certificate_files;
 mod certificate_rotation;
@@ -32,38 +32,36 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::flags::Flags;
-use crate::runtime::shutdown::stopped;
-use crate::server::connections::Visitor;
+use crate::runtime::shutdown::shutdown_begins;
+use crate::server::connections::ConnectionHandle;
 use crate::server::{BindError, Server};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::Readiness;
-use certificate_rotation::Keeper;
-use live_reads::Cluster;
-use paths::Paths;
+use certificate_rotation::CertificateRotation;
+use live_reads::LiveCluster;
+use paths::WebhookPaths;
 use reviewer::Reviewer;
-use served_certificate::Served;
+use served_certificate::ServedCertificate;
 
-/// The longest review. Nothing larger than 1.5 MiB is stored, for etcd takes no more (`--max-request-bytes`), and a review
-/// has the object and what it was before. The rest is who asks, and how.
-const LARGEST: usize = 2 * (3 << 19) + (128 << 10);
+/// The largest review. etcd stores at most 1.5 MiB per object (`--max-request-bytes`), and a review contains the old and
+/// the new object. The rest is for the request's metadata.
+const MAX_REVIEW_BYTES: usize = 2 * (3 << 19) + (128 << 10);
 
-/// So many reviews are answered at once, with all that is read for them; the others wait.
-const AT_ONCE: usize = 32;
+/// How many reviews are answered at once. Others wait.
+const MAX_CONCURRENT_REVIEWS: usize = 32;
 
-/// A review has a place for each such part of its body. So two of the longest are answered at once, or many of the usual
-/// 4 KiB: what is made of a body in memory may be ten times as large.
-const PART: usize = 64 << 10;
+/// The unit in which the memory of review bodies is limited. A parsed body may be ten times as large.
+const BODY_CHUNK_BYTES: usize = 64 << 10;
 
-/// All such places: 6.5 MiB.
-const PARTS: usize = 104;
+/// How many chunks of bodies may be in memory at once: 6.5 MiB, which is two of the largest or many of the usual 4 KiB.
+const MAX_BODY_CHUNKS: usize = 104;
 
-/// A review must have arrived within this time: who is slow holds places that others wait for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the body of a review may take to arrive. Slow clients block others.
+const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who is told to stop is asked for so long still, until everybody who asks has heard of it.
-const LINGER: Duration = Duration::from_secs(3);
+/// How long reviews are answered after shutdown begins: until the API servers no longer send any to this replica.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(3);
 
-/// Why the webhook cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WebhookError {
     #[error(transparent)]
@@ -72,79 +70,79 @@ pub(crate) enum WebhookError {
     Tls(#[from] rustls::Error),
 }
 
-/// Serves the webhook until a while after `stop`, if there is an address for it. It never writes a maintenance or a node, so it needs
-/// no lease.
+/// Serves the webhook until some time after shutdown begins, if it has an address. It never writes a maintenance or a
+/// node, so it needs no lease.
 ///
 /// # Errors
-/// When the address cannot be taken.
+/// When the server cannot listen on the address.
 pub(crate) async fn start(
     flags: &Flags,
     client: &Client,
     readiness: &Readiness,
     metrics: &Arc<Metrics>,
-    stop: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) -> Result<Option<JoinHandle<()>>, WebhookError> {
     let Some(address) = flags.webhook_addr.0 else { return Ok(None) };
     let listener = Server::bind("webhook", "--webhook-addr", address).await?;
-    let served = Arc::new(Served::nothing(readiness.check("webhook"), metrics.clone()));
+    let served = Arc::new(ServedCertificate::none(readiness.check("webhook"), metrics.clone()));
     let acceptor = served.acceptor()?;
-    let (kept, paths) = if let Some(directory) = &flags.webhook_cert_dir {
-        let paths = Arc::new(Paths::fixed(&flags.webhook_path));
+    let (certificate_task, paths) = if let Some(directory) = &flags.webhook_cert_dir {
+        let paths = Arc::new(WebhookPaths::fixed(&flags.webhook_path));
         (tokio::spawn(certificate_files::follow(directory.clone(), served)), paths)
     } else {
-        let (life, paths) = (i64::from(flags.webhook_cert_lifetime), Arc::new(Paths::default()));
+        let (life, paths) = (i64::from(flags.webhook_cert_lifetime), Arc::new(WebhookPaths::default()));
         let life = SignedDuration::from_secs(life);
-        (tokio::spawn(Keeper::new(client, &flags.namespace, life, served, paths.clone()).run()), paths)
+        let rotation = CertificateRotation::new(client, &flags.namespace, life, served, paths.clone());
+        (tokio::spawn(rotation.run()), paths)
     };
-    let router = router(Reviewer::new(Cluster::new(client.clone())), paths);
-    let prepare = move |stream: TcpStream| {
+    let router = router(Reviewer::new(LiveCluster::new(client.clone())), paths);
+    let handshake = move |stream: TcpStream| {
         let acceptor = acceptor.clone();
         async move {
-            // Answers are small and awaited.
+            // Answers are small and sent at once.
             stream.set_nodelay(true)?;
             acceptor.accept(stream).await
         }
     };
     Ok(Some(tokio::spawn(async move {
-        listener.serve_over(prepare, router, lingering(stop)).await;
-        kept.abort();
+        listener.serve_over(handshake, router, delayed(shutdown)).await;
+        certificate_task.abort();
     })))
 }
 
-/// Turns true some time after `stop` did.
-fn lingering(stop: watch::Receiver<bool>) -> watch::Receiver<bool> {
+/// Turns true some time after shutdown begins.
+fn delayed(shutdown: watch::Receiver<bool>) -> watch::Receiver<bool> {
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
-        stopped(stop).await;
-        sleep(LINGER).await;
+        shutdown_begins(shutdown).await;
+        sleep(SHUTDOWN_DELAY).await;
         sender.send_replace(true);
         sender.closed().await;
     });
     receiver
 }
 
-/// What a request to the webhook needs.
-struct Desk {
+struct ReviewHandler {
     reviewer: Reviewer,
-    paths: Arc<Paths>,
-    places: Semaphore,
-    parts: Semaphore,
+    paths: Arc<WebhookPaths>,
+    reviews: Semaphore,
+    body_chunks: Semaphore,
 }
 
-fn router(reviewer: Reviewer, paths: Arc<Paths>) -> Router {
-    let (places, parts) = (Semaphore::new(AT_ONCE), Semaphore::new(PARTS));
-    let desk = Arc::new(Desk { reviewer, paths, places, parts });
+fn router(reviewer: Reviewer, paths: Arc<WebhookPaths>) -> Router {
+    let (reviews, body_chunks) = (Semaphore::new(MAX_CONCURRENT_REVIEWS), Semaphore::new(MAX_BODY_CHUNKS));
+    let handler = Arc::new(ReviewHandler { reviewer, paths, reviews, body_chunks });
     Router::new().fallback(move |request: Request<Body>| {
-        let desk = desk.clone();
+        let handler = handler.clone();
         async move {
-            if !desk.paths.lead_to(request.uri().path()) {
-                // Whoever guesses begins with another connection.
+            if !handler.paths.contains(request.uri().path()) {
+                // Each guess needs a new connection.
                 return (StatusCode::NOT_FOUND, [(CONNECTION, "close")]).into_response();
             }
-            if let Some(visitor) = request.extensions().get::<Visitor>() {
-                visitor.trust();
+            if let Some(connection) = request.extensions().get::<ConnectionHandle>() {
+                connection.trust();
             }
-            match desk.review(request).await {
+            match handler.review(request).await {
                 Ok(answer) => answer,
                 Err((code, why)) => (code, format!("{why}\n")).into_response(),
             }
@@ -152,27 +150,27 @@ fn router(reviewer: Reviewer, paths: Arc<Paths>) -> Router {
     })
 }
 
-impl Desk {
-    /// Answers a review: in time, or not at all.
+impl ReviewHandler {
+    /// Answers a review, or refuses it if it cannot be answered in time.
     async fn review(&self, request: Request<Body>) -> Result<Response, (StatusCode, String)> {
         let begun = Instant::now();
         if request.method() != Method::POST {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews are posted".to_owned()));
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews have to be posted".to_owned()));
         }
         let length = length(&request);
-        if length > LARGEST {
-            let why = format!("a review has {LARGEST} bytes at most");
+        if length > MAX_REVIEW_BYTES {
+            let why = format!("a review may have at most {MAX_REVIEW_BYTES} bytes");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
         }
-        // They are never closed.
-        let turn = async {
-            let parts = u32::try_from(length.div_ceil(PART)).unwrap_or(u32::MAX);
-            (self.places.acquire().await, self.parts.acquire_many(parts).await)
+        // The semaphores are never closed.
+        let permits = async {
+            let chunks = u32::try_from(length.div_ceil(BODY_CHUNK_BYTES)).unwrap_or(u32::MAX);
+            (self.reviews.acquire().await, self.body_chunks.acquire_many(chunks).await)
         };
         let busy = |_| (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once".to_owned());
-        let longest = reviewer::PATIENCE.saturating_sub(PATIENCE);
-        let _turn = timeout(longest, turn).await.map_err(busy)?;
-        let body = match timeout(PATIENCE, to_bytes(request.into_body(), LARGEST)).await {
+        let max_wait = reviewer::REVIEW_TIMEOUT.saturating_sub(BODY_TIMEOUT);
+        let _permits = timeout(max_wait, permits).await.map_err(busy)?;
+        let body = match timeout(BODY_TIMEOUT, to_bytes(request.into_body(), MAX_REVIEW_BYTES)).await {
             Ok(body) => body.map_err(|error| (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?,
             Err(_) => {
                 return Err((StatusCode::REQUEST_TIMEOUT, "the review did not arrive in time".to_owned()));
@@ -193,11 +191,12 @@ impl Desk {
     }
 }
 
-/// How long a body is said to be; as long as any may be where nobody says it.
+/// The length of a body; the maximum if the request does not declare it.
 fn length(request: &Request<Body>) -> usize {
-    let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let declared =
+        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let known = request.body().size_hint().upper().and_then(|length| usize::try_from(length).ok());
-    said.or(known).unwrap_or(LARGEST)
+    declared.or(known).unwrap_or(MAX_REVIEW_BYTES)
 }
 
 fn answered(uid: &str, answer: &ReviewAnswer) -> Response {
@@ -216,12 +215,12 @@ mod tests {
     const PATH: &str = "/validate/0123";
 
     /// The webhook in a cluster whose API server never answers.
-    fn in_silence() -> Router {
+    fn without_answers() -> Router {
         let silence = service_fn(|_: Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        let reviewer = Reviewer::new(Cluster::new(Client::new(silence, "default")));
-        router(reviewer, Arc::new(Paths::fixed(PATH)))
+        let reviewer = Reviewer::new(LiveCluster::new(Client::new(silence, "default")));
+        router(reviewer, Arc::new(WebhookPaths::fixed(PATH)))
     }
 
     async fn posted(router: Router, body: impl Into<Body>) -> (StatusCode, String) {
@@ -231,7 +230,8 @@ mod tests {
 
     async fn answer(router: Router, request: Request<Body>) -> (StatusCode, String) {
         let response = router.oneshot(request).await.unwrap();
-        let (status, body) = (response.status(), to_bytes(response.into_body(), LARGEST).await.unwrap());
+        let (status, body) =
+            (response.status(), to_bytes(response.into_body(), MAX_REVIEW_BYTES).await.unwrap());
         (status, String::from_utf8(body.into()).unwrap())
     }
 
@@ -247,59 +247,68 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_review_is_answered_as_such() {
+    async fn an_invalid_review_is_refused() {
         for (body, expected) in [
             (String::new(), StatusCode::BAD_REQUEST),
             ("{\"apiVersion\":".to_owned(), StatusCode::BAD_REQUEST),
             ("[".repeat(1 << 20), StatusCode::BAD_REQUEST),
-            ("x".repeat(LARGEST + 1), StatusCode::PAYLOAD_TOO_LARGE),
+            ("x".repeat(MAX_REVIEW_BYTES + 1), StatusCode::PAYLOAD_TOO_LARGE),
         ] {
-            let (status, answer) = posted(in_silence(), body).await;
+            let (status, answer) = posted(without_answers(), body).await;
             assert_eq!(status, expected, "{answer}");
         }
     }
 
     #[tokio::test]
-    async fn nobody_is_listened_to_elsewhere() {
+    async fn other_paths_are_not_found() {
         let never = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
         for path in ["/", "/validate", "/validate/", "/validate/0124", "/validate/0123/"] {
             let request = Request::builder().method(Method::POST).uri(path).body(never()).unwrap();
-            assert_eq!(answer(in_silence(), request).await, (StatusCode::NOT_FOUND, String::new()), "{path}");
+            assert_eq!(
+                answer(without_answers(), request).await,
+                (StatusCode::NOT_FOUND, String::new()),
+                "{path}"
+            );
         }
         let get = Request::builder().uri(PATH).body(Body::empty()).unwrap();
-        assert_eq!(answer(in_silence(), get).await.0, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(answer(without_answers(), get).await.0, StatusCode::METHOD_NOT_ALLOWED);
     }
 
     #[tokio::test]
-    async fn a_body_that_is_said_to_be_too_large_is_not_waited_for() {
+    async fn a_body_that_is_declared_too_large_is_not_read() {
         let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
-        let request = Request::builder().method(Method::POST).uri(PATH).header(CONTENT_LENGTH, LARGEST + 1);
-        let (status, why) = answer(in_silence(), request.body(never).unwrap()).await;
+        let request =
+            Request::builder().method(Method::POST).uri(PATH).header(CONTENT_LENGTH, MAX_REVIEW_BYTES + 1);
+        let (status, why) = answer(without_answers(), request.body(never).unwrap()).await;
         assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{why}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_read_at_once_than_is_allowed_and_who_waits_in_vain_is_told_so_in_time() {
-        let router = in_silence();
+    async fn concurrent_reviews_are_limited_and_those_that_wait_too_long_are_refused_in_time() {
+        let router = without_answers();
         let begun = Instant::now();
-        let asked = (0..2 * AT_ONCE).map(|number| posted(router.clone(), creation(&format!("n{number}"))));
+        let asked = (0..2 * MAX_CONCURRENT_REVIEWS)
+            .map(|number| posted(router.clone(), creation(&format!("n{number}"))));
         let answers = futures::future::join_all(asked).await;
         let of = |code: StatusCode| answers.iter().filter(|(status, _)| *status == code).count();
-        assert_eq!((of(StatusCode::OK), of(StatusCode::SERVICE_UNAVAILABLE)), (AT_ONCE, AT_ONCE));
+        assert_eq!(
+            (of(StatusCode::OK), of(StatusCode::SERVICE_UNAVAILABLE)),
+            (MAX_CONCURRENT_REVIEWS, MAX_CONCURRENT_REVIEWS)
+        );
         assert!(begun.elapsed() < Duration::from_secs(10), "the configuration's timeout");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_come_to_the_point_is_not_listened_to() {
+    async fn a_body_that_does_not_arrive_times_out() {
         let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, Infallible>>());
         let begun = Instant::now();
-        assert_eq!(posted(in_silence(), never).await.0, StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(posted(without_answers(), never).await.0, StatusCode::REQUEST_TIMEOUT);
         assert!(begun.elapsed() <= Duration::from_secs(2), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_keeps_silent_is_answered_before_it_gives_up() {
-        let router = in_silence();
+    async fn without_an_answer_from_the_api_server_reviews_are_answered_in_time() {
+        let router = without_answers();
         let begun = Instant::now();
         let asked = ["n1", "n2"].map(|node| posted(router.clone(), creation(node)));
         for (status, answer) in futures::future::join_all(asked).await {

@@ -1,7 +1,7 @@
-//! Answering a question: what it takes is read live, `nm-shared` decides.
+//! Answers reviews: reads the cluster live and lets `nm-shared` decide.
 //!
-//! Creations are decided one after another, each after a list that was asked for then: together with the reservations
-//! that is what lets only one of two pass. The rest, which takes longer, is read before.
+//! Creations are decided one after another, each with its own list of maintenances. Together with the reservations this
+//! lets only one of two concurrent creations pass. Everything else, which takes longer, is read before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,46 +16,44 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use crate::webhook::live_reads::{Cluster, Unread};
+use crate::webhook::live_reads::{LiveCluster, ReadError};
 
-/// The API server waits for 10 s, as the configuration says; after that nobody hears the answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a review may take. The API server waits for 10 s, as the webhook configuration says.
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What only warnings are made of may take so much of that and no more: the rest is for what decides.
-const PATIENCE_FOR_WARNINGS: Duration = Duration::from_secs(2);
+/// How much of that the reads for warnings may take. The rest is for the decision.
+const WARNINGS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether what was allowed has been stored.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait before checking again whether an allowed maintenance has been stored.
+const RESERVATION_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers questions about maintenances.
 pub(super) struct Reviewer {
-    cluster: Cluster,
+    cluster: LiveCluster,
     reservations: Mutex<Reservations>,
 }
 
 impl Reviewer {
-    /// A reviewer of what is asked about this cluster.
-    pub(super) fn new(cluster: Cluster) -> Self {
+    pub(super) fn new(cluster: LiveCluster) -> Self {
         Self { cluster, reservations: Mutex::default() }
     }
 
-    /// The answer, in time for a question that was begun then.
+    /// Answers a review in time, counted from when it began.
     pub(super) async fn answer(&self, question: &ReviewRequest, begun: Instant) -> ReviewAnswer {
-        let decided = timeout_at(begun + PATIENCE, self.decide(question)).await;
+        let decided = timeout_at(begun + REVIEW_TIMEOUT, self.decide(question)).await;
         match decided {
             Ok(Ok(review)) => {
-                tell(question, &review);
+                log_refusal(question, &review);
                 ReviewAnswer::Reviewed(review)
             }
             Ok(Err(unread)) => unknown(question, unread.to_string()),
             Err(_) => unknown(
                 question,
-                format!("the API server has not told what there is within {} s", PATIENCE.as_secs()),
+                format!("the API server did not answer within {} s", REVIEW_TIMEOUT.as_secs()),
             ),
         }
     }
 
-    async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, Unread> {
+    async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, ReadError> {
         match &question.change {
             RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
             RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
@@ -67,7 +65,7 @@ impl Reviewer {
         &self,
         maintenance: &NodeMaintenance,
         dry_run: bool,
-    ) -> Result<AdmissionDecision, Unread> {
+    ) -> Result<AdmissionDecision, ReadError> {
         let name = &maintenance.spec.node_name;
         let mut live = LiveState::default();
         let mut unchecked = None;
@@ -80,31 +78,31 @@ impl Reviewer {
             live.nodes.push(node);
             unchecked = self.read_pods(name, &mut live).await;
         }
-        let mut review = self.decide_in_turn(maintenance, live, dry_run).await?;
+        let mut review = self.decide_creation(maintenance, live, dry_run).await?;
         if review.refusal.is_none() {
             review.warnings.extend(unchecked);
         }
         Ok(review)
     }
 
-    /// Decides a creation when no other is being decided. Whoever would be refused for the sake of one that was allowed
-    /// and is not stored yet waits until it is, or until it is clear that it never will be.
-    async fn decide_in_turn(
+    /// Decides a creation while no other is being decided. If it would be refused only because of one that was allowed and
+    /// is not stored yet, it waits until that one is stored or its reservation expires.
+    async fn decide_creation(
         &self,
         maintenance: &NodeMaintenance,
         mut live: LiveState,
         dry_run: bool,
-    ) -> Result<AdmissionDecision, Unread> {
+    ) -> Result<AdmissionDecision, ReadError> {
         let own = maintenance.metadata.name.as_deref();
         loop {
             let mut reservations = self.reservations.lock().await;
-            // What was reserved when the list was asked for may be stored since, and in no list yet.
-            let asked = Timestamp::now();
+            // A reservation may have been stored after the list was requested.
+            let requested = Timestamp::now();
             let (stored, older) =
-                tokio::try_join!(self.cluster.maintenances(), self.cluster.in_older_maintenances())?;
-            reservations.settle(&stored, asked);
+                tokio::try_join!(self.cluster.maintenances(), self.cluster.nodes_of_older_groups())?;
+            reservations.settle(&stored, requested);
             let now = Timestamp::now();
-            // Of two with one name the API server refuses the second, in words that clients know.
+            // A second maintenance of the same name is refused by the API server with AlreadyExists.
             let others = stored.iter().filter(|other| own.is_none() || other.metadata.name.as_deref() != own);
             let others = others.map(|other| other.spec.node_name.clone());
             live.in_maintenance = others.chain(older).collect();
@@ -121,7 +119,7 @@ impl Reviewer {
                 return Ok(review);
             }
             drop(reservations);
-            sleep(PAUSE).await;
+            sleep(RESERVATION_CHECK_INTERVAL).await;
         }
     }
 
@@ -138,11 +136,10 @@ impl Reviewer {
         review
     }
 
-    /// What warnings are made of. Nothing is refused for the want of it, nor for its coming late: it is a warning itself
-    /// that there are none.
+    /// Reads what warnings depend on. A failure or timeout refuses nothing; it is returned as a warning.
     async fn read_pods(&self, node: &str, live: &mut LiveState) -> Option<String> {
         let both = async { tokio::try_join!(self.cluster.pods(node), self.cluster.daemon_sets()) };
-        let why = match timeout(PATIENCE_FOR_WARNINGS, both).await {
+        let why = match timeout(WARNINGS_TIMEOUT, both).await {
             Ok(Ok((pods, daemon_sets))) => {
                 live.pods = pods.into_iter().map(Arc::new).collect();
                 live.daemon_sets = daemon_sets;
@@ -150,34 +147,34 @@ impl Reviewer {
             }
             Ok(Err(unread)) => unread.to_string(),
             Err(_) => {
-                let seconds = PATIENCE_FOR_WARNINGS.as_secs();
-                format!("cannot read the pods of node {node} now: no answer within {seconds} s")
+                let seconds = WARNINGS_TIMEOUT.as_secs();
+                format!("cannot read the pods of node {node}: no answer within {seconds} s")
             }
         };
-        Some(format!("nobody checked what the drain would lose: {why}"))
+        Some(format!("the drain was not checked for data loss: {why}"))
     }
 }
 
 fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
     let (name, node) = match &question.change {
-        RequestedChange::Create(maintenance) => about(maintenance),
-        RequestedChange::Update(both) => about(&both.1),
+        RequestedChange::Create(maintenance) => names(maintenance),
+        RequestedChange::Update(both) => names(&both.1),
         RequestedChange::Other => ("", ""),
     };
     warn!(maintenance = name, node, "a NodeMaintenance was not reviewed: {why}");
     ReviewAnswer::Unknown(why)
 }
 
-/// Its name, as far as it has one yet, and its node's.
-fn about(maintenance: &NodeMaintenance) -> (&str, &str) {
+/// The names of a maintenance, which may be generated later, and of its node.
+fn names(maintenance: &NodeMaintenance) -> (&str, &str) {
     (maintenance.metadata.name.as_deref().unwrap_or_default(), &maintenance.spec.node_name)
 }
 
-/// One line for what was refused; what was allowed is told by what becomes of it.
-fn tell(question: &ReviewRequest, review: &AdmissionDecision) {
+/// Logs a refused creation. An allowed one is logged when it is reconciled.
+fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
     let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.change) else {
         return;
     };
-    let (name, node) = about(maintenance);
+    let (name, node) = names(maintenance);
     info!(maintenance = name, node, "refused a NodeMaintenance: {refusal}");
 }

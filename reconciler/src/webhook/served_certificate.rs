@@ -1,4 +1,4 @@
-//! The certificate that is served at the moment: connections that begin take the newest, those that are open stay.
+//! The certificate that the webhook serves now. New connections use the newest one; open connections keep theirs.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,30 +10,28 @@ use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::readiness::Check;
+use crate::telemetry::readiness::ReadinessCheck;
 use crate::webhook::credentials::{Credentials, provider};
 
-/// What is served.
-pub(super) struct Served {
+pub(super) struct ServedCertificate {
     certified: RwLock<Option<Arc<CertifiedKey>>>,
-    check: Check,
+    check: ReadinessCheck,
     metrics: Arc<Metrics>,
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").finish_non_exhaustive()
+        f.debug_struct("ServedCertificate").finish_non_exhaustive()
     }
 }
 
-impl Served {
-    /// Nothing yet; `check` holds from the first certificate on, and until the one that is served has expired.
-    pub(super) fn nothing(check: Check, metrics: Arc<Metrics>) -> Self {
+impl ServedCertificate {
+    /// None yet. `check` passes while a certificate is served that has not expired.
+    pub(super) fn none(check: ReadinessCheck, metrics: Arc<Metrics>) -> Self {
         check.fail("there is no certificate yet");
         Self { certified: RwLock::default(), check, metrics }
     }
 
-    /// From now on serves this.
     pub(super) fn serve(&self, credentials: &Credentials) {
         let new = &credentials.certified;
         let mut certified = self.certified.write().unwrap_or_else(PoisonError::into_inner);
@@ -47,10 +45,10 @@ impl Served {
         info!(until = %credentials.validity.until, "the webhook serves a new certificate");
     }
 
-    /// Takes connections with what is served then.
+    /// Accepts TLS connections with the certificate that is served at that time.
     ///
     /// # Errors
-    /// Never, with the versions of TLS that are compiled in.
+    /// Never with the TLS versions that are compiled in.
     pub(super) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
@@ -61,26 +59,25 @@ impl Served {
     }
 }
 
-impl ResolvesServerCert for Served {
+impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.certified.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// When what is read or done again and again fails, this says so once, and once more when it fails in another way.
+/// The last failure of something that is retried, so that each failure is logged once until it changes.
 #[derive(Debug, Default)]
-pub(super) struct Complaint(String);
+pub(super) struct LastFailure(String);
 
-impl Complaint {
-    /// Whether this is new.
-    pub(super) fn is_new(&mut self, what: &str) -> bool {
-        let is_new = self.0 != what;
-        what.clone_into(&mut self.0);
+impl LastFailure {
+    /// Whether this failure differs from the last one.
+    pub(super) fn is_new(&mut self, failure: &str) -> bool {
+        let is_new = self.0 != failure;
+        failure.clone_into(&mut self.0);
         is_new
     }
 
-    /// All is well again.
-    pub(super) fn over(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -95,14 +92,14 @@ mod tests {
     use crate::telemetry::readiness::Readiness;
 
     #[test]
-    fn it_is_ready_with_a_certificate_that_is_valid_and_not_with_one_that_has_expired() {
+    fn the_check_passes_with_a_valid_certificate_and_fails_with_an_expired_one() {
         let readiness = Readiness::default();
-        let served = Served::nothing(readiness.check("webhook"), Arc::new(Metrics::new()));
-        let state = || readiness.report().unwrap_or_else(|report| report).lines().next().unwrap().to_owned();
+        let served = ServedCertificate::none(readiness.check("webhook"), Arc::new(Metrics::new()));
+        let state = || readiness.report().lines.lines().next().unwrap().to_owned();
         let serve = |ago: i64| {
             let begins = Timestamp::now() - SignedDuration::from_hours(ago);
             let validity = Validity::beginning(begins, SignedDuration::from_hours(1));
-            served.serve(&Generation::make(&["localhost".to_owned()], validity).unwrap().credentials);
+            served.serve(&Generation::generate(&["localhost".to_owned()], validity).unwrap().credentials);
         };
         assert_eq!(state(), "[-]webhook failed: there is no certificate yet");
         serve(0);

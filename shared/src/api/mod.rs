@@ -4,6 +4,7 @@ pub mod condition;
 pub mod crd;
 pub mod grant;
 pub mod group;
+pub mod latency_budget;
 pub mod maintenance;
 pub mod names;
 pub mod status;

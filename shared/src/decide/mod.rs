@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::cluster::node;
@@ -35,9 +36,6 @@ use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate};
-
-/// The minimum interval between two writes of the same status.
-pub const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A waiting maintenance is reconciled when what it waits for changes. This is the fallback.
 const QUEUE_RECHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! A whole cluster: the API server, everything that acts on its objects, and something that runs.
+//! A whole cluster: the API server, the controllers, nodes and workloads.
 
 use std::io;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::cluster::catalog::resource::PODS;
+use crate::cluster::registry::definitions;
+use crate::cluster::store::{Object, State, event_log};
 use crate::controllers::Controllers;
-use crate::controllers::kubelet::Pace;
+use crate::controllers::nodes::kubelet::Pace;
 use crate::faults::Faults;
-use crate::http;
 use crate::kubevirt;
-use crate::pod;
-use crate::refusal::Refusal;
+use crate::model::clock::Clock;
+use crate::model::pod;
+use crate::model::status_error::StatusError;
 use crate::request_log::RequestLog;
-use crate::resource::PODS;
 use crate::server::{Server, Service};
-use crate::store::{Object, State, journal};
 use crate::workload;
 
-/// What a sandbox is to be like.
+/// Size and speed of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many pods of deployments; a `DaemonSet` adds one a node.
+    /// Number of pods of deployments; a `DaemonSet` adds one pod on each node.
     pub pods: usize,
-    /// From bound to Ready.
+    /// From binding to Ready.
     pub start_delay: Duration,
-    /// From deleted to gone, where the grace allows it.
+    /// From deletion to removal, at most the grace period.
     pub stop_delay: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for Options {
     }
 }
 
-/// A running cluster. Dropping it stops everything at once, [`Sandbox::stop`] in good order.
+/// A running cluster. Dropping it stops everything at once; [`Sandbox::stop`] ends watches and connections cleanly.
 #[derive(Debug)]
 pub struct Sandbox {
     cluster: Arc<Cluster>,
@@ -57,46 +57,46 @@ impl Sandbox {
     /// Starts a cluster and waits until every pod in it is Ready.
     ///
     /// # Errors
-    /// When the nodes have no room for the pods, or when no port of loopback can be had.
+    /// When the nodes lack capacity for the pods, or when no loopback port is free.
     pub async fn start(options: Options) -> io::Result<Self> {
-        let room = options.nodes.saturating_mul(workload::ROOM - 1);
-        if options.pods > room {
+        let capacity = options.nodes.saturating_mul(workload::ROOM - 1);
+        if options.pods > capacity {
             let message = format!(
-                "{} pods do not fit on {} nodes: there is room for {room}",
+                "{} pods do not fit on {} nodes: their capacity is {capacity}",
                 options.pods, options.nodes
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let cluster = Arc::new(Cluster::new(Clock::start()));
-        // What would be forgotten before anybody could read it is not written.
-        if options.pods > journal::KEPT {
-            cluster.store.write(|state| state.journal.close());
+        // With so many pods, most events would be dropped before anybody could read them.
+        if options.pods > event_log::KEPT {
+            cluster.store.write(|state| state.event_log.close());
         }
-        let refused = |refusal: Refusal| io::Error::other(refusal.message);
+        let refused = |refusal: StatusError| io::Error::other(refusal.message);
         workload::seed_nodes(&cluster, options.nodes).map_err(refused)?;
         let pods = workload::seed_apps(&cluster, options.nodes, options.pods).map_err(refused)?;
         let server = Server::start(cluster.clone()).await?;
         let pace = Pace { start: options.start_delay, stop: options.stop_delay };
         let controllers = Controllers::start(&cluster, pace);
         until_ready(&cluster, pods).await;
-        cluster.store.write(|state| state.journal.open());
+        cluster.store.write(|state| state.event_log.open());
         Ok(Self { cluster, server, controllers })
     }
 
-    /// Brings a stand-in for KubeVirt to the cluster, whose migrations take so long: see [`kubevirt::install`].
+    /// Installs a stand-in for KubeVirt; migrations take the given time. See [`kubevirt::install`].
     ///
     /// # Errors
-    /// When it is there already.
-    pub fn with_kubevirt(mut self, migration: Duration) -> Result<Self, Refusal> {
+    /// When it is already installed.
+    pub fn with_kubevirt(mut self, migration: Duration) -> Result<Self, StatusError> {
         kubevirt::install(&self.cluster, &mut self.controllers, migration)?;
         Ok(self)
     }
 
-    /// The same with a KubeVirt before 1.7, which cannot be told to call an evacuation off.
+    /// Installs a KubeVirt older than 1.7, which cannot cancel an evacuation.
     ///
     /// # Errors
-    /// When it is there already.
-    pub fn with_kubevirt_before_1_7(self, migration: Duration) -> Result<Self, Refusal> {
+    /// When it is already installed.
+    pub fn with_kubevirt_before_1_7(self, migration: Duration) -> Result<Self, StatusError> {
         let sandbox = self.with_kubevirt(migration)?;
         kubevirt::withdraw_cancel(&sandbox.cluster);
         Ok(sandbox)
@@ -106,8 +106,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// 422 when the definition is invalid.
-    pub fn install_crd(&self, definition: Value) -> Result<(), Refusal> {
-        http::install(&self.cluster, definition).map(|_| ())
+    pub fn install_crd(&self, definition: Value) -> Result<(), StatusError> {
+        definitions::install(&self.cluster, definition).map(|_| ())
     }
 
     /// A kubeconfig of the administrator, in YAML.
@@ -115,24 +115,24 @@ impl Sandbox {
         self.server.kubeconfig()
     }
 
-    /// A kubeconfig of somebody who is in these groups, and in `system:authenticated`; what they may do is for roles
-    /// and bindings to say.
+    /// A kubeconfig of a user in these groups and in `system:authenticated`. Roles and bindings define their
+    /// permissions.
     pub fn add_user(&self, name: &str, groups: &[&str]) -> String {
         let token = self.server.api().add_user(name, groups);
         self.server.kubeconfig_of(&token)
     }
 
-    /// Where the API server listens.
+    /// The API server's URL.
     pub fn url(&self) -> String {
         self.server.url()
     }
 
-    /// The objects, the kinds and the time.
+    /// The state of the cluster.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// What the API server was asked so far.
+    /// The requests that the API server received.
     pub fn requests(&self) -> &RequestLog {
         self.server.requests()
     }
@@ -142,44 +142,44 @@ impl Sandbox {
         &self.server
     }
 
-    /// What goes wrong on demand.
+    /// Failures on demand.
     pub fn faults(&self) -> &Faults {
         self.server.api().faults()
     }
 
-    /// The API server as a service, for clients in this process that use no socket, as `kube::Client::new` takes it.
-    /// They are the administrator unless they say who they are.
+    /// The API server as a service for clients in this process, as `kube::Client::new` takes it. Requests without
+    /// credentials are the administrator's.
     ///
-    /// Without sockets nothing waits for anything but time and other tasks, so a test may run on tokio's paused time.
+    /// Without sockets a test can run on tokio's paused time.
     pub fn service(&self) -> Service {
         Service::admin(self.server.api().clone())
     }
 
-    /// Kills the API server: see [`Server::kill`]. The kubelets and controllers go on meanwhile, as if another API
-    /// server of the same cluster were still there, so clients miss changes.
+    /// Kills the API server: see [`Server::kill`]. Kubelets and controllers continue, as if another API server of the
+    /// same cluster were still running, so clients miss changes.
     pub async fn server_down(&self) {
         self.server.kill().await;
     }
 
-    /// Restarts the API server where it was, with what it knew: see [`Server::restart`].
+    /// Restarts the API server at the same address with the same objects: see [`Server::restart`].
     ///
     /// # Errors
-    /// When somebody else has taken the port.
+    /// When the port is no longer free.
     pub async fn server_up(&self) -> io::Result<()> {
         self.server.restart().await
     }
 
-    /// Ends open watches and stops everything.
+    /// Ends open watches and stops the cluster.
     pub async fn stop(self) {
         self.controllers.stop().await;
         self.server.shutdown().await;
     }
 }
 
-/// Waits until so many pods are Ready, counting changes and not pods.
+/// Waits until so many pods are Ready. Counts changes, since listing all pods each time would be slow.
 async fn until_ready(cluster: &Cluster, wanted: usize) {
     let mut wake = cluster.store.subscribe();
-    let mut census = Census::default();
+    let mut census = ReadyCount::default();
     loop {
         wake.borrow_and_update();
         cluster.store.read(|state| census.update(state));
@@ -190,12 +190,12 @@ async fn until_ready(cluster: &Cluster, wanted: usize) {
 }
 
 #[derive(Debug, Default)]
-struct Census {
+struct ReadyCount {
     ready: usize,
     seen: Option<u64>,
 }
 
-impl Census {
+impl ReadyCount {
     fn update(&mut self, state: &State) {
         let is_ready = |pod: &Option<Object>| pod.as_ref().is_some_and(|pod| pod::is_ready(pod));
         if let Some(changes) = self.seen.and_then(|seen| state.changes_since(&PODS, seen)) {
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sandbox_is_ready_when_all_its_pods_are() {
+    async fn a_sandbox_starts_with_all_its_pods_ready() {
         let options = Options { nodes: 3, pods: 10, start_delay: Duration::ZERO, stop_delay: Duration::ZERO };
         let sandbox = Sandbox::start(options).await.unwrap();
         let pods: Vec<Object> = sandbox.cluster().store.read(|state| state.list(&PODS, None).collect());
@@ -227,9 +227,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_pods_than_the_nodes_take_are_refused() {
+    async fn more_pods_than_the_capacity_of_the_nodes_are_rejected() {
         let options = Options { nodes: 1, pods: 110, ..Options::default() };
         let error = Sandbox::start(options).await.unwrap_err();
-        assert_eq!(error.to_string(), "110 pods do not fit on 1 nodes: there is room for 109");
+        assert_eq!(error.to_string(), "110 pods do not fit on 1 nodes: their capacity is 109");
     }
 }

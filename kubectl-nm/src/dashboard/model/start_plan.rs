@@ -2,7 +2,7 @@
 
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 
-use crate::args::node_name;
+use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
@@ -96,7 +96,7 @@ impl StartPlan {
     }
 
     fn add_one(&mut self, word: &str, fleet: &Fleet) {
-        let name = match node_name::parse(word) {
+        let name = match names::parse_node(word) {
             Ok(name) => name,
             Err(problem) => return self.problems.push(format!("{word}: {problem}")),
         };
@@ -186,7 +186,7 @@ mod tests {
             ("w-2", &[], &["w-2 is still returning to service"]),
             ("w-3", &[], &["w-3 is the name of a maintenance of node x-1"]),
             ("cp", &[], &["node cp does not exist; did you mean cp-1?"]),
-            ("w-", &[], &["w-: a node's name consists of lower case letters, digits, '-' and '.'"]),
+            ("w-", &[], &["w-: a node name consists of lowercase letters, digits, '-' and '.'"]),
             ("w", &[], &["node w does not exist; did you mean w-1, w-2, w-3, w-4, ...?"]),
             ("nobody", &[], &["node nobody does not exist"]),
         ] {

@@ -1,11 +1,11 @@
-//! `ClusterRoles` that are made of others: their rules are those of every role that their selectors choose.
+//! Aggregated `ClusterRoles`: their rules are the rules of all roles that their selectors match.
 
 use serde_json::{Value, json};
 
-use crate::label_selector::LabelSelector;
-use crate::store::Object;
+use crate::cluster::store::Object;
+use crate::model::label_selector::LabelSelector;
 
-/// The rules that a role should have, given all roles in the order of their names; none where it is made of itself.
+/// The rules of an aggregated role, given all roles in the order of their names; none if it aggregates itself.
 pub(crate) fn aggregated(role: &Value, all: &[Object]) -> Option<Value> {
     let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array()?;
     let mut rules: Vec<&Value> = Vec::new();

@@ -1,14 +1,14 @@
-//! What somebody wants to do, and the words in which it is refused.
+//! The attributes of a request that authorization decides on, and the messages of its errors.
 
 use serde_json::json;
 
-use super::user::User;
-use crate::refusal::{Refusal, qualified};
+use crate::access::user::User;
+use crate::model::status_error::{StatusError, qualified};
 
-/// What somebody wants to do.
+/// What a user wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attributes<'a> {
-    /// Something with objects. What does not apply is empty.
+    /// A request for a resource. Fields that do not apply are empty.
     Resource {
         verb: &'a str,
         group: &'a str,
@@ -17,12 +17,12 @@ pub(crate) enum Attributes<'a> {
         namespace: &'a str,
         name: &'a str,
     },
-    /// Something with a path that is no resource; the verb is the method's.
+    /// A request for a non-resource path; the verb is the HTTP method.
     Path { verb: &'a str, path: &'a str },
 }
 
 impl Attributes<'_> {
-    /// The namespace in which it is to happen; empty for what is not in one.
+    /// The namespace of the request; empty if it has none.
     pub(crate) fn namespace(&self) -> &str {
         match self {
             Self::Resource { namespace, .. } => namespace,
@@ -30,8 +30,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// 403 that names the user, the verb and the resource, and says why if there is something to say.
-    pub(crate) fn forbidden(&self, user: &User, reason: &str) -> Refusal {
+    /// 403 that names the user, the verb and the resource, with a reason if there is one.
+    pub(crate) fn forbidden(&self, user: &User, reason: &str) -> StatusError {
         let who = &user.name;
         let mut because = match self {
             Self::Path { verb, path } => format!("User {who:?} cannot {verb} path {path:?}"),
@@ -54,7 +54,7 @@ impl Attributes<'_> {
         }
         match self {
             Self::Path { .. } => {
-                Refusal::new(403, "Forbidden", format!("forbidden: {because}")).with_details(json!({}))
+                StatusError::new(403, "Forbidden", format!("forbidden: {because}")).with_details(json!({}))
             }
             Self::Resource { group, plural, name: "", .. } => {
                 let mut details = json!({"kind": plural});
@@ -62,10 +62,12 @@ impl Attributes<'_> {
                     details["group"] = json!(group);
                 }
                 let resource = qualified(group, plural);
-                Refusal::new(403, "Forbidden", format!("{resource} is forbidden: {because}"))
+                StatusError::new(403, "Forbidden", format!("{resource} is forbidden: {because}"))
                     .with_details(details)
             }
-            Self::Resource { group, plural, name, .. } => Refusal::forbidden(group, plural, name, &because),
+            Self::Resource { group, plural, name, .. } => {
+                StatusError::forbidden(group, plural, name, &because)
+            }
         }
     }
 }

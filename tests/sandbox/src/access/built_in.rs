@@ -1,29 +1,30 @@
-//! The roles and bindings that every cluster begins with, as far as the sandbox serves what they are about.
+//! The roles and bindings of every new cluster, for the resources that the sandbox serves.
 //!
-//! `admin`, `edit` and `view` are made of other roles, so that a role with the label
-//! `rbac.authorization.k8s.io/aggregate-to-view` adds to all three, as it does in a cluster.
+//! `admin`, `edit` and `view` are aggregated, so that a role with the label
+//! `rbac.authorization.k8s.io/aggregate-to-view` extends all three, as in a real cluster.
 
 use serde_json::{Value, json};
 
-use super::aggregation::aggregated;
-use super::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+use crate::access::aggregation::aggregated;
+use crate::access::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use crate::cluster::Cluster;
-use crate::registry::{self, Effect, Part};
-use crate::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES};
-use crate::store::{Collection, Key, Object};
+use crate::cluster::catalog::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES};
+use crate::cluster::registry;
+use crate::cluster::registry::{Effect, Part};
+use crate::cluster::store::{Collection, Key, Object};
 
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "delete", "deletecollection", "patch", "update"];
 
-/// Writes those that are missing.
-pub(super) fn seed(cluster: &Cluster) {
+/// Creates the roles and bindings that are missing.
+pub(crate) fn seed(cluster: &Cluster) {
     for role in roles() {
         add(cluster, &CLUSTER_ROLES, role);
     }
     for binding in bindings() {
         add(cluster, &CLUSTER_ROLE_BINDINGS, binding);
     }
-    // Again and again, since `admin` is made of `edit`, and that of `view`.
+    // Repeated, since `admin` aggregates `edit`, and `edit` aggregates `view`.
     for name in ["view", "edit", "admin"] {
         aggregate(cluster, name);
     }
@@ -36,13 +37,13 @@ fn add(cluster: &Cluster, collection: &Collection, object: Value) {
     let now = cluster.clock.now();
     cluster.store.write(|state| {
         if state.get(collection, &Key::of(&object)).is_none() {
-            // Nothing else can be wrong with it.
+            // It cannot fail for any other reason.
             let _ = registry::create(state, &resource, object, now, Effect::Real);
         }
     });
 }
 
-/// Done by a controller too, where there are controllers.
+/// A controller does this too, in clusters with controllers.
 fn aggregate(cluster: &Cluster, name: &str) {
     let Some(resource) = cluster.catalog.of(&CLUSTER_ROLES) else {
         return;
@@ -100,7 +101,7 @@ fn roles() -> Vec<Value> {
     roles
 }
 
-/// Reading what is in a namespace, but for secrets and rights.
+/// Read access to a namespace, except to secrets and RBAC.
 fn view() -> Vec<Value> {
     let core = [
         "configmaps",
@@ -138,7 +139,7 @@ fn view() -> Vec<Value> {
     ]
 }
 
-/// Writing it, reading secrets, and acting as a service account.
+/// Write access, access to secrets, and impersonation of service accounts.
 fn edit() -> Vec<Value> {
     let core = ["configmaps", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"];
     let apps = [
@@ -164,7 +165,7 @@ fn edit() -> Vec<Value> {
     ]
 }
 
-/// Rights within a namespace.
+/// RBAC within a namespace.
 fn admin() -> Vec<Value> {
     let both: Vec<&str> = READ.iter().chain(WRITE).copied().collect();
     vec![

@@ -1,20 +1,22 @@
-//! Asking as somebody else, by the `Impersonate-` headers.
+//! Impersonation with `Impersonate-` headers.
 
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::attributes::Attributes;
-use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, as_service_account};
-use crate::percent;
-use crate::refusal::Refusal;
+use crate::access::attributes::Attributes;
+use crate::access::user::{
+    ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, as_service_account,
+};
+use crate::model::percent_encoding;
+use crate::model::status_error::StatusError;
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const EXTRA: &str = "impersonate-extra-";
 
-/// As whom the headers ask, if they do.
+/// The user to impersonate, if the headers name one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Impersonation {
+pub(crate) struct Impersonation {
     name: String,
     uid: String,
     groups: Vec<String>,
@@ -25,8 +27,8 @@ impl Impersonation {
     /// Reads the headers.
     ///
     /// # Errors
-    /// 400 where they say more of somebody than who it is.
-    pub(super) fn read(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
+    /// 400 if groups or extras are given without a user.
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, StatusError> {
         let all = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
             values.map(str::to_owned).collect()
@@ -34,7 +36,7 @@ impl Impersonation {
         let first = |name: &str| all(name).into_iter().next().unwrap_or_default();
         let extra = headers.keys().filter_map(|header| {
             let key = header.as_str().strip_prefix(EXTRA)?;
-            Some((percent::decode(key, false), all(header.as_str())))
+            Some((percent_encoding::decode(key, false), all(header.as_str())))
         });
         let asked = Self {
             name: first("impersonate-user"),
@@ -49,11 +51,11 @@ impl Impersonation {
             return Ok(None);
         }
         let message = format!("requested {} without impersonating a user name", asked.in_go());
-        Err(Refusal::bad_request(message))
+        Err(StatusError::bad_request(message))
     }
 
-    /// Every right that it takes.
-    pub(super) fn needs(&self) -> Vec<Attributes<'_>> {
+    /// The permissions that the impersonation needs.
+    pub(crate) fn needs(&self) -> Vec<Attributes<'_>> {
         let right = |group, plural, subresource, namespace, name| Attributes::Resource {
             verb: "impersonate",
             group,
@@ -76,8 +78,8 @@ impl Impersonation {
         needs
     }
 
-    /// Somebody else.
-    pub(super) fn into_user(self) -> User {
+    /// The impersonated user.
+    pub(crate) fn into_user(self) -> User {
         let mut groups = self.groups;
         if let (true, Some((namespace, _))) = (groups.is_empty(), as_service_account(&self.name)) {
             groups.extend(account_groups(namespace));
@@ -89,7 +91,7 @@ impl Impersonation {
         User { name: self.name, uid: self.uid, groups, extra: self.extra }
     }
 
-    /// The API server shows what it was asked for as its own language prints it.
+    /// As Go prints the value, which is how the API server reports it.
     fn in_go(&self) -> String {
         let list = |items: &[String]| {
             if items.is_empty() {

@@ -1,11 +1,11 @@
-//! Who asks, and may they: the one place where the API server decides either.
+//! Authentication and authorization.
 //!
-//! [`Access::authenticate`] finds out who asks, from bearer tokens (`tokens`) and `Impersonate-` headers
-//! (`impersonation`). [`Access::decide`] holds what they want to do (`attributes`) against their roles, which are
-//! objects of the cluster like any other: an index (`roles`) follows them, and one rule at a time is `policy`'s. The
-//! roles that every cluster begins with are in `built_in`, and those that are made of others in `aggregation`.
+//! [`Access::authenticate`] determines the user from bearer tokens (`tokens`) and `Impersonate-` headers
+//! (`impersonation`). [`Access::decide`] checks the attributes of a request (`attributes`) against the user's roles,
+//! which are ordinary objects: an index (`roles`) follows them, and `policy` evaluates one rule. `built_in` holds the
+//! roles of a new cluster, and `aggregation` the aggregated ones.
 //!
-//! Nothing keeps somebody from giving away rights that they do not have themselves, as a real API server does.
+//! Unlike in a real API server, users can grant permissions that they do not have.
 
 pub(crate) mod aggregation;
 mod attributes;
@@ -21,20 +21,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 
-pub(crate) use attributes::Attributes;
-use impersonation::Impersonation;
-pub(crate) use policy::Rule;
-use roles::Roles;
-pub(crate) use roles::{Granted, Verdict, joined};
-use tokens::Tokens;
-use user::MASTERS;
-pub(crate) use user::User;
+pub(crate) use crate::access::attributes::Attributes;
+use crate::access::impersonation::Impersonation;
+pub(crate) use crate::access::policy::PolicyRule;
+use crate::access::roles::Roles;
+pub(crate) use crate::access::roles::{Decision, Granted, joined};
+use crate::access::tokens::Tokens;
+use crate::access::user::MASTERS;
+pub(crate) use crate::access::user::User;
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::store::Key;
+use crate::cluster::store::Key;
+use crate::model::status_error::StatusError;
 
-/// Who is known to a cluster, and what they may do.
+/// The users of a cluster and their permissions.
 #[derive(Debug)]
 pub(crate) struct Access {
     cluster: Arc<Cluster>,
@@ -44,7 +44,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// One administrator with a token of its own, and the roles that every cluster begins with.
+    /// One administrator with a token, and the built-in roles.
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
         built_in::seed(&cluster);
         let mut tokens = Tokens::default();
@@ -58,12 +58,12 @@ impl Access {
         &self.admin_token
     }
 
-    /// A bearer token for somebody in groups.
+    /// A bearer token for a user in groups.
     pub(crate) fn add_user(&self, name: &str, groups: &[&str]) -> String {
         lock(&self.tokens).for_user(User::new(name, groups))
     }
 
-    /// A bearer token for a service account, and when it ends.
+    /// A bearer token for a service account, and when it expires.
     pub(crate) fn account_token(
         &self,
         account: Key,
@@ -73,20 +73,21 @@ impl Access {
         lock(&self.tokens).for_account(account, uid, self.cluster.clock.now(), lifetime)
     }
 
-    /// Whose token it is, if it is good.
+    /// The user of a token, if it is valid.
     pub(crate) fn owner(&self, token: &str) -> Option<User> {
         lock(&self.tokens).owner(token, &self.cluster.store, self.cluster.clock.now())
     }
 
-    /// Who asks, or as whom.
+    /// The user of a request, after impersonation.
     ///
     /// # Errors
-    /// 401 for a token that is not good, 403 for an impersonation that is not allowed, 400 for half of one.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, Refusal> {
+    /// 401 for an invalid token, 403 for an impersonation that is not allowed, 400 for incomplete impersonation
+    /// headers.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<User, StatusError> {
         let user = match bearer(headers) {
             None => User::anonymous(),
             Some(token) => {
-                self.owner(token).ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized"))?
+                self.owner(token).ok_or_else(|| StatusError::new(401, "Unauthorized", "Unauthorized"))?
             }
         };
         let Some(impersonation) = Impersonation::read(headers)? else {
@@ -98,24 +99,24 @@ impl Access {
         Ok(impersonation.into_user())
     }
 
-    /// Whether the user may do it, and why: every decision about rights is made here.
-    pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+    /// Whether the user may do it, and why. Every authorization decision is made here.
+    pub(crate) fn decide(&self, user: &User, wanted: Attributes<'_>) -> Decision {
         if user.is_in(MASTERS) {
-            return Verdict { allowed: true, reason: String::new() };
+            return Decision { allowed: true, reason: String::new() };
         }
         self.roles().verdict(user, wanted)
     }
 
-    /// The same, as an answer.
+    /// Like [`Access::decide`], as a result.
     ///
     /// # Errors
     /// 403 that names the user, the verb and the resource.
-    pub(crate) fn authorize(&self, user: &User, wanted: Attributes<'_>) -> Result<(), Refusal> {
+    pub(crate) fn authorize(&self, user: &User, wanted: Attributes<'_>) -> Result<(), StatusError> {
         let verdict = self.decide(user, wanted);
         if verdict.allowed { Ok(()) } else { Err(wanted.forbidden(user, &verdict.reason)) }
     }
 
-    /// Everything that the user may do in a namespace.
+    /// The user's permissions in a namespace.
     pub(crate) fn granted(&self, user: &User, namespace: &str) -> Granted {
         self.roles().granted(user, namespace)
     }
@@ -127,7 +128,7 @@ impl Access {
     }
 }
 
-/// The token of a request; other ways of saying who one is are not understood, and ignored.
+/// The bearer token of a request. Other credentials are ignored.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -135,6 +136,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in here is a bug of the sandbox; what is known is still what was last written.
+    // After a panic, the tokens are those that were last written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! One rule of a role, and whether it covers what somebody wants to do.
+//! One rule of a role.
 
 use serde_json::{Value, json};
 
-use super::attributes::Attributes;
+use crate::access::attributes::Attributes;
 
 /// A `PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct PolicyRule {
     verbs: Vec<String>,
     groups: Vec<String>,
     resources: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Rule {
     urls: Vec<String>,
 }
 
-impl Rule {
+impl PolicyRule {
     /// Reads the rules of a role.
     pub(crate) fn all_of(role: &Value) -> Vec<Self> {
         role["rules"].as_array().into_iter().flatten().map(Self::read).collect()
@@ -34,7 +34,7 @@ impl Rule {
         }
     }
 
-    /// Whether it covers what somebody wants to do. The namespace is the binding's business.
+    /// Whether the rule covers a request. The binding decides about the namespace.
     pub(crate) fn covers(&self, wanted: Attributes<'_>) -> bool {
         match wanted {
             Attributes::Resource { verb, group, plural, subresource, name, .. } => {
@@ -49,7 +49,7 @@ impl Rule {
         }
     }
 
-    /// The rule as a review of rules tells it, and whether it is about resources.
+    /// The rule as `SelfSubjectRulesReview` reports it, and whether it is about resources.
     pub(crate) fn to_review(&self) -> (bool, Value) {
         if self.resources.is_empty() {
             return (false, json!({"verbs": self.verbs, "nonResourceURLs": self.urls}));
@@ -66,7 +66,7 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|known| known == "*" || known == wanted)
 }
 
-/// `*` is everything, `pods` the pods alone, `pods/status` their status alone, `*/status` every status.
+/// `*` matches everything, `pods` only pods, `pods/status` only their status, `*/status` every status.
 fn is_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;
@@ -77,7 +77,7 @@ fn is_resource(rule: &str, plural: &str, subresource: &str) -> bool {
     }
 }
 
-/// A star at the end stands for any rest.
+/// A star at the end matches any suffix.
 fn is_url(rule: &str, path: &str) -> bool {
     rule == path || rule.strip_suffix('*').is_some_and(|start| path.starts_with(start.trim_end_matches('*')))
 }
@@ -88,7 +88,7 @@ mod tests {
 
     fn covers(rule: &Value, wanted: [&str; 5]) -> bool {
         let [verb, group, plural, subresource, name] = wanted;
-        Rule::read(rule).covers(Attributes::Resource {
+        PolicyRule::read(rule).covers(Attributes::Resource {
             verb,
             group,
             plural,
@@ -138,7 +138,11 @@ mod tests {
             ("get", "/api", false),
             ("post", "/api/v1", false),
         ] {
-            assert_eq!(Rule::read(&rule).covers(Attributes::Path { verb, path }), expected, "{verb} {path}");
+            assert_eq!(
+                PolicyRule::read(&rule).covers(Attributes::Path { verb, path }),
+                expected,
+                "{verb} {path}"
+            );
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Who has which roles: an index over roles and bindings that follows the store, so that a decision looks only at the
-//! bindings of the one who asks.
+//! An index of roles and bindings that follows the store, so that a decision reads only the bindings of one user.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,29 +6,29 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::attributes::Attributes;
-use super::policy::Rule;
-use super::user::{User, as_service_account};
-use crate::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
-use crate::store::{Collection, Key, State, Store};
+use crate::access::attributes::Attributes;
+use crate::access::policy::PolicyRule;
+use crate::access::user::{User, as_service_account};
+use crate::cluster::catalog::resource::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES};
+use crate::cluster::store::{Collection, Key, State, Store};
 
-/// Whether somebody may, and why.
+/// An authorization decision and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// Whether.
+pub(crate) struct Decision {
+    /// Whether the request is allowed.
     pub(crate) allowed: bool,
-    /// Why, or empty where there is nothing to say.
+    /// The reason, or empty.
     pub(crate) reason: String,
 }
 
-/// The rules that somebody has in a namespace, and the roles that should have more.
+/// The rules that a user has in a namespace, and errors of roles that are missing.
 #[derive(Debug, Default)]
 pub(crate) struct Granted {
-    pub(crate) rules: Vec<Arc<[Rule]>>,
+    pub(crate) rules: Vec<Arc<[PolicyRule]>>,
     pub(crate) missing: Vec<String>,
 }
 
-/// Whom a binding names.
+/// The subject of a binding.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
     User(String),
@@ -37,7 +36,7 @@ enum Subject {
     ServiceAccount { namespace: String, name: String },
 }
 
-/// Which role a binding gives. The namespace is empty for a `ClusterRole`.
+/// The role of a binding. The namespace is empty for a `ClusterRole`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RoleRef {
     namespace: String,
@@ -52,11 +51,11 @@ struct Binding {
 
 /// The index.
 #[derive(Debug)]
-pub(super) struct Roles {
+pub(crate) struct Roles {
     grown: watch::Receiver<u64>,
     seen: Option<u64>,
-    rules: HashMap<RoleRef, Arc<[Rule]>>,
-    /// By namespace and name; those of the cluster have no namespace.
+    rules: HashMap<RoleRef, Arc<[PolicyRule]>>,
+    /// By namespace and name; the namespace of cluster roles is empty.
     bindings: HashMap<Key, Binding>,
     by_subject: HashMap<Subject, BTreeSet<Key>>,
 }
@@ -64,8 +63,8 @@ pub(super) struct Roles {
 static WATCHED: [Collection; 4] = [CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS];
 
 impl Roles {
-    /// An index over a store that is read when it is first asked.
-    pub(super) fn new(store: &Store) -> Self {
+    /// An index that reads the store at its first use.
+    pub(crate) fn new(store: &Store) -> Self {
         Self {
             grown: store.subscribe(),
             seen: None,
@@ -75,8 +74,8 @@ impl Roles {
         }
     }
 
-    /// Reads what has changed since the last time; nothing, mostly.
-    pub(super) fn refresh(&mut self, store: &Store) {
+    /// Reads the changes since the last call.
+    pub(crate) fn refresh(&mut self, store: &Store) {
         if self.seen != Some(*self.grown.borrow()) {
             store.read(|state| self.read(state));
         }
@@ -114,7 +113,7 @@ impl Roles {
         if [CLUSTER_ROLES, ROLES].contains(collection) {
             let role = RoleRef { namespace: key.namespace.clone(), name: key.name.clone() };
             match object {
-                Some(object) => _ = self.rules.insert(role, Rule::all_of(object).into()),
+                Some(object) => _ = self.rules.insert(role, PolicyRule::all_of(object).into()),
                 None => _ = self.rules.remove(&role),
             }
             return;
@@ -135,8 +134,8 @@ impl Roles {
         }
     }
 
-    /// Whether the roles of somebody cover what they want to do.
-    pub(super) fn verdict(&self, user: &User, wanted: Attributes<'_>) -> Verdict {
+    /// Whether the user's roles cover a request.
+    pub(crate) fn verdict(&self, user: &User, wanted: Attributes<'_>) -> Decision {
         let mut missing = Vec::new();
         for (key, (subject, binding)) in self.bindings_of(user, wanted.namespace()) {
             match self.rules.get(&binding.role) {
@@ -150,17 +149,17 @@ impl Roles {
                     };
                     let reason =
                         format!("RBAC: allowed by {by} of {role} {name:?} to {}", subject.described());
-                    return Verdict { allowed: true, reason };
+                    return Decision { allowed: true, reason };
                 }
                 Some(_) => {}
             }
         }
         let reason = joined(missing).map(|missing| format!("RBAC: {missing}"));
-        Verdict { allowed: false, reason: reason.unwrap_or_default() }
+        Decision { allowed: false, reason: reason.unwrap_or_default() }
     }
 
-    /// Everything that somebody may do in a namespace.
-    pub(super) fn granted(&self, user: &User, namespace: &str) -> Granted {
+    /// All rules of the user in a namespace.
+    pub(crate) fn granted(&self, user: &User, namespace: &str) -> Granted {
         let mut granted = Granted::default();
         for (_, binding) in self.bindings_of(user, namespace).into_values() {
             match self.rules.get(&binding.role) {
@@ -171,7 +170,7 @@ impl Roles {
         granted
     }
 
-    /// The bindings of the cluster and of a namespace that name somebody, and as what; those of the cluster first.
+    /// The bindings of the cluster and of a namespace that have the user as a subject, cluster bindings first.
     fn bindings_of(&self, user: &User, namespace: &str) -> BTreeMap<&Key, (&Subject, &Binding)> {
         let mut found = BTreeMap::new();
         for subject in subjects(user) {
@@ -195,7 +194,7 @@ impl Roles {
     }
 }
 
-/// Errors as the API server lists them; none where there is none.
+/// Errors as the API server lists them; none if there are none.
 pub(crate) fn joined(mut errors: Vec<String>) -> Option<String> {
     errors.dedup();
     match errors.as_slice() {
@@ -205,7 +204,7 @@ pub(crate) fn joined(mut errors: Vec<String>) -> Option<String> {
     }
 }
 
-/// All that a binding may call somebody.
+/// All subjects that a user matches.
 fn subjects(user: &User) -> impl Iterator<Item = Subject> {
     let account = as_service_account(&user.name).map(|(namespace, name)| Subject::ServiceAccount {
         namespace: namespace.to_owned(),

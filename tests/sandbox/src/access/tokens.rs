@@ -1,17 +1,17 @@
-//! Bearer tokens: of users, for good, and of service accounts, for a while.
+//! Bearer tokens: of users, without an expiry, and of service accounts, with one.
 
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::user::User;
-use crate::resource::SERVICE_ACCOUNTS;
-use crate::store::{Key, Store};
+use crate::access::user::User;
+use crate::cluster::catalog::resource::SERVICE_ACCOUNTS;
+use crate::cluster::store::{Key, Store};
 
-/// Every token that was given out and is still good.
+/// All valid tokens.
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     users: HashMap<String, User>,
     accounts: HashMap<String, AccountToken>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Tokens {
 #[derive(Debug)]
 struct AccountToken {
     account: Key,
-    /// A new account of the same name is another.
+    /// The account's uid: a new account with the same name is a different one.
     uid: String,
     id: Uuid,
     expires: Timestamp,
@@ -27,14 +27,14 @@ struct AccountToken {
 
 impl Tokens {
     /// A token for a user.
-    pub(super) fn for_user(&mut self, user: User) -> String {
+    pub(crate) fn for_user(&mut self, user: User) -> String {
         let token = new_token();
         self.users.insert(token.clone(), user);
         token
     }
 
-    /// A token for a service account, and when it ends.
-    pub(super) fn for_account(
+    /// A token for a service account, and when it expires.
+    pub(crate) fn for_account(
         &mut self,
         account: Key,
         uid: &str,
@@ -49,8 +49,8 @@ impl Tokens {
         (token, expires)
     }
 
-    /// Whose token it is; none for one that is unknown, has ended, or is of an account that is gone.
-    pub(super) fn owner(&self, token: &str, store: &Store, now: Timestamp) -> Option<User> {
+    /// The user of a token; none if it is unknown or expired, or if its account is gone.
+    pub(crate) fn owner(&self, token: &str, store: &Store, now: Timestamp) -> Option<User> {
         if let Some(user) = self.users.get(token) {
             return Some(user.clone());
         }
@@ -66,7 +66,7 @@ impl Tokens {
     }
 }
 
-/// A text that nobody guesses. A real cluster's tokens say whose they are; these say nothing.
+/// Random text. A real cluster's tokens carry claims; these do not.
 fn new_token() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

@@ -1,41 +1,41 @@
-//! Somebody: a person, a program, or nobody in particular.
+//! Users: people, service accounts, and the anonymous user.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The group of everybody who said who they are.
+/// The group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// The group of unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of everybody else.
+/// The name of the anonymous user.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do anything, whatever roles there are.
+/// The group that may do anything, whatever its roles are.
 pub(crate) const MASTERS: &str = "system:masters";
 
 const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Somebody.
+/// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
-    /// As in `system:serviceaccount:NAMESPACE:NAME`.
+    /// The name, such as `system:serviceaccount:NAMESPACE:NAME`.
     pub(crate) name: String,
-    /// What tells two users of one name apart, or empty.
+    /// The uid, or empty.
     pub(crate) uid: String,
     /// Groups.
     pub(crate) groups: Vec<String>,
-    /// Whatever else is known.
+    /// Extra attributes.
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Somebody who said who they are.
+    /// An authenticated user.
     pub(crate) fn new(name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().chain([&AUTHENTICATED]).map(|&group| group.to_owned()).collect();
         Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
-    /// Somebody who did not.
+    /// The anonymous user.
     pub(crate) fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
     }

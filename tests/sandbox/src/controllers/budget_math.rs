@@ -1,28 +1,28 @@
-//! The numbers of a disruption budget: how many pods it expects, wants and has.
+//! The numbers of a disruption budget.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::pod;
-use crate::resource::{DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
-use crate::store::{Collection, Key, State};
+use crate::cluster::catalog::resource::{DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS};
+use crate::cluster::store::{Collection, Key, State};
+use crate::model::pod;
 
-use super::pod_brief::PodBrief;
+use crate::controllers::workloads::pod_summary::PodSummary;
 
-/// What a budget's status says.
+/// The numbers in a budget's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Numbers {
-    /// Pods that should be there.
+pub(crate) struct BudgetNumbers {
+    /// `expectedPods`.
     pub(crate) expected: i64,
-    /// Healthy pods that must be there.
+    /// `desiredHealthy`.
     pub(crate) desired: i64,
-    /// Healthy pods that are there.
+    /// `currentHealthy`.
     pub(crate) healthy: i64,
 }
 
-impl Numbers {
-    /// Pods that may go. A budget without pods allows nothing, so that its first pods are not taken unseen.
+impl BudgetNumbers {
+    /// `disruptionsAllowed`. A budget without pods allows none.
     pub(crate) fn allowed(&self) -> i64 {
         if self.expected <= 0 {
             return 0;
@@ -31,7 +31,7 @@ impl Numbers {
     }
 }
 
-/// How many pods the controllers of a budget's pods should have together.
+/// The total scale of the controllers of a budget's pods.
 #[derive(Debug)]
 pub(crate) struct Scales {
     known: HashMap<String, i64>,
@@ -41,7 +41,7 @@ pub(crate) struct Scales {
 
 impl Scales {
     /// Looks up the controllers of these pods.
-    pub(crate) fn of(state: &State, namespace: &str, pods: &BTreeMap<String, PodBrief>) -> Self {
+    pub(crate) fn of(state: &State, namespace: &str, pods: &BTreeMap<String, PodSummary>) -> Self {
         let mut scales = Self { known: HashMap::new(), stranger: None };
         let mut seen: HashSet<&str> = HashSet::new();
         for (name, pod) in pods {
@@ -66,7 +66,7 @@ impl Scales {
     }
 }
 
-/// The uid and scale of a controller; a `ReplicaSet` of a deployment counts as the deployment.
+/// The uid and scale of a controller. For a `ReplicaSet` of a deployment, those of the deployment.
 fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)> {
     let find = |collection: &Collection, owner: &Value| {
         let object = state.get(collection, &Key::new(namespace, owner["name"].as_str()?))?;
@@ -85,16 +85,16 @@ fn scale(state: &State, namespace: &str, owner: &Value) -> Option<(String, i64)>
     Some((pod::uid(&object).to_owned(), replicas))
 }
 
-/// Works out a budget for the pods that it selects.
+/// Computes the numbers of a budget for the pods that it selects.
 ///
 /// # Errors
-/// When a percentage, or a number that may be unavailable, is of a scale that no controller has.
+/// When a percentage or `maxUnavailable` needs a scale that no controller has.
 pub(crate) fn numbers(
     budget: &Value,
-    pods: &BTreeMap<String, PodBrief>,
+    pods: &BTreeMap<String, PodSummary>,
     scales: &Scales,
     disrupted: &Map<String, Value>,
-) -> Result<Numbers, String> {
+) -> Result<BudgetNumbers, String> {
     let spec = &budget["spec"];
     let selected = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     let (expected, desired) = if spec["maxUnavailable"].is_null() {
@@ -115,7 +115,7 @@ pub(crate) fn numbers(
         .iter()
         .filter(|(name, pod)| pod.ready && !pod.terminating && !disrupted.contains_key(*name))
         .count();
-    Ok(Numbers { expected, desired, healthy: i64::try_from(healthy).unwrap_or(i64::MAX) })
+    Ok(BudgetNumbers { expected, desired, healthy: i64::try_from(healthy).unwrap_or(i64::MAX) })
 }
 
 /// A number, or a percentage of `of`, rounded up.
@@ -137,11 +137,11 @@ mod tests {
 
     #[expect(clippy::needless_pass_by_value, reason = "cases read better without a borrow each")]
     fn check(spec: Value, ready: usize, of: usize, scale: i64, expected: (i64, i64, i64)) {
-        let pods: BTreeMap<String, PodBrief> = (0..of)
+        let pods: BTreeMap<String, PodSummary> = (0..of)
             .map(|number| {
                 let ready = if number < ready { "True" } else { "False" };
                 let pod = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
-                (number.to_string(), PodBrief::of(&pod, None))
+                (number.to_string(), PodSummary::of(&pod, None))
             })
             .collect();
         let scales = Scales { known: HashMap::from([(String::new(), scale)]), stranger: None };
@@ -167,7 +167,7 @@ mod tests {
     fn a_scale_that_nobody_knows_is_an_error_only_where_it_is_needed() {
         let pod = json!({"metadata": {"ownerReferences": [
             {"kind": "DaemonSet", "name": "d", "uid": "1", "controller": true}]}});
-        let pods = BTreeMap::from([("a".to_owned(), PodBrief::of(&pod, None))]);
+        let pods = BTreeMap::from([("a".to_owned(), PodSummary::of(&pod, None))]);
         let scales = Scales::of(&State::default(), "ns", &pods);
         let of = |spec: Value| numbers(&json!({"spec": spec}), &pods, &scales, &Map::new());
         assert!(of(json!({"minAvailable": 1})).is_ok());

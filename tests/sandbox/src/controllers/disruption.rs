@@ -1,32 +1,33 @@
-//! Disruption budgets: how many of the pods that a budget selects are healthy, and how many may go.
+//! The disruption controller: it updates the status of disruption budgets.
 //!
-//! The controller keeps, for each budget, the pods that its selector selects, so that a pod's change concerns only
-//! the budgets it belongs to. Evictions charge a budget before the pod is gone; [`DELETION_TIMEOUT`] later a pod that
-//! is still there is taken to stay.
+//! For each budget it keeps the pods that match its selector, so that a change of a pod concerns only its budgets. An
+//! eviction is recorded in the budget's `disruptedPods` before the pod is gone; a pod that is still there
+//! [`DELETION_TIMEOUT`] later counts as staying.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::condition;
-use crate::label_selector::LabelSelector;
-use crate::pod;
-use crate::resource::{BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS};
-use crate::store::{Change, Collection, Key, Object};
+use crate::cluster::catalog::resource::{BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS};
+use crate::cluster::store::{Change, Collection, Key, Object};
+use crate::model::condition;
+use crate::model::label_selector::LabelSelector;
+use crate::model::pod;
 
-use super::budget_math::{self, Numbers};
-use super::controller::{Controller, Next, Watches};
-use super::desk::Desk;
-use super::pod_brief::PodBrief;
+use crate::controllers::budget_math;
+use crate::controllers::budget_math::BudgetNumbers;
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::workloads::pod_summary::PodSummary;
 
-/// How long an eviction's charge outlives a pod that does not go.
+/// After this time an eviction whose pod is still there no longer counts.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 #[derive(Debug)]
 struct Members {
     selector: LabelSelector,
-    pods: BTreeMap<String, PodBrief>,
+    pods: BTreeMap<String, PodSummary>,
 }
 
 /// The disruption controller.
@@ -34,7 +35,7 @@ struct Members {
 pub(crate) struct Disruption {
     /// The budgets of each namespace, by name.
     budgets: HashMap<String, BTreeMap<String, Members>>,
-    /// Budgets whose selector is new, so that their pods have to be looked for.
+    /// Budgets whose selector has changed.
     unread: BTreeSet<Key>,
     dirty: BTreeSet<Key>,
     rechecks: BTreeSet<(Timestamp, Key)>,
@@ -75,7 +76,7 @@ impl Disruption {
                 change.after.as_ref().filter(|pod| members.selector.matches(&pod["metadata"]["labels"]));
             let had = match selected {
                 Some(pod) => {
-                    let brief = PodBrief::of(pod, members.pods.values().next());
+                    let brief = PodSummary::of(pod, members.pods.values().next());
                     members.pods.insert(key.name.clone(), brief);
                     true
                 }
@@ -87,7 +88,7 @@ impl Disruption {
         }
     }
 
-    /// A controller's scale is what percentages are of.
+    /// Percentages refer to a controller's scale.
     fn observe_scale(&mut self, change: &Change) {
         let (Some(before), Some(after)) = (&change.before, &change.after) else {
             return;
@@ -99,32 +100,32 @@ impl Disruption {
         }
     }
 
-    fn find_members(&mut self, desk: &Desk<'_>) {
+    fn find_members(&mut self, ctx: &ReconcileContext<'_>) {
         for key in std::mem::take(&mut self.unread) {
             let budgets = self.budgets.get_mut(&key.namespace);
             let Some(members) = budgets.and_then(|budgets| budgets.get_mut(&key.name)) else {
                 continue;
             };
-            for pod in desk.state.list(&PODS, Some(&key.namespace)) {
+            for pod in ctx.state.list(&PODS, Some(&key.namespace)) {
                 if members.selector.matches(&pod["metadata"]["labels"]) {
-                    let brief = PodBrief::of(&pod, members.pods.values().next());
+                    let brief = PodSummary::of(&pod, members.pods.values().next());
                     members.pods.insert(pod::name(&pod).to_owned(), brief);
                 }
             }
         }
     }
 
-    fn reconcile(&mut self, desk: &mut Desk<'_>, key: Key) {
+    fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, key: Key) {
         let budgets = self.budgets.get(&key.namespace);
         let members = budgets.and_then(|budgets| budgets.get(&key.name));
-        let Some((budget, members)) = desk.get(&BUDGETS, &key).zip(members) else {
+        let Some((budget, members)) = ctx.get(&BUDGETS, &key).zip(members) else {
             return;
         };
-        let (disrupted, recheck) = still_disrupted(&budget, &members.pods, desk.now);
-        let scales = budget_math::Scales::of(desk.state, &key.namespace, &members.pods);
+        let (disrupted, recheck) = still_disrupted(&budget, &members.pods, ctx.now);
+        let scales = budget_math::Scales::of(ctx.state, &key.namespace, &members.pods);
         match budget_math::numbers(&budget, &members.pods, &scales, &disrupted) {
-            Ok(numbers) => report(desk, &budget, &numbers, disrupted),
-            Err(because) => report_failure(desk, &budget, &because),
+            Ok(numbers) => report(ctx, &budget, &numbers, disrupted),
+            Err(because) => report_failure(ctx, &budget, &because),
         }
         if let Some(at) = recheck {
             self.rechecks.insert((at, key));
@@ -132,10 +133,10 @@ impl Disruption {
     }
 }
 
-/// The evictions that were charged and whose pods are still to go, and when the first charge runs out.
+/// The recorded evictions whose pods are not yet gone, and when the first of them expires.
 fn still_disrupted(
     budget: &Value,
-    pods: &BTreeMap<String, PodBrief>,
+    pods: &BTreeMap<String, PodSummary>,
     now: Timestamp,
 ) -> (Map<String, Value>, Option<Timestamp>) {
     let charged = budget["status"]["disruptedPods"].as_object();
@@ -155,7 +156,12 @@ fn still_disrupted(
     (still, recheck)
 }
 
-fn report(desk: &mut Desk<'_>, budget: &Object, numbers: &Numbers, disrupted: Map<String, Value>) {
+fn report(
+    ctx: &mut ReconcileContext<'_>,
+    budget: &Object,
+    numbers: &BudgetNumbers,
+    disrupted: Map<String, Value>,
+) {
     let allowed = numbers.allowed();
     let generation = &budget["metadata"]["generation"];
     let (holds, reason) =
@@ -172,18 +178,18 @@ fn report(desk: &mut Desk<'_>, budget: &Object, numbers: &Numbers, disrupted: Ma
         "type": "DisruptionAllowed", "status": holds, "observedGeneration": generation, "reason": reason,
         "message": "",
     });
-    condition::set(&mut status, condition, desk.now);
-    desk.edit_status(&BUDGETS, budget, |budget| budget["status"] = status);
+    condition::set(&mut status, condition, ctx.now);
+    ctx.edit_status(&BUDGETS, budget, |budget| budget["status"] = status);
 }
 
-/// A budget that cannot be worked out allows nothing, and says why.
-fn report_failure(desk: &mut Desk<'_>, budget: &Object, because: &str) {
+/// A budget that cannot be computed allows nothing; its condition says why.
+fn report_failure(ctx: &mut ReconcileContext<'_>, budget: &Object, because: &str) {
     let condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": because,
         "observedGeneration": budget["status"]["observedGeneration"].as_i64().unwrap_or(0),
     });
-    let now = desk.now;
-    desk.edit_status(&BUDGETS, budget, |budget| {
+    let now = ctx.now;
+    ctx.edit_status(&BUDGETS, budget, |budget| {
         let status = &mut budget["status"];
         for field in ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"] {
             if field == "disruptionsAllowed" || status[field].is_null() {
@@ -223,18 +229,18 @@ impl Controller for Disruption {
         }
     }
 
-    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
-        self.find_members(desk);
-        while self.rechecks.first().is_some_and(|(at, _)| *at <= desk.now) {
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
+        self.find_members(ctx);
+        while self.rechecks.first().is_some_and(|(at, _)| *at <= ctx.now) {
             let due = self.rechecks.pop_first();
             self.dirty.extend(due.map(|(_, key)| key));
         }
-        while !desk.is_full() {
+        while !ctx.is_full() {
             let Some(key) = self.dirty.pop_first() else {
-                return Next::at(self.rechecks.first().map(|(at, _)| *at));
+                return Requeue::at(self.rechecks.first().map(|(at, _)| *at));
             };
-            self.reconcile(desk, key);
+            self.reconcile(ctx, key);
         }
-        Next::now_if(!self.dirty.is_empty())
+        Requeue::now_if(!self.dirty.is_empty())
     }
 }

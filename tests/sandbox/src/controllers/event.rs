@@ -1,46 +1,46 @@
-//! Events as the parts of a cluster write them: for people, and for nobody's decisions.
+//! Events that kubelets, the scheduler and controllers write.
 //!
-//! The scheduler writes the shape of `events.k8s.io`; kubelets and controllers write the older one, in which the same
-//! thing said again is one event with a higher count.
+//! The scheduler writes `events.k8s.io` events. Kubelets and controllers write core events, in which a repetition
+//! increments the count.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::clock::metav1_time;
-use crate::pod;
+use crate::model::clock::metav1_time;
+use crate::model::pod;
 
-/// Who writes an event.
+/// The component that writes an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Author<'a> {
     /// The scheduler.
     Scheduler,
     /// The kubelet of this node, about this container.
     Kubelet(&'a str, &'a str),
-    /// The controller of this name.
+    /// The controller with this name.
     Controller(&'static str),
 }
 
-/// What is said of an object.
+/// An event about an object.
 #[derive(Debug)]
 pub(crate) struct Event<'a> {
-    /// Who says it.
+    /// The component that writes it.
     pub(crate) author: Author<'a>,
-    /// Of whom.
+    /// The object that it is about.
     pub(crate) about: &'a Value,
-    /// In one word.
+    /// Its `reason`.
     pub(crate) reason: &'static str,
-    /// In a sentence.
+    /// Its `message`.
     pub(crate) message: String,
 }
 
 impl<'a> Event<'a> {
-    /// A controller has made a pod.
+    /// A controller has created a pod.
     pub(crate) fn created(controller: &'static str, owner: &'a Value, pod: &Value) -> Self {
         let message = format!("Created pod: {}", pod::name(pod));
         Self { author: Author::Controller(controller), about: owner, reason: "SuccessfulCreate", message }
     }
 
-    /// The object that it is, under a name that `stamp` makes its own.
+    /// The object, with a name made unique by `stamp`.
     pub(crate) fn object(&self, stamp: i128, now: Timestamp) -> Value {
         let metadata = &self.about["metadata"];
         let mut object = json!({
@@ -82,7 +82,7 @@ impl<'a> Event<'a> {
         object
     }
 
-    /// What makes an event of the older shape the same as an earlier one.
+    /// The key by which a core event is a repetition of an earlier one.
     pub(crate) fn gist(&self) -> String {
         let container = match self.author {
             Author::Kubelet(_, container) => container,
@@ -91,13 +91,13 @@ impl<'a> Event<'a> {
         [pod::uid(self.about), self.reason, container, &self.message].join("\n")
     }
 
-    /// Whether it is of the shape that counts no repetitions in this way.
+    /// Whether it is an `events.k8s.io` event, which is not counted this way.
     pub(crate) fn is_new_style(&self) -> bool {
         matches!(self.author, Author::Scheduler)
     }
 }
 
-/// An event of the older shape is said once more.
+/// Increments the count of a core event.
 pub(crate) fn repeat(event: &mut Value, now: Timestamp) {
     event["count"] = json!(event["count"].as_i64().unwrap_or(1) + 1);
     event["lastTimestamp"] = json!(metav1_time(now));

@@ -1,41 +1,23 @@
-//! Everything that keeps a cluster going once its objects are written: kubelets, the scheduler, the controllers.
+//! The controllers, the scheduler and the kubelets.
 //!
-//! Each is a [`controller::Controller`], a machine that sees every change and acts on the state in one step, and runs
-//! as a task of its own. [`Controllers`] holds those tasks; dropping it stops them.
+//! Each is a [`engine::controller::Controller`], which sees every change and reconciles in one step, and runs as a
+//! task of its own. [`Controllers`] owns the tasks; dropping it stops them.
 
 mod budget_math;
-pub(crate) mod controller;
-mod daemonset;
-mod deployment;
-pub(crate) mod desk;
 mod disruption;
+pub(crate) mod engine;
 mod event;
-mod feed;
-mod garbage;
-mod job;
-pub mod kubelet;
+mod garbage_collector;
 mod namespace;
-mod node_fit;
-mod node_lifecycle;
-mod node_loads;
-mod owned_pods;
-mod pod_brief;
-mod pod_gc;
-pub(crate) mod pod_status;
-mod pod_template;
-mod replicaset;
+pub(crate) mod nodes;
 mod role_aggregation;
-mod run;
-mod scheduler;
 mod service_account;
-mod statefulset;
-mod template_hash;
-#[cfg(test)]
-pub(crate) mod test_bed;
+pub(crate) mod workloads;
+
 #[cfg(test)]
 mod tests;
-pub(crate) mod timeline;
-mod waiting_line;
+
+pub use nodes::kubelet;
 
 use std::sync::Arc;
 
@@ -43,9 +25,9 @@ use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 
-use self::controller::Controller;
-use self::kubelet::{Kubelets, Pace};
-use self::run::run;
+use crate::controllers::engine::controller::Controller;
+use crate::controllers::engine::driver::run;
+use crate::controllers::nodes::kubelet::{Kubelets, Pace};
 
 /// The running controllers of a cluster; they end when this is dropped.
 #[derive(Debug)]
@@ -58,19 +40,19 @@ impl Controllers {
     pub fn start(cluster: &Arc<Cluster>, pace: Pace) -> Self {
         let mut controllers = Self { tasks: JoinSet::new() };
         controllers.add(cluster, Kubelets::new(pace));
-        controllers.add(cluster, scheduler::Scheduler::default());
-        controllers.add(cluster, replicaset::ReplicaSets::new());
-        controllers.add(cluster, deployment::Deployments::default());
+        controllers.add(cluster, nodes::scheduler::Scheduler::default());
+        controllers.add(cluster, workloads::replicaset::ReplicaSets::new());
+        controllers.add(cluster, workloads::deployment::Deployments::default());
         controllers.add(cluster, disruption::Disruption::default());
-        controllers.add(cluster, daemonset::DaemonSets::default());
-        controllers.add(cluster, statefulset::StatefulSets::new());
-        controllers.add(cluster, job::Jobs::new());
-        controllers.add(cluster, garbage::Garbage::default());
+        controllers.add(cluster, workloads::daemonset::DaemonSets::default());
+        controllers.add(cluster, workloads::statefulset::StatefulSets::new());
+        controllers.add(cluster, workloads::job::Jobs::new());
+        controllers.add(cluster, garbage_collector::GarbageCollector::default());
         controllers.add(cluster, namespace::Namespaces::default());
-        controllers.add(cluster, pod_gc::PodGc::default());
+        controllers.add(cluster, nodes::pod_gc::PodGc::default());
         controllers.add(cluster, service_account::ServiceAccounts::default());
         controllers.add(cluster, role_aggregation::RoleAggregation::default());
-        controllers.add(cluster, node_lifecycle::NodeLifecycle::default());
+        controllers.add(cluster, nodes::node_lifecycle::NodeLifecycle::default());
         controllers
     }
 

@@ -1,16 +1,16 @@
-//! Namespaces that are deleted: what is in them goes first, then they do.
+//! The namespace controller: it deletes the content of a terminating namespace, then the namespace.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::pod;
-use crate::registry::Propagation;
-use crate::resource::NAMESPACES;
-use crate::store::{Change, Collection, Key, Object};
+use crate::cluster::catalog::resource::NAMESPACES;
+use crate::cluster::registry::Propagation;
+use crate::cluster::store::{Change, Collection, Key, Object};
+use crate::model::pod;
 
-use super::controller::{Controller, Next, Watches};
-use super::desk::Desk;
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 
 /// The namespace controller.
 #[derive(Debug, Default)]
@@ -18,18 +18,18 @@ pub(crate) struct Namespaces {
     terminating: BTreeSet<Key>,
 }
 
-/// Deletes what is left in a namespace; says whether nothing was.
-fn empty(desk: &mut Desk<'_>, namespace: &str) -> bool {
+/// Deletes the content of a namespace. Returns whether it is empty.
+fn empty(ctx: &mut ReconcileContext<'_>, namespace: &str) -> bool {
     let mut empty = true;
-    for resource in desk.catalog.all() {
-        let left: Vec<Object> = desk.state.list(&resource.collection, Some(namespace)).collect();
+    for resource in ctx.catalog.all() {
+        let left: Vec<Object> = ctx.state.list(&resource.collection, Some(namespace)).collect();
         for object in left {
             empty = false;
-            if desk.is_full() {
+            if ctx.is_full() {
                 return false;
             }
             if !pod::is_terminating(&object) {
-                desk.delete(&resource.collection, &object, None, Propagation::Background);
+                ctx.delete(&resource.collection, &object, None, Propagation::Background);
             }
         }
     }
@@ -57,20 +57,19 @@ impl Controller for Namespaces {
         }
     }
 
-    /// Every change of anything gives a turn, so a terminating namespace is looked at whenever something may have
-    /// left it.
-    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+    /// Every change triggers a reconcile, so a terminating namespace is checked whenever an object may have left it.
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         for key in &self.terminating {
-            // A second look, since what the first one deleted may be gone at once.
-            if !empty(desk, &key.name) && !empty(desk, &key.name) {
+            // Checked again, since what was just deleted may be gone at once.
+            if !empty(ctx, &key.name) && !empty(ctx, &key.name) {
                 continue;
             }
-            if let Some(namespace) = desk.get(&NAMESPACES, key) {
-                desk.edit(&NAMESPACES, &namespace, |namespace| {
+            if let Some(namespace) = ctx.get(&NAMESPACES, key) {
+                ctx.edit(&NAMESPACES, &namespace, |namespace| {
                     namespace["spec"]["finalizers"] = json!([]);
                 });
             }
         }
-        Next::now_if(desk.is_full())
+        Requeue::now_if(ctx.is_full())
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps the rules of `ClusterRoles` that are made of others.
+//! Updates the rules of aggregated `ClusterRoles`.
 
 use crate::access::aggregation::aggregated;
-use crate::resource::CLUSTER_ROLES;
-use crate::store::{Change, Collection, Object};
+use crate::cluster::catalog::resource::CLUSTER_ROLES;
+use crate::cluster::store::{Change, Collection, Object};
 
-use super::controller::{Controller, Next, Watches};
-use super::desk::Desk;
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 
 /// The controller of aggregated roles.
 #[derive(Debug, Default)]
@@ -27,17 +27,17 @@ impl Controller for RoleAggregation {
         self.is_stale = true;
     }
 
-    /// What is written here is observed in turn, so roles that are made of such roles follow.
-    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+    /// The writes are observed in turn, so roles that aggregate aggregated roles follow.
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         if !std::mem::take(&mut self.is_stale) {
-            return Next::Change;
+            return Requeue::Change;
         }
-        let all: Vec<Object> = desk.state.list(&CLUSTER_ROLES, None).collect();
+        let all: Vec<Object> = ctx.state.list(&CLUSTER_ROLES, None).collect();
         for role in &all {
             if let Some(rules) = aggregated(role, &all) {
-                desk.edit(&CLUSTER_ROLES, role, |role| role["rules"] = rules);
+                ctx.edit(&CLUSTER_ROLES, role, |role| role["rules"] = rules);
             }
         }
-        Next::Change
+        Requeue::Change
     }
 }

@@ -1,20 +1,20 @@
-//! Every namespace has a service account `default`, which its pods run as unless they say otherwise.
+//! Creates the service account `default` in every namespace.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::pod;
-use crate::resource::{NAMESPACES, SERVICE_ACCOUNTS};
-use crate::store::{Change, Collection, Key};
+use crate::cluster::catalog::resource::{NAMESPACES, SERVICE_ACCOUNTS};
+use crate::cluster::store::{Change, Collection, Key};
+use crate::model::pod;
 
-use super::controller::{Controller, Next, Watches};
-use super::desk::Desk;
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
 
 /// The controller of service accounts.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAccounts {
-    /// Namespaces that may have none.
+    /// Namespaces that may lack the account.
     suspects: BTreeSet<String>,
 }
 
@@ -35,16 +35,16 @@ impl Controller for ServiceAccounts {
         };
     }
 
-    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
-        while !desk.is_full()
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
+        while !ctx.is_full()
             && let Some(name) = self.suspects.pop_first()
         {
-            let namespace = desk.get(&NAMESPACES, &Key::cluster(&*name));
+            let namespace = ctx.get(&NAMESPACES, &Key::cluster(&*name));
             let is_active = namespace.is_some_and(|namespace| !pod::is_terminating(&namespace));
-            if is_active && desk.get(&SERVICE_ACCOUNTS, &Key::new(&*name, "default")).is_none() {
-                desk.create(&SERVICE_ACCOUNTS, json!({"metadata": {"namespace": name, "name": "default"}}));
+            if is_active && ctx.get(&SERVICE_ACCOUNTS, &Key::new(&*name, "default")).is_none() {
+                ctx.create(&SERVICE_ACCOUNTS, json!({"metadata": {"namespace": name, "name": "default"}}));
             }
         }
-        Next::now_if(!self.suspects.is_empty())
+        Requeue::now_if(!self.suspects.is_empty())
     }
 }

@@ -1,53 +1,53 @@
-//! The failures that a busy or broken API server answers with, worded as it words them.
+//! Errors that a busy or broken API server returns, with its messages.
 
 use serde_json::json;
 
-use crate::refusal::Refusal;
+use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
 
-/// A failure that a server answers a good request with.
+/// An error in response to a valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// 401: the credentials have expired.
     Unauthorized,
-    /// 403: the right is there no more.
+    /// 403: the permission was revoked.
     Forbidden,
     /// 422: a `ValidatingAdmissionPolicy` denies it.
     DeniedByPolicy,
-    /// 409: somebody else has written the object meanwhile.
+    /// 409: the object was changed meanwhile.
     Conflict,
-    /// 429 with a `Retry-After` header: the server throttles.
+    /// 429 with a `Retry-After` header: the request is throttled.
     TooManyRequests {
         /// Seconds.
         retry_after: u32,
     },
-    /// 429 with a `Retry-After` header of one second: the storage of a kind that is new is not ready yet.
+    /// 429 with a `Retry-After` header of one second: the storage of a new resource is not ready yet.
     Initializing,
     /// 500.
     Internal,
     /// 503.
     Unavailable,
-    /// 504: the server gave up waiting.
+    /// 504: the request timed out in the server.
     Timeout,
 }
 
 impl Failure {
     /// The answer to a request.
-    pub(crate) fn refusal(&self, entry: &Entry) -> Refusal {
+    pub(crate) fn refusal(&self, entry: &Entry) -> StatusError {
         match self {
-            Self::Unauthorized => Refusal::new(401, "Unauthorized", "Unauthorized"),
+            Self::Unauthorized => StatusError::new(401, "Unauthorized", "Unauthorized"),
             Self::Forbidden => {
                 let because = format!("User cannot {} it", entry.verb);
-                Refusal::forbidden(&entry.group, &entry.resource, &entry.name, &because)
+                StatusError::forbidden(&entry.group, &entry.resource, &entry.name, &because)
             }
             Self::DeniedByPolicy => {
                 let because = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here";
                 let message = format!("{} {:?} is forbidden: {because}", entry.resource, entry.name);
                 let causes = json!([{"message": because}]);
                 let details = json!({"name": entry.name, "kind": entry.resource, "causes": causes});
-                Refusal::new(422, "Invalid", message).with_details(details)
+                StatusError::new(422, "Invalid", message).with_details(details)
             }
-            Self::Conflict => Refusal::conflict(
+            Self::Conflict => StatusError::conflict(
                 &entry.group,
                 &entry.resource,
                 &entry.name,
@@ -59,24 +59,24 @@ impl Failure {
             Self::Initializing => later("storage is (re)initializing", 1),
             Self::Internal => {
                 let cause = "etcdserver: leader changed";
-                Refusal::new(500, "InternalError", format!("Internal error occurred: {cause}"))
+                StatusError::new(500, "InternalError", format!("Internal error occurred: {cause}"))
                     .with_details(json!({"causes": [{"message": cause}]}))
             }
             Self::Unavailable => {
                 let message = "the server is currently unable to handle the request";
-                Refusal::new(503, "ServiceUnavailable", message)
+                StatusError::new(503, "ServiceUnavailable", message)
             }
             Self::Timeout => {
                 let message = "Timeout: request did not complete within the allotted timeout";
-                Refusal::new(504, "Timeout", message).with_details(json!({}))
+                StatusError::new(504, "Timeout", message).with_details(json!({}))
             }
         }
     }
 }
 
-fn later(message: &str, seconds: u32) -> Refusal {
+fn later(message: &str, seconds: u32) -> StatusError {
     let details = json!({"retryAfterSeconds": seconds});
-    let mut refusal = Refusal::new(429, "TooManyRequests", message).with_details(details);
+    let mut refusal = StatusError::new(429, "TooManyRequests", message).with_details(details);
     refusal.retry_after = Some(seconds);
     refusal
 }

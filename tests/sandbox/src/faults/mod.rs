@@ -1,21 +1,16 @@
-//! Faults on demand: what an API server does to its clients on a bad day, when a test says so.
+//! Failures on demand.
 //!
-//! A [`Rule`] names requests by what the request log would say of them (a [`Target`]), chooses some of them ([`When`])
-//! and says what happens to those (an [`Action`]): a failure, a delay of it or of its answer, a connection that closes before or after the
-//! request took effect, a watch that ends. [`Faults`] is where rules are added and removed while the cluster runs; it
-//! also plays what is no request's fate: open watches that end now or fall silent, history that is forgotten, statuses that nobody
-//! keeps any more, and nodes whose kubelet is silent.
+//! A [`Rule`] matches requests (with a [`Target`]), selects some of them ([`When`]) and applies an [`Action`]: a failure, a
+//! delay of the request or of its response, a connection that closes before or after the request takes effect, or a
+//! watch that ends. [`Faults`] adds and removes rules while the cluster runs. It also ends and mutes open watches, drops
+//! history, freezes statuses and makes nodes unreachable.
 //!
-//! A request meets its rules when it is known who asks, and before it is decided whether they may, as in the API
-//! server's own queues.
+//! Rules apply after authentication and before authorization, like the API server's own request queues.
 
 mod failure;
-pub(crate) mod frozen;
-mod glob;
 pub(crate) mod open_watches;
 mod rule;
-mod silence;
-mod target;
+mod unreachable_node;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,17 +18,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use failure::Failure;
-pub use frozen::Writers;
-pub(crate) use open_watches::Allowance;
-use open_watches::{Leash, OpenWatches};
-pub use rule::{Action, Moment, Rule, When};
-pub use target::Target;
+pub use crate::cluster::store::frozen_status::Writers;
+pub use crate::faults::failure::Failure;
+pub(crate) use crate::faults::open_watches::WatchBudget;
+use crate::faults::open_watches::{OpenWatches, WatchControl};
+pub use crate::faults::rule::{Action, Moment, Rule, When};
+pub use crate::request_log::target::Target;
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
+use crate::cluster::store::{Object, State};
+use crate::model::status_error::StatusError;
 use crate::request_log::Entry;
-use crate::store::{Object, State};
 
 /// The faults of one cluster.
 #[derive(Debug)]
@@ -44,33 +39,33 @@ pub struct Faults {
     last: AtomicU64,
 }
 
-/// By which a rule is removed.
+/// Identifies a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleId(u64);
 
-/// By which a status is let go again.
+/// Identifies a frozen status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreezeId(u64);
 
-/// What is in store for a request.
+/// The faults that apply to a request.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// How long it waits.
+    /// Delay before it is handled.
     pub(crate) delay: Duration,
-    /// How long its answer waits.
+    /// Delay of its response.
     pub(crate) answer_delay: Duration,
-    /// How it fails, and when.
+    /// How it fails, and whether before or after it takes effect.
     pub(crate) end: Option<(End, Moment)>,
-    /// How much it may say, if it is a watch.
-    pub(crate) allowance: Allowance,
+    /// How many events it sends, if it is a watch.
+    pub(crate) allowance: WatchBudget,
 }
 
 /// How a request fails.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// It is answered so.
-    Refused(Refusal),
-    /// It is not answered.
+    /// The response is this error.
+    Refused(StatusError),
+    /// The connection is closed without a response.
     Disconnected,
 }
 
@@ -81,14 +76,14 @@ impl Faults {
         Self { cluster, rules, watches, last: AtomicU64::new(0) }
     }
 
-    /// Adds a rule. Where several match a request, it waits for all their delays, and the oldest other one decides.
+    /// Adds a rule. If several rules match a request, all their delays apply, and the oldest of the other rules.
     pub fn add(&self, rule: Rule) -> RuleId {
         let id = RuleId(self.next());
         self.rules().push((id, rule));
         id
     }
 
-    /// Removes a rule; one that is gone already is no mistake.
+    /// Removes a rule, if it is still there.
     pub fn remove(&self, id: RuleId) {
         self.rules().retain(|(known, _)| *known != id);
     }
@@ -98,7 +93,7 @@ impl Faults {
         self.rules().clear();
     }
 
-    /// To how many requests a rule has happened; zero once it is removed.
+    /// How many requests a rule was applied to; zero once it is removed.
     pub fn played(&self, id: RuleId) -> u64 {
         let rules = self.rules();
         rules.iter().find(|(known, _)| *known == id).map_or(0, |(_, rule)| rule.played())
@@ -109,35 +104,35 @@ impl Faults {
         self.watches.count(target)
     }
 
-    /// Ends the open watches that match, in good order, after so many events more. Returns how many they are.
+    /// Ends the open watches that match, cleanly, after so many more events. Returns the number of watches.
     ///
-    /// Their clients may begin again at once; a rule with [`Action::EndWatch`] is for watches to come.
+    /// Clients may watch again at once; use a rule with [`Action::EndWatch`] for later watches.
     pub fn end_watches(&self, target: &Target, after: usize) -> usize {
-        self.watches.allow(target, Allowance::Events(after))
+        self.watches.allow(target, WatchBudget::Events(after))
     }
 
-    /// Silences the open watches that match, for good: they say nothing more and do not end, not even when their time
-    /// is over, as when whatever stood between lost the connection without a word. Returns how many they are.
+    /// Mutes the open watches that match: they send no more events and do not end, not even at their timeout, like a
+    /// connection that a load balancer has dropped silently. Returns the number of watches.
     pub fn mute_watches(&self, target: &Target) -> usize {
-        self.watches.allow(target, Allowance::Nothing)
+        self.watches.allow(target, WatchBudget::Nothing)
     }
 
-    /// Forgets all past changes: watches and continue tokens that go back further than now are told 410.
+    /// Drops all history: watches and continue tokens at an older revision get a 410.
     ///
-    /// Watches that are open have heard of everything and go on; end them to have their clients come back too late.
+    /// Open watches have seen every change and continue. End them to make their clients resume too late.
     pub fn forget_history(&self) {
         self.cluster.store.write(State::compact);
     }
 
-    /// Lets the status of the objects that a target names stand still: writes are not made and not refused. Of the
-    /// target, only group, resource, namespace and name are looked at.
+    /// Freezes the status of the objects that match: writes to it succeed without effect. Only group, resource, namespace
+    /// and name of the target count.
     pub fn freeze_status(&self, target: Target, writers: Writers) -> FreezeId {
         let id = self.next();
         self.cluster.store.write(|state| state.frozen.add(id, target, writers));
         FreezeId(id)
     }
 
-    /// Lets them move again, and has every controller look at them: each object is written once as it is.
+    /// Unfreezes a status. Every object is written once, unchanged, so that every controller reconciles it.
     pub fn thaw_status(&self, id: FreezeId) {
         let resources = self.cluster.catalog.all();
         self.cluster.store.write(|state| {
@@ -161,23 +156,23 @@ impl Faults {
         });
     }
 
-    /// Silences a node's kubelet: the node is Ready `Unknown`, its pods are not Ready, and none of them ever ends.
+    /// Makes a node unreachable: its Ready condition is `Unknown`, its pods are not Ready, and none of them terminates.
     ///
     /// # Errors
-    /// 404 for a node that is not there.
-    pub fn silence_node(&self, name: &str) -> Result<(), Refusal> {
-        silence::begin(&self.cluster, name)
+    /// 404 if there is no such node.
+    pub fn silence_node(&self, name: &str) -> Result<(), StatusError> {
+        unreachable_node::begin(&self.cluster, name)
     }
 
-    /// Lets it speak again: the node is Ready, and what was due there is done.
+    /// Makes a node reachable again: it is Ready, and its kubelet catches up.
     ///
     /// # Errors
-    /// 404 for a node that is not there.
-    pub fn revive_node(&self, name: &str) -> Result<(), Refusal> {
-        silence::end(&self.cluster, name)
+    /// 404 if there is no such node.
+    pub fn revive_node(&self, name: &str) -> Result<(), StatusError> {
+        unreachable_node::end(&self.cluster, name)
     }
 
-    /// What is in store for a request; counts it.
+    /// The faults that apply to a request. Counts the request.
     pub(crate) fn meet(&self, entry: &Entry) -> Plan {
         let mut plan = Plan::default();
         for (_, rule) in &mut *self.rules() {
@@ -194,8 +189,8 @@ impl Faults {
                     continue;
                 }
                 Action::EndWatch { after } => {
-                    if plan.allowance == Allowance::Everything {
-                        plan.allowance = Allowance::Events(*after);
+                    if plan.allowance == WatchBudget::Everything {
+                        plan.allowance = WatchBudget::Events(*after);
                     }
                     continue;
                 }
@@ -207,8 +202,8 @@ impl Faults {
         plan
     }
 
-    /// A watch begins.
-    pub(crate) fn watch(&self, entry: &Entry, allowance: Allowance) -> Leash {
+    /// Registers a watch that starts.
+    pub(crate) fn watch(&self, entry: &Entry, allowance: WatchBudget) -> WatchControl {
         self.watches.begin(entry, allowance)
     }
 
@@ -224,7 +219,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::model::clock::Clock;
 
     #[tokio::test]
     async fn delays_add_up_and_the_oldest_end_decides() {
@@ -243,7 +238,10 @@ mod tests {
         faults.remove(delay);
         let plan = faults.meet(&entry);
         assert_eq!(plan.delay, second);
-        assert!(matches!(plan.end, Some((End::Refused(Refusal { code: 500, .. }), Moment::BeforeEffect))));
+        assert!(matches!(
+            plan.end,
+            Some((End::Refused(StatusError { code: 500, .. }), Moment::BeforeEffect))
+        ));
         assert_eq!((faults.played(first), faults.played(later)), (0, 2));
         faults.clear();
         assert!(faults.meet(&entry).end.is_none());

@@ -1,48 +1,48 @@
-//! The watches that are open, so that a test can end or silence them.
+//! The open watches, so that a test can end or mute them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch as signal;
 
-use super::target::Target;
 use crate::request_log::Entry;
+use crate::request_log::target::Target;
 
-/// What a watch may still say.
+/// How many more events a watch sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Allowance {
-    /// Whatever there is.
+pub(crate) enum WatchBudget {
+    /// All events.
     #[default]
     Everything,
-    /// So many events; then it ends in good order.
+    /// So many events; then it ends cleanly.
     Events(usize),
-    /// Nothing, and it does not end either.
+    /// None, and it does not end.
     Nothing,
 }
 
 /// The open watches.
 #[derive(Debug, Default)]
-pub(crate) struct OpenWatches(Mutex<Open>);
+pub(crate) struct OpenWatches(Mutex<OpenWatch>);
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenWatch {
     last: u64,
-    watches: HashMap<u64, (Entry, signal::Sender<Allowance>)>,
+    watches: HashMap<u64, (Entry, signal::Sender<WatchBudget>)>,
 }
 
 impl OpenWatches {
-    /// A watch begins. It is open until its leash is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, entry: &Entry, allowance: Allowance) -> Leash {
+    /// Registers a watch. It is open until the handle is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, entry: &Entry, allowance: WatchBudget) -> WatchControl {
         let (sender, allowance) = signal::channel(allowance);
         let mut open = self.lock();
         open.last += 1;
         let id = open.last;
         open.watches.insert(id, (entry.clone(), sender));
-        Leash { allowance, id, watches: self.clone() }
+        WatchControl { allowance, id, watches: self.clone() }
     }
 
-    /// Lets those that match say this from now on. Returns how many they are.
-    pub(crate) fn allow(&self, target: &Target, allowance: Allowance) -> usize {
+    /// Limits the watches that match. Returns their number.
+    pub(crate) fn allow(&self, target: &Target, allowance: WatchBudget) -> usize {
         let open = self.lock();
         let mut matching = 0;
         for (_, sender) in open.watches.values().filter(|(entry, _)| target.matches(entry)) {
@@ -52,26 +52,26 @@ impl OpenWatches {
         matching
     }
 
-    /// How many match.
+    /// The number of watches that match.
     pub(crate) fn count(&self, target: &Target) -> usize {
         self.lock().watches.values().filter(|(entry, _)| target.matches(entry)).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenWatch> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// By which an open watch is held.
+/// The handle of an open watch.
 #[derive(Debug)]
-pub(crate) struct Leash {
-    /// How much it may say, counted from when that was last changed.
-    pub(crate) allowance: signal::Receiver<Allowance>,
+pub(crate) struct WatchControl {
+    /// The limit, counted from when it was last set.
+    pub(crate) allowance: signal::Receiver<WatchBudget>,
     id: u64,
     watches: Arc<OpenWatches>,
 }
 
-impl Drop for Leash {
+impl Drop for WatchControl {
     fn drop(&mut self) {
         self.watches.lock().watches.remove(&self.id);
     }

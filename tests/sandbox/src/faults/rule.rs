@@ -1,49 +1,49 @@
-//! A rule: which requests, which of them, and what happens to those.
+//! A rule: which requests it matches, which of those it applies to, and what happens to them.
 
 use std::time::Duration;
 
-use super::failure::Failure;
-use super::target::Target;
+use crate::faults::failure::Failure;
+use crate::request_log::target::Target;
 
 /// What happens to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// It waits for this long first, and then goes on.
+    /// Delays the request.
     Delay(Duration),
-    /// It is carried out at once, and its answer waits for this long.
+    /// Handles the request at once and delays the response.
     DelayAnswer(Duration),
-    /// It is answered with a failure.
+    /// Responds with an error.
     Fail(Failure, Moment),
-    /// Its connection is closed without an answer.
+    /// Closes the connection without a response.
     Disconnect(Moment),
-    /// A watch that ends in good order after so many events, as if its time were over. Bookmarks count.
+    /// Ends a watch cleanly after so many events, as at its timeout. Bookmarks count.
     EndWatch {
-        /// How many events are let through.
+        /// How many events are sent.
         after: usize,
     },
 }
 
-/// Whether a request has done its work when it fails. The client cannot tell.
+/// Whether a request takes effect when it fails. The client cannot see the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// It fails before anything happened.
+    /// It fails before it takes effect.
     BeforeEffect,
-    /// It is carried out, and then its answer is lost.
+    /// It takes effect, and its response is lost.
     AfterEffect,
 }
 
 /// Which of the requests that match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum When {
-    /// All.
+    /// All of them.
     Always,
-    /// So many from the beginning.
+    /// So many, from the first.
     First(u64),
     /// Only this one, counted from one.
     Nth(u64),
-    /// This one, and again after as many more.
+    /// This one, and every multiple of it.
     Every(u64),
-    /// Each with this probability; the same seed makes the same choices.
+    /// Each with this probability. The same seed makes the same choices.
     Chance {
         /// Between zero and one.
         probability: f64,
@@ -53,7 +53,7 @@ pub enum When {
 }
 
 impl When {
-    /// Whether the match of this number, counted from one, is one of them.
+    /// Whether it applies to the match with this number, counted from one.
     fn holds(self, number: u64) -> bool {
         match self {
             Self::Always => true,
@@ -65,7 +65,7 @@ impl When {
     }
 }
 
-/// A number from zero up to one that looks like chance and depends on nothing but its arguments (`splitmix64`).
+/// A pseudo-random number in [0, 1) that depends only on its arguments (`splitmix64`).
 fn draw(seed: u64, number: u64) -> f64 {
     let mut bits = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -75,7 +75,7 @@ fn draw(seed: u64, number: u64) -> f64 {
     f64::from(high) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// What happens to which requests.
+/// Applies an action to requests.
 #[derive(Debug, Clone)]
 pub struct Rule {
     target: Target,
@@ -86,26 +86,26 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Something that happens to every request of a target.
+    /// Applies an action to every request that matches.
     pub fn new(target: Target, action: Action) -> Self {
         Self { target, action, when: When::Always, matches: 0, played: 0 }
     }
 
-    /// Something that happens to some of them.
+    /// Applies it to some of them.
     #[must_use]
     pub fn when(mut self, when: When) -> Self {
         self.when = when;
         self
     }
 
-    /// How often it has happened.
+    /// How many requests it was applied to.
     pub(crate) fn played(&self) -> u64 {
         self.played
     }
 
-    /// What happens to this request by this rule; counts it.
+    /// The action for this request, if any. Counts the request.
     pub(crate) fn meet(&mut self, entry: &crate::request_log::Entry) -> Option<&Action> {
-        // Only a watch can be ended.
+        // Only watches can end.
         let concerns = entry.verb == "watch" || !matches!(self.action, Action::EndWatch { .. });
         if !concerns || !self.target.matches(entry) {
             return None;

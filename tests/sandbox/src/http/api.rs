@@ -1,43 +1,43 @@
-//! What an API server has at hand. How it answers is in the files above.
+//! The state of an API server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::serving::{Over, Serving};
 use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::faults::Faults;
+use crate::http::lifecycle::server_state::{ServerState, Shutdown};
 use crate::request_log::RequestLog;
 
 /// An API server over a cluster.
 #[derive(Debug)]
 pub struct Api {
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) access: Access,
-    pub(super) log: RequestLog,
-    pub(super) faults: Faults,
-    pub(super) serving: Serving,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) access: Access,
+    pub(crate) log: RequestLog,
+    pub(crate) faults: Faults,
+    pub(crate) serving: ServerState,
     address: Mutex<String>,
 }
 
 impl Api {
-    /// An API server over a cluster, reached by whoever holds it.
+    /// An API server over a cluster, without a socket.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Self> {
         Arc::new(Self {
             access: Access::new(cluster.clone()),
             faults: Faults::new(cluster.clone()),
             cluster,
             log: RequestLog::default(),
-            serving: Serving::default(),
+            serving: ServerState::default(),
             address: Mutex::default(),
         })
     }
 
-    /// The objects behind it.
+    /// The cluster that it serves.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// What it was asked so far.
+    /// The requests so far.
     pub fn requests(&self) -> &RequestLog {
         &self.log
     }
@@ -47,29 +47,29 @@ impl Api {
         self.access.admin_token()
     }
 
-    /// A bearer token for somebody who is in these groups, and in `system:authenticated`.
+    /// A bearer token of a user in these groups and in `system:authenticated`.
     pub fn add_user(&self, name: &str, groups: &[&str]) -> String {
         self.access.add_user(name, groups)
     }
 
-    /// What goes wrong on demand.
+    /// Failures on demand.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Takes requests, at this address, which discovery tells.
+    /// Accepts requests. Discovery reports the address.
     pub(crate) fn begin(&self, address: String) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
         self.serving.begin();
     }
 
-    /// Where it listens.
-    pub(super) fn address(&self) -> String {
+    /// The address that it listens on.
+    pub(crate) fn address(&self) -> String {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes no more requests and ends every open watch.
-    pub(crate) fn cease(&self, how: Over) {
+    /// Rejects requests and ends every open watch.
+    pub(crate) fn cease(&self, how: Shutdown) {
         self.serving.cease(how);
     }
 }

@@ -1,39 +1,23 @@
-//! The API server without its sockets: a request goes in, an answer comes out.
+//! The API server without sockets: a request in, a response out.
 //!
-//! [`Api::answer`] finds out what a request is about (`path`), who asks and whether they may (`access`), and hands it
-//! to the one file that deals with it: `read`, `watch`, `write`, `modify` for patches and updates, `subresources` and
-//! `reviews`. Each of them reads and writes the cluster's store through `registry` and answers in the form that was
-//! asked for (`show`).
+//! [`Api::answer`] parses the path (`request`), authenticates and authorizes the user (`access`), applies faults
+//! (`lifecycle`), and calls one of the `handlers`: `read`, `watch`, `write`, `modify` for patches and updates,
+//! `subresources` or `reviews`. Handlers decode bodies (`decode`), read and write the store through `registry`, and
+//! respond in the requested format (`response`).
 
-mod answer;
 mod api;
-pub(crate) mod body;
-mod call;
-mod continued;
-mod decode;
-pub(crate) mod definitions;
-mod delete_options;
-mod evacuation;
-mod faulty;
-mod hold;
-mod intake;
-mod micro_time;
-mod modify;
-mod negotiate;
-mod options;
-mod patch_body;
-mod path;
-mod protobuf;
-mod read;
-mod reviews;
-mod rights;
-mod serving;
-mod show;
-mod subresources;
-mod token_request;
-mod watch;
-mod webhooks;
-mod write;
+pub(crate) mod decode;
+mod handlers;
+pub(crate) mod lifecycle;
+pub(crate) mod patch;
+pub(crate) mod request;
+mod response;
+pub(crate) mod selector;
+
+use crate::http::handlers::{evacuation, modify, read, reviews, subresources, token_request, watch, write};
+use crate::http::lifecycle::{fault_injection, watch_body};
+use crate::http::request::{body, negotiate, path};
+use crate::http::response::answer;
 
 use std::sync::Arc;
 
@@ -43,25 +27,24 @@ use http::{HeaderMap, Method, Request, Response};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use answer::{Answer, not_allowed};
-pub use answer::{Body, ConnectionLost};
-pub use api::Api;
-use call::Call;
-pub(crate) use definitions::install;
-use path::{Path, Query, ResourcePath};
-use rights::Right;
-pub(crate) use serving::Over;
-use serving::Subscription;
+pub use crate::http::api::Api;
+pub(crate) use crate::http::lifecycle::server_state::Shutdown;
+use crate::http::lifecycle::server_state::Subscription;
+use crate::http::request::attributes::RequestAttributes;
+use crate::http::request::call::Call;
+use crate::http::request::path::{Path, Query, ResourcePath};
+pub use crate::http::response::answer::{Body, ConnectionLost};
+use crate::http::response::answer::{HandlerResult, not_allowed};
 
 use crate::access::{Attributes, User};
-use crate::faults::Allowance;
+use crate::cluster::catalog::resource::SERVICE_ACCOUNTS;
+use crate::cluster::catalog::{discovery, openapi};
+use crate::cluster::store::State;
+use crate::faults::WatchBudget;
 use crate::request_log::{Entry, RequestLog};
-use crate::resource::SERVICE_ACCOUNTS;
-use crate::store::State;
-use crate::{discovery, openapi};
 
 impl Api {
-    /// Answers one request. An answer with a [`ConnectionLost`] among its extensions is to be kept from the client.
+    /// Handles a request. If the response has a [`ConnectionLost`] extension, the connection must be closed instead.
     pub async fn answer(self: &Arc<Self>, request: Request<Bytes>) -> Response<Body> {
         let life = self.serving.life();
         if !self.serving.is_up() {
@@ -79,13 +62,13 @@ impl Api {
         let (head, body) = request.into_parts();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let path = path::parse(head.uri.path());
-        let mut under_way = UnderWay {
+        let mut under_way = InFlightRequest {
             log: &self.log,
             began: Instant::now(),
             entry: entry(&head, &path, &query, self.cluster.clock.now()),
         };
         let entry = &mut under_way.entry;
-        let mut allowance = Allowance::default();
+        let mut allowance = WatchBudget::default();
         let answer = match self.access.authenticate(&head.headers) {
             Err(refusal) => Err(refusal),
             Ok(user) => {
@@ -96,12 +79,12 @@ impl Api {
                     match path {
                         Path::Resource(path) => {
                             let (method, headers) = (&head.method, &head.headers);
-                            self.resource(Asked { path, query, method, headers, body, user }).await
+                            self.resource(ResourceRequest { path, query, method, headers, body, user }).await
                         }
                         other => self.page(&other, &head.method, &head.headers, head.uri.path(), &user),
                     }
                 };
-                faulty::play(plan, Box::pin(carry_out)).await
+                fault_injection::play(plan, Box::pin(carry_out)).await
             }
         };
         let mut response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal));
@@ -110,12 +93,19 @@ impl Api {
         }
         if entry.verb == "watch" && entry.code == 200 {
             let leash = self.faults.watch(entry, allowance);
-            response = response.map(|body| hold::hold(body, leash, life));
+            response = response.map(|body| watch_body::hold(body, leash, life));
         }
         response
     }
 
-    fn page(&self, path: &Path, method: &Method, headers: &HeaderMap, raw: &str, user: &User) -> Answer {
+    fn page(
+        &self,
+        path: &Path,
+        method: &Method,
+        headers: &HeaderMap,
+        raw: &str,
+        user: &User,
+    ) -> HandlerResult {
         let verb = method.as_str().to_lowercase();
         self.access.authorize(user, Attributes::Path { verb: &verb, path: raw })?;
         let accept = Some(text(headers, "accept"));
@@ -145,9 +135,9 @@ impl Api {
         Ok(found.map_or_else(answer::page_not_found, |value| answer::json(200, &value)))
     }
 
-    async fn resource(self: &Arc<Self>, asked: Asked<'_>) -> Answer {
-        let Asked { path, query, method, headers, body, user } = asked;
-        let right = Right::of(&path, &query, method);
+    async fn resource(self: &Arc<Self>, asked: ResourceRequest<'_>) -> HandlerResult {
+        let ResourceRequest { path, query, method, headers, body, user } = asked;
+        let right = RequestAttributes::of(&path, &query, method);
         self.access.authorize(&user, right.attributes(&path))?;
         body::check(method, &body)?;
         if let Some(review) = reviews::Review::at(&path) {
@@ -169,7 +159,7 @@ impl Api {
         self.dispatch(method, call).await
     }
 
-    async fn dispatch(self: &Arc<Self>, method: &Method, call: Call) -> Answer {
+    async fn dispatch(self: &Arc<Self>, method: &Method, call: Call) -> HandlerResult {
         let cluster = &self.cluster;
         let known = match call.subresource() {
             "" => true,
@@ -182,7 +172,7 @@ impl Api {
         if !known {
             return Err(subresources::not_served());
         }
-        // Objects of a namespaced resource are written and read in their namespace.
+        // Objects of a namespaced resource are read and written in their namespace.
         let placed = call.path.namespace.is_some() || !call.resource.namespaced;
         match (method.as_str(), &call.path.name) {
             ("GET" | "HEAD", None) if call.query.flag("watch") => watch::answer(self, &call),
@@ -200,7 +190,7 @@ impl Api {
     }
 }
 
-struct Asked<'a> {
+struct ResourceRequest<'a> {
     path: ResourcePath,
     query: Query,
     method: &'a Method,
@@ -209,15 +199,14 @@ struct Asked<'a> {
     user: User,
 }
 
-/// A request that is being answered. It is recorded when that is over, also where nobody waits for the answer any more:
-/// the server was killed, or the client went.
-struct UnderWay<'a> {
+/// A request in flight. It is logged when it ends, also if the client has gone or the server was killed.
+struct InFlightRequest<'a> {
     log: &'a RequestLog,
     began: Instant,
     entry: Entry,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         let mut entry = std::mem::take(&mut self.entry);
         entry.took = self.began.elapsed();
@@ -225,7 +214,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Says what a request is about, before anybody knows who asks.
+/// The log entry of a request, before authentication.
 fn entry(head: &Parts, path: &Path, query: &Query, at: Timestamp) -> Entry {
     let accept = text(&head.headers, "accept");
     let mut entry = Entry {
@@ -234,11 +223,11 @@ fn entry(head: &Parts, path: &Path, query: &Query, at: Timestamp) -> Entry {
         verb: "get",
         resource: head.uri.path().to_owned(),
         field_selector: query.get("fieldSelector").unwrap_or_default().to_owned(),
-        metadata_only: negotiate::form(Some(accept)) == Ok(negotiate::Form::Metadata),
+        metadata_only: negotiate::form(Some(accept)) == Ok(negotiate::ResponseFormat::Metadata),
         ..Entry::default()
     };
     if let Path::Resource(path) = path {
-        entry.verb = Right::of(path, query, &head.method).verb;
+        entry.verb = RequestAttributes::of(path, query, &head.method).verb;
         path.group.clone_into(&mut entry.group);
         path.plural.clone_into(&mut entry.resource);
         entry.subresource = path.subresource.clone().unwrap_or_default();

@@ -1,29 +1,30 @@
-//! The webhook that sees evictions before any budget does: it lets no machine's pod be evicted that can be migrated,
-//! but notes on the instance that its node is to be left.
+//! The webhook that reviews evictions before any budget: it denies the eviction of a VM that can be migrated, and
+//! marks the instance for evacuation.
 
 use std::sync::Weak;
 
 use serde_json::{Value, json};
 
-use super::objects::{HOTPLUG, VMIS, domain, is_launcher};
-use crate::admission::Reviewer;
 use crate::cluster::Cluster;
-use crate::condition;
-use crate::pod;
-use crate::registry::{self, Effect, Part};
-use crate::resource::PODS;
-use crate::store::{Key, State};
+use crate::cluster::admission::Reviewer;
+use crate::cluster::catalog::resource::PODS;
+use crate::cluster::registry;
+use crate::cluster::registry::{Effect, Part};
+use crate::cluster::store::{Key, State};
+use crate::kubevirt::objects::{HOTPLUG, VMIS, domain, is_launcher};
+use crate::model::condition;
+use crate::model::pod;
 
 /// The webhook.
 #[derive(Debug)]
-pub(super) struct Interceptor {
-    /// The cluster holds its webhooks.
+pub(crate) struct Interceptor {
+    /// Weak, since the cluster owns its webhooks.
     cluster: Weak<Cluster>,
 }
 
 impl Interceptor {
     /// A webhook of a cluster.
-    pub(super) fn new(cluster: Weak<Cluster>) -> Self {
+    pub(crate) fn new(cluster: Weak<Cluster>) -> Self {
         Self { cluster }
     }
 }
@@ -40,7 +41,7 @@ impl Reviewer for Interceptor {
     }
 }
 
-/// What speaks against an eviction.
+/// Why an eviction is denied.
 fn objection(cluster: &Cluster, state: &mut State, request: &Value) -> Option<String> {
     let text = |field: &str| request[field].as_str().unwrap_or_default();
     let pod = state.get(&PODS, &Key::new(text("namespace"), text("name")))?;
@@ -88,7 +89,7 @@ fn objection(cluster: &Cluster, state: &mut State, request: &Value) -> Option<St
     }
 }
 
-/// A disk stays while the machine that it is plugged into runs.
+/// A hot-plugged disk stays while its VM runs.
 fn hotplugged(state: &State, pod: &Value) -> Option<String> {
     let (namespace, name) = (pod::namespace(pod), pod::name(pod));
     let owner = pod::owners(pod).next()?["name"].as_str()?;

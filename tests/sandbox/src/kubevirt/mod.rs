@@ -1,11 +1,11 @@
-//! A stand-in for KubeVirt, as far as a drain meets it: virtual machines that live-migrate instead of being evicted.
+//! A stand-in for the parts of KubeVirt that a drain meets: VMs that live-migrate when their pods are evicted.
 //!
-//! [`install`] brings the definitions (`objects`), the webhook that catches evictions of `virt-launcher` pods and asks
-//! for an evacuation instead (`interceptor`), and what carries evacuations out (`virt_controller`). A
-//! `VirtualMachineInstance` that is written, by [`Vmi`] or by kubectl, gets its pod by itself.
+//! [`install`] adds the CRDs (`objects`), the webhook that rejects evictions of `virt-launcher` pods and requests an
+//! evacuation instead (`interceptor`), and the controller that migrates VMs (`virt_controller`). The controller creates
+//! the pod of every `VirtualMachineInstance`.
 //!
-//! The wording and the fields are those of KubeVirt 1.7, which programs match on. Its subresource by which an evacuation
-//! is called off is in `http`; what is under way goes on to its end, as there.
+//! Messages and fields are those of KubeVirt 1.7, since programs match on them. The subresource that cancels an evacuation
+//! is in `http`; as in KubeVirt, a migration in progress still completes.
 
 mod interceptor;
 mod objects;
@@ -15,28 +15,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
+use crate::cluster::catalog::resource::NAMESPACES;
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::registry::definitions::install as define;
+use crate::cluster::store::Collection;
 use crate::controllers::Controllers;
-use crate::http::definitions::install as define;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::resource::NAMESPACES;
-use crate::store::Collection;
+use crate::model::status_error::StatusError;
 
-pub use objects::{
+pub use crate::kubevirt::objects::{
     CANCEL, HOTPLUG, MIGRATIONS, NAMESPACE, NOT_MIGRATABLE, SERVICE, SUBRESOURCES, VMIS, Vmi, hotplug_pod,
 };
 
-/// Brings KubeVirt to a cluster. A migration takes so long from the moment when its target pod is Ready.
+/// Installs KubeVirt. A migration takes the given time after its target pod is Ready.
 ///
-/// The webhook is answered in this process; withdraw the service [`SERVICE`] in [`NAMESPACE`] to have it down.
+/// The webhook is served in this process. Withdraw the service [`SERVICE`] in [`NAMESPACE`] to make it unavailable.
 ///
 /// # Errors
-/// What the API server would answer, as when it is there already.
+/// The error of the API server, as when it is already installed.
 pub fn install(
     cluster: &Arc<Cluster>,
     controllers: &mut Controllers,
     migration: Duration,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     for definition in objects::definitions() {
         define(cluster, definition)?;
     }
@@ -49,13 +50,13 @@ pub fn install(
     Ok(())
 }
 
-/// Makes it a KubeVirt before 1.7, which cannot be told to call an evacuation off.
+/// Turns it into a KubeVirt older than 1.7, which cannot cancel an evacuation.
 pub fn withdraw_cancel(cluster: &Cluster) {
     cluster.catalog.aggregated.offer(SUBRESOURCES, "v1", &[]);
 }
 
-fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), Refusal> {
-    let missing = || Refusal::not_found(&collection.group, &collection.plural, "");
+fn create(cluster: &Cluster, collection: &Collection, object: serde_json::Value) -> Result<(), StatusError> {
+    let missing = || StatusError::not_found(&collection.group, &collection.plural, "");
     let resource = cluster.catalog.of(collection).ok_or_else(missing)?;
     let now = cluster.clock.now();
     cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real)).map(|_| ())

@@ -1,39 +1,40 @@
-//! KubeVirt's objects: its definitions, its webhook, and the instances and pods of virtual machines.
+//! KubeVirt's objects: CRDs, the webhook, and the instances and pods of VMs.
 
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::pod;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::store::{Collection, Object};
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::store::{Collection, Object};
+use crate::model::pod;
+use crate::model::status_error::StatusError;
 
-/// Running virtual machines.
+/// Virtual machine instances.
 pub const VMIS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstances");
-/// Their migrations.
+/// Migrations.
 pub const MIGRATIONS: Collection = Collection::fixed("kubevirt.io", "virtualmachineinstancemigrations");
-/// The group of subresources that KubeVirt serves behind the API server.
+/// The aggregated API group of KubeVirt's subresources.
 pub const SUBRESOURCES: &str = "subresources.kubevirt.io";
-/// The one that calls an evacuation off, as discovery names it.
+/// The subresource that cancels an evacuation, as in discovery.
 pub const CANCEL: &str = "virtualmachineinstances/evacuate/cancel";
-/// The label of an instance that tells its node.
-pub(super) const NODE: &str = "kubevirt.io/nodeName";
-/// Where KubeVirt itself lives.
+/// The label of an instance with its node.
+pub(crate) const NODE: &str = "kubevirt.io/nodeName";
+/// KubeVirt's namespace.
 pub const NAMESPACE: &str = "kubevirt";
 /// The service of its webhooks.
 pub const SERVICE: &str = "virt-api";
-/// The value of the label `kubevirt.io` on a pod that holds a hot-plugged disk.
+/// The value of the label `kubevirt.io` on a pod with a hot-plugged disk.
 pub const HOTPLUG: &str = "hotplug-disk";
 /// An annotation on an instance that cannot be migrated.
 pub const NOT_MIGRATABLE: &str = "kube-sandbox.dev/not-live-migratable";
 
-pub(super) const WEBHOOKS: Collection =
+pub(crate) const WEBHOOKS: Collection =
     Collection::fixed("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 
 const LAUNCHER: &str = "virt-launcher";
 
-/// The definitions of instances and of migrations; their schemas are open.
-pub(super) fn definitions() -> [Value; 2] {
+/// The CRDs of instances and migrations, with open schemas.
+pub(crate) fn definitions() -> [Value; 2] {
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     [
         definition(
@@ -65,8 +66,8 @@ fn definition(collection: &Collection, (kind, short): (&str, &[&str]), columns: 
     })
 }
 
-/// The webhook that sees every eviction. It lets all pass while it cannot be reached.
-pub(super) fn webhook() -> Value {
+/// The webhook that reviews every eviction. Its failure policy is `Ignore`.
+pub(crate) fn webhook() -> Value {
     json!({"metadata": {"name": "virt-api-validator"}, "webhooks": [{
         "name": "virt-launcher-eviction-interceptor.kubevirt.io",
         "admissionReviewVersions": ["v1", "v1beta1"], "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun",
@@ -77,14 +78,14 @@ pub(super) fn webhook() -> Value {
     }]})
 }
 
-/// A virtual machine to be.
+/// A virtual machine.
 #[derive(Debug, Clone)]
 pub struct Vmi {
     object: Value,
 }
 
 impl Vmi {
-    /// A machine that is migrated when its pod is evicted.
+    /// A VM that is migrated when its pod is evicted.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             object: json!({
@@ -101,34 +102,34 @@ impl Vmi {
         self
     }
 
-    /// A machine that cannot be migrated.
+    /// A VM that cannot be migrated.
     #[must_use]
     pub fn not_migratable(mut self) -> Self {
         self.object["metadata"]["annotations"][NOT_MIGRATABLE] = json!("true");
         self
     }
 
-    /// Labels that its nodes must have, as in `kubernetes.io/hostname`.
+    /// Labels of its node selector, such as `kubernetes.io/hostname`.
     #[must_use]
     pub fn node_selector(mut self, selector: &Value) -> Self {
         self.object["spec"]["nodeSelector"] = selector.clone();
         self
     }
 
-    /// Writes it to a cluster that has KubeVirt.
+    /// Creates it in a cluster with KubeVirt.
     ///
     /// # Errors
-    /// What the API server would answer: a missing namespace, a name that is taken.
-    pub fn create(&self, cluster: &Cluster) -> Result<Object, Refusal> {
-        let missing = || Refusal::not_found(&VMIS.group, &VMIS.plural, "");
+    /// The error of the API server: the namespace is missing, or the instance exists.
+    pub fn create(&self, cluster: &Cluster) -> Result<Object, StatusError> {
+        let missing = || StatusError::not_found(&VMIS.group, &VMIS.plural, "");
         let resource = cluster.catalog.of(&VMIS).ok_or_else(missing)?;
         let (object, now) = (self.object.clone(), cluster.clock.now());
         cluster.store.write(|state| registry::create(state, &resource, object, now, Effect::Real))
     }
 }
 
-/// The pod in which an instance runs, not yet bound to a node.
-pub(super) fn launcher(vmi: &Value) -> Value {
+/// The pod of an instance, not yet scheduled.
+pub(crate) fn launcher(vmi: &Value) -> Value {
     let name = pod::name(vmi);
     let mut spec = json!({
         "restartPolicy": "Never", "terminationGracePeriodSeconds": 30,
@@ -150,7 +151,7 @@ pub(super) fn launcher(vmi: &Value) -> Value {
     })
 }
 
-/// The pod that holds a disk which was plugged into a running machine; it lives and dies with the machine's pod.
+/// The pod of a disk that is hot-plugged into a VM. It exists as long as the VM's pod.
 pub fn hotplug_pod(launcher: &Value) -> Value {
     let mut owner = owner(launcher);
     owner["apiVersion"] = json!("v1");
@@ -162,8 +163,8 @@ pub fn hotplug_pod(launcher: &Value) -> Value {
     })
 }
 
-/// The budget that keeps an instance's pod where the webhook cannot.
-pub(super) fn budget(vmi: &Value) -> Value {
+/// The budget that protects an instance's pod if the webhook is unavailable.
+pub(crate) fn budget(vmi: &Value) -> Value {
     json!({
         "metadata": {"namespace": pod::namespace(vmi),
             "name": format!("kubevirt-disruption-budget-{}", pod::name(vmi)), "ownerReferences": [owner(vmi)]},
@@ -171,13 +172,13 @@ pub(super) fn budget(vmi: &Value) -> Value {
     })
 }
 
-/// Whether the pod is one in which an instance runs.
-pub(super) fn is_launcher(pod: &Value) -> bool {
+/// Whether it is the pod of an instance.
+pub(crate) fn is_launcher(pod: &Value) -> bool {
     pod["metadata"]["labels"]["kubevirt.io"] == LAUNCHER
 }
 
-/// The instance that a pod says it is of.
-pub(super) fn domain(pod: &Value) -> Option<&str> {
+/// The name of the pod's instance.
+pub(crate) fn domain(pod: &Value) -> Option<&str> {
     pod::annotation(pod, "kubevirt.io/domain")
 }
 

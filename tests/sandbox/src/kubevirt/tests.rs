@@ -8,44 +8,44 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::{MIGRATIONS, NAMESPACE, SERVICE, VMIS, Vmi, hotplug_pod, install, withdraw_cancel};
-use crate::controllers::test_bed::Bed;
+use crate::cluster::catalog::resource::PODS;
+use crate::cluster::registry::{DeleteOptions, Part};
+use crate::cluster::store::{Key, Object};
+use crate::controllers::engine::test_cluster::TestCluster;
 use crate::http::Api;
-use crate::pod;
-use crate::registry::{DeleteOptions, Part};
-use crate::resource::PODS;
-use crate::store::{Key, Object};
+use crate::kubevirt::{MIGRATIONS, NAMESPACE, SERVICE, VMIS, Vmi, hotplug_pod, install, withdraw_cancel};
+use crate::model::pod;
 
 const MIGRATION: Duration = Duration::from_secs(5);
 
 struct Virt {
-    bed: Bed,
+    test: TestCluster,
     api: Arc<Api>,
 }
 
 impl Virt {
     /// A cluster of three nodes with one machine that runs.
     async fn with(vmi: Vmi) -> Self {
-        let mut bed = Bed::new(3);
-        install(&bed.cluster.clone(), &mut bed.controllers, MIGRATION).unwrap();
-        let api = Api::new(bed.cluster.clone());
-        vmi.create(&bed.cluster).unwrap();
-        let virt = Self { bed, api };
+        let mut test = TestCluster::new(3);
+        install(&test.cluster.clone(), &mut test.controllers, MIGRATION).unwrap();
+        let api = Api::new(test.cluster.clone());
+        vmi.create(&test.cluster).unwrap();
+        let virt = Self { test, api };
         virt.until("it runs", |vmi| vmi["status"]["phase"] == "Running").await;
         virt
     }
 
     fn vmi(&self) -> Object {
-        self.bed.get(&VMIS, &Key::new("ns", "vm")).unwrap()
+        self.test.get(&VMIS, &Key::new("ns", "vm")).unwrap()
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let key = Key::new("ns", "vm");
-        self.bed.until(what, |state| holds(&state.get(&VMIS, &key).unwrap())).await;
+        self.test.until(what, |state| holds(&state.get(&VMIS, &key).unwrap())).await;
     }
 
     fn pods(&self) -> Vec<Object> {
-        self.bed.read(|state| state.list(&PODS, Some("ns")).collect())
+        self.test.read(|state| state.list(&PODS, Some("ns")).collect())
     }
 
     async fn post(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
@@ -101,7 +101,7 @@ async fn an_evicted_machine_is_migrated_and_its_pod_then_ends() {
     assert_eq!((&state["sourceNode"], &state["completed"]), (&json!(node), &json!(false)));
     assert_eq!(state["sourcePod"], pod::name(&source));
     assert!(state["targetNode"] != node && state["targetPod"].is_string(), "{state}");
-    let target = virt.bed.get(&PODS, &Key::new("ns", state["targetPod"].as_str().unwrap())).unwrap();
+    let target = virt.test.get(&PODS, &Key::new("ns", state["targetPod"].as_str().unwrap())).unwrap();
     assert!(virt.evict(&target, "").await.1.contains("Evacuation in progress"));
 
     virt.until("it is elsewhere", |vmi| vmi["status"]["nodeName"] == state["targetNode"]).await;
@@ -109,9 +109,9 @@ async fn an_evicted_machine_is_migrated_and_its_pod_then_ends() {
     assert!(vmi["status"]["evacuationNodeName"].is_null());
     assert_eq!(vmi["status"]["migrationState"]["completed"], true);
     assert!(vmi["status"]["migrationState"]["endTimestamp"].is_string());
-    let ended = virt.bed.get(&PODS, &Key::of(&source)).unwrap();
+    let ended = virt.test.get(&PODS, &Key::of(&source)).unwrap();
     assert_eq!(pod::phase(&ended), "Succeeded");
-    let jobs: Vec<Object> = virt.bed.read(|state| state.list(&MIGRATIONS, None).collect());
+    let jobs: Vec<Object> = virt.test.read(|state| state.list(&MIGRATIONS, None).collect());
     assert_eq!(jobs.iter().map(|job| job["status"]["phase"].clone()).collect::<Vec<_>>(), ["Succeeded"]);
     // What has ended may go.
     assert_eq!(virt.evict(&ended, "").await.0, 201);
@@ -135,7 +135,7 @@ async fn a_machine_that_cannot_migrate_stays_or_goes_as_its_strategy_says() {
 async fn a_plugged_disk_stays_with_its_machine() {
     let virt = Virt::with(Vmi::new("ns", "vm")).await;
     let launcher = virt.pods().remove(0);
-    let disk = virt.bed.create(&PODS, hotplug_pod(&launcher));
+    let disk = virt.test.create(&PODS, hotplug_pod(&launcher));
     let name = pod::name(&disk);
     let message = format!("cannot evict hotplug pod: {name} associated with running vmi: vm in namespace ns");
     assert_eq!(virt.evict(&disk, "").await, refused(&message));
@@ -155,9 +155,9 @@ async fn an_evacuation_that_is_called_off_does_not_begin_anew() {
     assert_eq!(virt.cancel(&json!({"evacuationNodeName": node})).await, 200);
     assert!(virt.vmi()["status"]["evacuationNodeName"].is_null());
     let target = virt.vmi()["status"]["migrationState"]["targetPod"].as_str().unwrap().to_owned();
-    virt.bed.delete(&PODS, &Key::new("ns", target.as_str()), &DeleteOptions::default());
+    virt.test.delete(&PODS, &Key::new("ns", target.as_str()), &DeleteOptions::default());
     virt.until("it fails", |vmi| vmi["status"]["migrationState"]["failed"] == true).await;
-    virt.bed.pass(MIGRATION * 2).await;
+    virt.test.pass(MIGRATION * 2).await;
     assert_eq!(virt.vmi()["status"]["nodeName"], *pod::node(&source).unwrap());
     let active: Vec<Object> = virt.pods().into_iter().filter(|pod| pod::is_active(pod)).collect();
     assert_eq!(active.iter().map(|pod| pod::name(pod)).collect::<Vec<_>>(), [pod::name(&source)]);
@@ -166,13 +166,19 @@ async fn an_evacuation_that_is_called_off_does_not_begin_anew() {
 #[tokio::test(start_paused = true)]
 async fn discovery_tells_whether_an_evacuation_can_be_called_off() {
     let virt = Virt::with(Vmi::new("ns", "vm")).await;
-    let listed = || crate::discovery::version(&virt.bed.cluster.catalog, "subresources.kubevirt.io", "v1");
-    let groups = crate::discovery::groups(&virt.bed.cluster.catalog).to_string();
+    let listed = || {
+        crate::cluster::catalog::discovery::version(
+            &virt.test.cluster.catalog,
+            "subresources.kubevirt.io",
+            "v1",
+        )
+    };
+    let groups = crate::cluster::catalog::discovery::groups(&virt.test.cluster.catalog).to_string();
     assert!(groups.contains("subresources.kubevirt.io/v1"), "{groups}");
     let resources = listed().unwrap()["resources"].clone();
     assert_eq!(resources[0]["name"], "virtualmachineinstances/evacuate/cancel");
     assert_eq!(virt.cancel(&json!({})).await, 200);
-    withdraw_cancel(&virt.bed.cluster);
+    withdraw_cancel(&virt.test.cluster);
     assert_eq!(listed().unwrap()["resources"], json!([]));
     assert_eq!(virt.cancel(&json!({})).await, 404);
 }
@@ -182,15 +188,15 @@ async fn without_a_place_to_go_the_evacuation_goes_on() {
     let virt = Virt::with(Vmi::new("ns", "vm")).await;
     let source = virt.pods().remove(0);
     for node in ["node-01", "node-02", "node-03"] {
-        virt.bed.cordon(node);
+        virt.test.cordon(node);
     }
     virt.evict(&source, "").await;
-    virt.bed.pass(Duration::from_secs(60)).await;
+    virt.test.pass(Duration::from_secs(60)).await;
     assert!(virt.evict(&source, "").await.1.contains("Evacuation in progress"));
-    virt.bed.edit(&crate::resource::NODES, &Key::cluster("node-03"), Part::Main, |node| {
+    virt.test.edit(&crate::cluster::catalog::resource::NODES, &Key::cluster("node-03"), Part::Main, |node| {
         node["spec"]["unschedulable"] = json!(false);
     });
-    virt.bed.edit(&crate::resource::NODES, &Key::cluster("node-02"), Part::Main, |node| {
+    virt.test.edit(&crate::cluster::catalog::resource::NODES, &Key::cluster("node-02"), Part::Main, |node| {
         node["spec"]["unschedulable"] = json!(false);
     });
     virt.until("it is elsewhere", |vmi| vmi["status"]["migrationState"]["completed"] == true).await;
@@ -200,13 +206,14 @@ async fn without_a_place_to_go_the_evacuation_goes_on() {
 async fn while_the_webhook_is_down_the_budget_keeps_the_machine() {
     let virt = Virt::with(Vmi::new("ns", "vm")).await;
     let launcher = virt.pods().remove(0);
-    virt.bed
+    virt.test
         .until("the budget is counted", |state| {
-            let budgets: Vec<Object> = state.list(&crate::resource::BUDGETS, Some("ns")).collect();
+            let budgets: Vec<Object> =
+                state.list(&crate::cluster::catalog::resource::BUDGETS, Some("ns")).collect();
             budgets.iter().any(|budget| budget["status"]["currentHealthy"] == 1)
         })
         .await;
-    virt.bed.cluster.admission.services.withdraw(NAMESPACE, SERVICE);
+    virt.test.cluster.admission.services.withdraw(NAMESPACE, SERVICE);
     let (code, message) = virt.evict(&launcher, "").await;
     assert_eq!(
         (code, message.as_str()),

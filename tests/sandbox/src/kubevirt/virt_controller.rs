@@ -1,8 +1,8 @@
-//! What gives instances their pods, and moves those that are to leave their node.
+//! The controller that creates the pods of instances and migrates those to be evacuated.
 //!
-//! Where a migration stands is read off the objects each time: a migration that is neither `Succeeded` nor `Failed`
-//! wants a target pod; once that is Ready the instance's `migrationState` begins, and some time later it is over: the
-//! instance is where the target is, and the source pod has succeeded. Only the time when that is due is remembered.
+//! The state of a migration is in the objects: one that is neither `Succeeded` nor `Failed` needs a target pod. When
+//! that is Ready, the instance's `migrationState` starts. After a delay the instance runs in the target pod, and the
+//! source pod has succeeded. Only the end of the delay is kept in memory.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,62 +10,63 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::objects::{self, MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
-use crate::clock::metav1_time;
-use crate::condition;
-use crate::controllers::controller::{Controller, Next, Watches};
-use crate::controllers::desk::Desk;
-use crate::controllers::pod_status;
-use crate::controllers::timeline::Timeline;
-use crate::pod;
-use crate::registry::Propagation;
-use crate::resource::{BUDGETS, PODS};
-use crate::store::{Change, Collection, Key, Object};
+use crate::cluster::catalog::resource::{BUDGETS, PODS};
+use crate::cluster::registry::Propagation;
+use crate::cluster::store::{Change, Collection, Key, Object};
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::engine::delay_queue::DelayQueue;
+use crate::controllers::nodes::pod_status;
+use crate::kubevirt::objects;
+use crate::kubevirt::objects::{MIGRATIONS, NODE, NOT_MIGRATABLE, VMIS, domain, is_launcher};
+use crate::model::clock::metav1_time;
+use crate::model::condition;
+use crate::model::pod;
 
-/// Of what migration a pod is the target.
+/// The migration that a pod is the target of.
 const JOB: &str = "kubevirt.io/migrationJobUID";
-/// On a migration: the node that is to be left.
+/// On a migration: the node to evacuate.
 const EVACUATION: &str = "kubevirt.io/evacuationMigration";
 
 /// The controller.
 #[derive(Debug)]
-pub(super) struct VirtController {
+pub(crate) struct VirtController {
     migration: SignedDuration,
     changed: BTreeSet<Key>,
-    due: Timeline<()>,
+    due: DelayQueue<()>,
 }
 
 impl VirtController {
-    /// A controller whose migrations take so long.
-    pub(super) fn new(migration: Duration) -> Self {
+    /// A controller whose migrations take the given time.
+    pub(crate) fn new(migration: Duration) -> Self {
         let migration = SignedDuration::try_from(migration).unwrap_or(SignedDuration::MAX);
-        Self { migration, changed: BTreeSet::new(), due: Timeline::default() }
+        Self { migration, changed: BTreeSet::new(), due: DelayQueue::default() }
     }
 
-    fn attend(&mut self, desk: &mut Desk<'_>, key: &Key) {
-        let Some(vmi) = desk.get(&VMIS, key).filter(|vmi| !pod::is_terminating(vmi)) else {
+    fn attend(&mut self, ctx: &mut ReconcileContext<'_>, key: &Key) {
+        let Some(vmi) = ctx.get(&VMIS, key).filter(|vmi| !pod::is_terminating(vmi)) else {
             return;
         };
-        let pods = launchers(desk, &vmi);
+        let pods = launchers(ctx, &vmi);
         if !vmi["status"]["nodeName"].is_string() {
-            return start(desk, &vmi, &pods);
+            return start(ctx, &vmi, &pods);
         }
         let marked = vmi["status"]["evacuationNodeName"].is_string();
-        let Some(job) = active_migration(desk, &vmi) else {
+        let Some(job) = active_migration(ctx, &vmi) else {
             if marked && vmi["spec"]["evictionStrategy"] != "External" {
-                begin(desk, &vmi);
+                begin(ctx, &vmi);
             }
             return;
         };
         let target = pods.iter().find(|pod| pod["metadata"]["labels"][JOB] == pod::uid(&job));
         let begun = vmi["status"]["migrationState"]["migrationUid"] == pod::uid(&job);
         match target {
-            None if begun => give_up(desk, &vmi, &job, None),
-            None => bring_target(desk, &vmi, &job),
-            Some(target) if !pod::is_active(target) => give_up(desk, &vmi, &job, Some(target)),
+            None if begun => give_up(ctx, &vmi, &job, None),
+            None => bring_target(ctx, &vmi, &job),
+            Some(target) if !pod::is_active(target) => give_up(ctx, &vmi, &job, Some(target)),
             Some(target) if !begun && pod::is_ready(target) => {
-                transfer(desk, &vmi, &job, source(&pods, &job), target);
-                let at = desk.now.saturating_add(self.migration).unwrap_or(Timestamp::MAX);
+                transfer(ctx, &vmi, &job, source(&pods, &job), target);
+                let at = ctx.now.saturating_add(self.migration).unwrap_or(Timestamp::MAX);
                 self.due.plan(key.clone(), pod::uid(&job), (), at);
             }
             Some(_) => {}
@@ -73,8 +74,8 @@ impl VirtController {
     }
 }
 
-/// Gives an instance its first pod, and notes where it runs.
-fn start(desk: &mut Desk<'_>, vmi: &Object, pods: &[Object]) {
+/// Creates the first pod of an instance, and records its node.
+fn start(ctx: &mut ReconcileContext<'_>, vmi: &Object, pods: &[Object]) {
     let Some(pod) = pods.first() else {
         let protected = match vmi["spec"]["evictionStrategy"].as_str() {
             Some("LiveMigrate" | "External") => true,
@@ -82,19 +83,19 @@ fn start(desk: &mut Desk<'_>, vmi: &Object, pods: &[Object]) {
             _ => false,
         };
         if protected {
-            desk.create(&BUDGETS, objects::budget(vmi));
+            ctx.create(&BUDGETS, objects::budget(vmi));
         }
-        desk.create(&PODS, objects::launcher(vmi));
+        ctx.create(&PODS, objects::launcher(vmi));
         return;
     };
     let (true, Some(node)) = (pod::is_ready(pod), pod::node(pod)) else {
         return;
     };
-    let now = desk.now;
-    let Some(vmi) = desk.edit(&VMIS, vmi, |vmi| vmi["metadata"]["labels"][NODE] = json!(node)) else {
+    let now = ctx.now;
+    let Some(vmi) = ctx.edit(&VMIS, vmi, |vmi| vmi["metadata"]["labels"][NODE] = json!(node)) else {
         return;
     };
-    desk.edit_status(&VMIS, &vmi, |vmi| {
+    ctx.edit_status(&VMIS, &vmi, |vmi| {
         let migratable = pod::annotation(vmi, NOT_MIGRATABLE).is_none();
         vmi["status"]["phase"] = json!("Running");
         vmi["status"]["nodeName"] = json!(node);
@@ -105,8 +106,8 @@ fn start(desk: &mut Desk<'_>, vmi: &Object, pods: &[Object]) {
     });
 }
 
-/// Asks for a migration away from where the instance is.
-fn begin(desk: &mut Desk<'_>, vmi: &Value) {
+/// Creates a migration away from the instance's node.
+fn begin(ctx: &mut ReconcileContext<'_>, vmi: &Value) {
     let name = pod::name(vmi);
     let migration = json!({
         "metadata": {"namespace": pod::namespace(vmi), "generateName": "kubevirt-evacuation-",
@@ -114,10 +115,10 @@ fn begin(desk: &mut Desk<'_>, vmi: &Value) {
             "annotations": {EVACUATION: vmi["status"]["evacuationNodeName"]}},
         "spec": {"vmiName": name},
     });
-    desk.create(&MIGRATIONS, migration);
+    ctx.create(&MIGRATIONS, migration);
 }
 
-fn bring_target(desk: &mut Desk<'_>, vmi: &Value, job: &Object) {
+fn bring_target(ctx: &mut ReconcileContext<'_>, vmi: &Value, job: &Object) {
     let mut pod = objects::launcher(vmi);
     pod["metadata"]["labels"][JOB] = json!(pod::uid(job));
     pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = json!(pod::name(job));
@@ -125,40 +126,46 @@ fn bring_target(desk: &mut Desk<'_>, vmi: &Value, job: &Object) {
         "values": [vmi["status"]["nodeName"]]});
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
         json!({"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]});
-    if desk.create(&PODS, pod).is_some() {
-        set_phase(desk, job, "Scheduling", &Value::Null);
+    if ctx.create(&PODS, pod).is_some() {
+        set_phase(ctx, job, "Scheduling", &Value::Null);
     }
 }
 
-/// The memory of the machine begins to be copied.
-fn transfer(desk: &mut Desk<'_>, vmi: &Object, job: &Object, source: Option<&Object>, target: &Value) {
+/// Starts to copy the memory of the VM.
+fn transfer(
+    ctx: &mut ReconcileContext<'_>,
+    vmi: &Object,
+    job: &Object,
+    source: Option<&Object>,
+    target: &Value,
+) {
     let state = json!({
-        "migrationUid": pod::uid(job), "startTimestamp": metav1_time(desk.now), "completed": false,
+        "migrationUid": pod::uid(job), "startTimestamp": metav1_time(ctx.now), "completed": false,
         "sourceNode": vmi["status"]["nodeName"], "sourcePod": source.map(|pod| pod::name(pod)),
         "targetNode": pod::node(target), "targetPod": pod::name(target),
     });
-    desk.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
-    set_phase(desk, job, "Running", &state);
+    ctx.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
+    set_phase(ctx, job, "Running", &state);
 }
 
-/// The machine runs where the target is.
-fn complete(desk: &mut Desk<'_>, key: &Key, uid: &str) {
-    let Some(vmi) = desk.get(&VMIS, key) else {
+/// The VM runs on the target node.
+fn complete(ctx: &mut ReconcileContext<'_>, key: &Key, uid: &str) {
+    let Some(vmi) = ctx.get(&VMIS, key) else {
         return;
     };
-    let Some(job) = active_migration(desk, &vmi).filter(|job| pod::uid(job) == uid) else {
+    let Some(job) = active_migration(ctx, &vmi).filter(|job| pod::uid(job) == uid) else {
         return;
     };
-    let pods = launchers(desk, &vmi);
+    let pods = launchers(ctx, &vmi);
     let target = pods.iter().find(|pod| pod["metadata"]["labels"][JOB] == uid && pod::is_active(pod));
     let Some(target) = target else {
         return;
     };
-    let now = desk.now;
+    let now = ctx.now;
     let mut state = vmi["status"]["migrationState"].clone();
     state["completed"] = json!(true);
     state["endTimestamp"] = json!(metav1_time(now));
-    let moved = desk.edit_status(&VMIS, &vmi, |vmi| {
+    let moved = ctx.edit_status(&VMIS, &vmi, |vmi| {
         let node = state["targetNode"].clone();
         vmi["status"]["activePods"] = json!({pod::uid(target): node});
         vmi["status"]["nodeName"] = node;
@@ -168,32 +175,32 @@ fn complete(desk: &mut Desk<'_>, key: &Key, uid: &str) {
         }
     });
     if let Some(vmi) = moved {
-        desk.edit(&VMIS, &vmi, |vmi| vmi["metadata"]["labels"][NODE] = state["targetNode"].clone());
+        ctx.edit(&VMIS, &vmi, |vmi| vmi["metadata"]["labels"][NODE] = state["targetNode"].clone());
     }
-    set_phase(desk, &job, "Succeeded", &state);
+    set_phase(ctx, &job, "Succeeded", &state);
     for source in pods.iter().filter(|pod| pod::uid(pod) != pod::uid(target) && !pod::is_finished(pod)) {
-        desk.edit_status(&PODS, source, |pod| pod_status::succeed(pod, now));
+        ctx.edit_status(&PODS, source, |pod| pod_status::succeed(pod, now));
     }
 }
 
-/// The machine stays where it is.
-fn give_up(desk: &mut Desk<'_>, vmi: &Object, job: &Object, target: Option<&Object>) {
+/// The VM stays on its node.
+fn give_up(ctx: &mut ReconcileContext<'_>, vmi: &Object, job: &Object, target: Option<&Object>) {
     let mut state = vmi["status"]["migrationState"].clone();
     if state["migrationUid"] == pod::uid(job) {
         state["completed"] = json!(true);
         state["failed"] = json!(true);
         state["failureReason"] = json!("Target pod is down");
-        state["endTimestamp"] = json!(metav1_time(desk.now));
-        desk.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
+        state["endTimestamp"] = json!(metav1_time(ctx.now));
+        ctx.edit_status(&VMIS, vmi, |vmi| vmi["status"]["migrationState"] = state.clone());
     }
-    set_phase(desk, job, "Failed", &Value::Null);
+    set_phase(ctx, job, "Failed", &Value::Null);
     if let Some(target) = target {
-        desk.delete(&PODS, target, None, Propagation::Background);
+        ctx.delete(&PODS, target, None, Propagation::Background);
     }
 }
 
-fn set_phase(desk: &mut Desk<'_>, job: &Object, phase: &str, state: &Value) {
-    desk.edit_status(&MIGRATIONS, job, |job| {
+fn set_phase(ctx: &mut ReconcileContext<'_>, job: &Object, phase: &str, state: &Value) {
+    ctx.edit_status(&MIGRATIONS, job, |job| {
         job["status"]["phase"] = json!(phase);
         if !state.is_null() {
             job["status"]["migrationState"] = state.clone();
@@ -201,19 +208,19 @@ fn set_phase(desk: &mut Desk<'_>, job: &Object, phase: &str, state: &Value) {
     });
 }
 
-fn launchers(desk: &Desk<'_>, vmi: &Value) -> Vec<Object> {
+fn launchers(ctx: &ReconcileContext<'_>, vmi: &Value) -> Vec<Object> {
     let of = |pod: &Object| {
         is_launcher(pod) && pod::controller(pod).is_some_and(|owner| owner["uid"] == pod::uid(vmi))
     };
-    desk.state.list(&PODS, Some(pod::namespace(vmi))).filter(of).collect()
+    ctx.state.list(&PODS, Some(pod::namespace(vmi))).filter(of).collect()
 }
 
 fn source<'a>(pods: &'a [Object], job: &Value) -> Option<&'a Object> {
     pods.iter().find(|pod| pod::is_active(pod) && pod["metadata"]["labels"][JOB] != pod::uid(job))
 }
 
-fn active_migration(desk: &Desk<'_>, vmi: &Value) -> Option<Object> {
-    let mut jobs = desk.state.list(&MIGRATIONS, Some(pod::namespace(vmi)));
+fn active_migration(ctx: &ReconcileContext<'_>, vmi: &Value) -> Option<Object> {
+    let mut jobs = ctx.state.list(&MIGRATIONS, Some(pod::namespace(vmi)));
     jobs.find(|job| {
         job["spec"]["vmiName"] == pod::name(vmi) && !matches!(pod::phase(job), "Succeeded" | "Failed")
     })
@@ -226,7 +233,7 @@ impl Controller for VirtController {
     }
 
     fn forget(&mut self, _: &Collection) {
-        // Where a migration stands is read off the objects.
+        // Not needed: the state of a migration is in the objects.
     }
 
     fn observe(&mut self, collection: &Collection, change: &Change) {
@@ -242,13 +249,13 @@ impl Controller for VirtController {
         self.changed.extend(instance.map(|name| Key::new(pod::namespace(object), name)));
     }
 
-    fn act(&mut self, desk: &mut Desk<'_>) -> Next {
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
         for key in std::mem::take(&mut self.changed) {
-            self.attend(desk, &key);
+            self.attend(ctx, &key);
         }
-        while let Some((key, uid, ())) = self.due.pop(desk.now) {
-            complete(desk, &key, &uid);
+        while let Some((key, uid, ())) = self.due.pop(ctx.now) {
+            complete(ctx, &key, &uid);
         }
-        Next::at(self.due.next_at())
+        Requeue::at(self.due.next_at())
     }
 }

@@ -1,14 +1,15 @@
-//! A description of one thing that runs: what it is, how many, how it ends, and its budget.
+//! One workload: its kind, replicas, pod template and budget.
 
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::refusal::Refusal;
-use crate::registry::{self, Effect};
-use crate::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
-use crate::store::Collection;
+use crate::cluster::catalog::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, STATEFUL_SETS};
+use crate::cluster::registry;
+use crate::cluster::registry::Effect;
+use crate::cluster::store::Collection;
+use crate::model::status_error::StatusError;
 
-/// What keeps an app's pods.
+/// The kind of owner of an app's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A Deployment.
@@ -19,11 +20,11 @@ pub enum Kind {
     DaemonSet,
     /// A Job.
     Job,
-    /// Nothing: one bare pod.
+    /// No owner: one bare pod.
     Pod,
 }
 
-/// Something that runs in a namespace.
+/// A workload in a namespace.
 #[derive(Debug, Clone)]
 pub struct App {
     kind: Kind,
@@ -37,7 +38,7 @@ pub struct App {
 }
 
 impl App {
-    /// One replica of an app whose pods have the label `app: <name>`.
+    /// An app with one replica, whose pods have the label `app: <name>`.
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
         let app = Self {
             kind,
@@ -55,21 +56,21 @@ impl App {
         }
     }
 
-    /// So many pods.
+    /// The number of pods.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// A label more on every pod.
+    /// Adds a label to every pod.
     #[must_use]
     pub fn label(mut self, name: &str, value: &str) -> Self {
         self.labels[name] = json!(value);
         self
     }
 
-    /// An annotation on every pod, such as those that a sandbox's kubelet heeds.
+    /// Adds an annotation to every pod, such as those of `controllers::kubelet::annotations`.
     #[must_use]
     pub fn annotation(mut self, name: &str, value: &str) -> Self {
         self.annotations[name] = json!(value);
@@ -82,7 +83,7 @@ impl App {
         self.pod("terminationGracePeriodSeconds", json!(seconds))
     }
 
-    /// A toleration more on every pod, as in `{"key": "dedicated", "operator": "Exists"}`.
+    /// Adds a toleration to every pod, such as `{"key": "dedicated", "operator": "Exists"}`.
     #[must_use]
     pub fn toleration(mut self, toleration: Value) -> Self {
         match self.pod_spec["tolerations"].as_array_mut() {
@@ -92,40 +93,40 @@ impl App {
         self
     }
 
-    /// Pods that run on every node, whatever its taints and even where it is cordoned.
+    /// Tolerates every taint, including the one of a cordon.
     #[must_use]
     pub fn tolerates_everything(self) -> Self {
         self.toleration(json!({"operator": "Exists"}))
     }
 
-    /// `nodeName`: the pods are on this node from their beginning, and no scheduler is asked.
+    /// `nodeName`: binds the pods to this node without the scheduler.
     #[must_use]
     pub fn node_name(self, node: &str) -> Self {
         self.pod("nodeName", json!(node))
     }
 
-    /// A label more that the pods' node must have, as in `kubernetes.io/hostname`.
+    /// Adds a label to the node selector of the pods.
     #[must_use]
     pub fn node_selector(mut self, label: &str, value: &str) -> Self {
         self.pod_spec["nodeSelector"][label] = json!(value);
         self
     }
 
-    /// Any field of the pods' spec.
+    /// Sets a field of the pod spec.
     #[must_use]
     pub fn pod(mut self, field: &str, value: Value) -> Self {
         self.pod_spec[field] = value;
         self
     }
 
-    /// A disruption budget of the same name, as in `{"minAvailable": 1}`.
+    /// Adds a `PodDisruptionBudget` of the same name, such as `{"minAvailable": 1}`.
     #[must_use]
     pub fn budget(mut self, rule: Value) -> Self {
         self.budget = Some(rule);
         self
     }
 
-    /// How many pods it has on a cluster of so many nodes.
+    /// The number of its pods in a cluster of so many nodes.
     pub fn pods(&self, nodes: usize) -> usize {
         match self.kind {
             Kind::DaemonSet => nodes,
@@ -134,7 +135,7 @@ impl App {
         }
     }
 
-    /// The objects that make it, each with where it goes.
+    /// Its objects, each with its collection.
     pub fn objects(&self) -> Vec<(Collection, Value)> {
         let mut objects = Vec::new();
         if let Some(rule) = &self.budget {
@@ -146,18 +147,17 @@ impl App {
         objects
     }
 
-    /// Writes it to a cluster.
+    /// Creates its objects.
     ///
     /// # Errors
-    /// What the API server would answer: a missing namespace, a name that is taken.
-    pub fn create(&self, cluster: &Cluster) -> Result<(), Refusal> {
+    /// The error of the API server: the namespace is missing, or an object exists.
+    pub fn create(&self, cluster: &Cluster) -> Result<(), StatusError> {
         let now = cluster.clock.now();
         cluster.store.write(|state| {
             for (collection, object) in self.objects() {
-                let resource = cluster
-                    .catalog
-                    .of(&collection)
-                    .ok_or_else(|| Refusal::not_found(&collection.group, &collection.plural, &self.name))?;
+                let resource = cluster.catalog.of(&collection).ok_or_else(|| {
+                    StatusError::not_found(&collection.group, &collection.plural, &self.name)
+                })?;
                 registry::create(state, &resource, object, now, Effect::Real)?;
             }
             Ok(())

@@ -1,8 +1,8 @@
-//! A plain worker node, as its kubelet registers it.
+//! A worker node, as its kubelet registers it.
 
 use serde_json::{Value, json};
 
-/// How many pods a node takes.
+/// How many pods a node can run.
 pub const ROOM: usize = 110;
 
 /// The node's name: `node-01` in a cluster of up to 99, wider where there are more.
@@ -11,7 +11,7 @@ pub fn node_name(number: usize, of: usize) -> String {
     format!("node-{number:0width$}")
 }
 
-/// A node that is Ready, in one of three zones.
+/// A Ready node in one of three zones.
 pub fn node(number: usize, of: usize) -> Value {
     let name = node_name(number, of);
     let zone = ["a", "b", "c"][number % 3];

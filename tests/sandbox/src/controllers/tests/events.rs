@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::pod;
-use crate::registry::{DeleteOptions, Part};
-use crate::resource::{DEPLOYMENTS, EVENTS, NODES, PODS};
-use crate::store::journal::KEPT;
-use crate::store::{Key, State};
+use crate::cluster::catalog::resource::{DEPLOYMENTS, EVENTS, NODES, PODS};
+use crate::cluster::registry::{DeleteOptions, Part};
+use crate::cluster::store::event_log::KEPT;
+use crate::cluster::store::{Key, State};
+use crate::model::pod;
 use crate::workload::{App, Kind};
 
-use crate::controllers::test_bed::{Bed, pods, web};
+use crate::controllers::engine::test_cluster::{TestCluster, pods, web};
 
 /// The events about objects of a kind: reason, message and author, in the order of their names.
 fn told(state: &State, kind: &str) -> Vec<[String; 3]> {
@@ -23,15 +23,15 @@ fn told(state: &State, kind: &str) -> Vec<[String; 3]> {
 
 #[tokio::test(start_paused = true)]
 async fn a_deployments_way_is_told_from_its_first_pod_to_its_last() {
-    let bed = Bed::new(1);
-    bed.run(web()).await;
-    let pod = bed.read(|state| pods(state).remove(0));
+    let test = TestCluster::new(1);
+    test.run(web()).await;
+    let pod = test.read(|state| pods(state).remove(0));
     let (name, set) = (pod::name(&pod), pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap());
-    bed.edit(&DEPLOYMENTS, &Key::new("ns", "web"), Part::Main, |deployment| {
+    test.edit(&DEPLOYMENTS, &Key::new("ns", "web"), Part::Main, |deployment| {
         deployment["spec"]["replicas"] = json!(0);
     });
-    bed.until("the pod is gone", |state| pods(state).is_empty()).await;
-    let of = |kind: &str| bed.read(|state| told(state, kind));
+    test.until("the pod is gone", |state| pods(state).is_empty()).await;
+    let of = |kind: &str| test.read(|state| told(state, kind));
     let expected = |lines: &[(&str, String, &str)]| -> Vec<[String; 3]> {
         lines.iter().map(|(reason, message, by)| [(*reason).into(), message.clone(), (*by).into()]).collect()
     };
@@ -69,11 +69,12 @@ async fn a_deployments_way_is_told_from_its_first_pod_to_its_last() {
 
 #[tokio::test(start_paused = true)]
 async fn events_have_the_shapes_of_a_real_cluster() {
-    let bed = Bed::new(1);
-    bed.run(App::new(Kind::Job, "ns", "import")).await;
-    let pod = bed.read(|state| pods(state).remove(0));
+    let test = TestCluster::new(1);
+    test.run(App::new(Kind::Job, "ns", "import")).await;
+    let pod = test.read(|state| pods(state).remove(0));
     let find = |reason: &str| {
-        let found = bed.read(|state| state.list(&EVENTS, Some("ns")).find(|event| event["reason"] == reason));
+        let found =
+            test.read(|state| state.list(&EVENTS, Some("ns")).find(|event| event["reason"] == reason));
         let mut event = Value::clone(&found.unwrap());
         let (metadata, about) = (event["metadata"].take(), &mut event["involvedObject"]);
         let name = metadata["name"].as_str().unwrap();
@@ -116,15 +117,15 @@ async fn events_have_the_shapes_of_a_real_cluster() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_thing_said_again_is_counted() {
-    let bed = Bed::new(1);
-    bed.run(App::new(Kind::StatefulSet, "ns", "db")).await;
-    let old = bed.read(|state| pods(state).remove(0));
-    bed.evict(&old).unwrap();
-    bed.until("another is ready", |state| {
+    let test = TestCluster::new(1);
+    test.run(App::new(Kind::StatefulSet, "ns", "db")).await;
+    let old = test.read(|state| pods(state).remove(0));
+    test.evict(&old).unwrap();
+    test.until("another is ready", |state| {
         pods(state).iter().any(|pod| pod::is_ready(pod) && pod::uid(pod) != pod::uid(&old))
     })
     .await;
-    let events = bed.read(|state| state.list(&EVENTS, Some("ns")).collect::<Vec<_>>());
+    let events = test.read(|state| state.list(&EVENTS, Some("ns")).collect::<Vec<_>>());
     let about: Vec<_> = events.iter().filter(|it| it["involvedObject"]["kind"] == "StatefulSet").collect();
     let [event] = about.as_slice() else { panic!("{about:?}") };
     assert_eq!(
@@ -136,25 +137,25 @@ async fn the_same_thing_said_again_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_heard_of_says_that_it_stops_a_pod_when_it_speaks_again() {
-    let bed = Bed::new(1);
-    bed.run(web()).await;
+    let test = TestCluster::new(1);
+    test.run(web()).await;
     let killings = |state: &State| told(state, "Pod").iter().filter(|told| told[0] == "Killing").count();
-    bed.set_ready("node-01", "Unknown");
-    bed.evict(&bed.read(|state| pods(state).remove(0))).unwrap();
-    bed.pass(Duration::from_secs(60)).await;
-    assert_eq!(bed.read(killings), 0);
-    bed.set_ready("node-01", "True");
-    bed.until("it is told", |state| killings(state) == 1).await;
-    assert!(bed.get(&NODES, &Key::cluster("node-01")).is_some());
+    test.set_ready("node-01", "Unknown");
+    test.evict(&test.read(|state| pods(state).remove(0))).unwrap();
+    test.pass(Duration::from_secs(60)).await;
+    assert_eq!(test.read(killings), 0);
+    test.set_ready("node-01", "True");
+    test.until("it is told", |state| killings(state) == 1).await;
+    assert!(test.get(&NODES, &Key::cluster("node-01")).is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_terminates_is_not_held_up_by_what_is_said_in_it() {
-    let bed = Bed::new(1);
-    bed.run(web().replicas(3)).await;
-    bed.terminate_namespace("ns");
-    bed.until("it is gone, with its events", |state| {
-        state.get(&crate::resource::NAMESPACES, &Key::cluster("ns")).is_none()
+    let test = TestCluster::new(1);
+    test.run(web().replicas(3)).await;
+    test.terminate_namespace("ns");
+    test.until("it is gone, with its events", |state| {
+        state.get(&crate::cluster::catalog::resource::NAMESPACES, &Key::cluster("ns")).is_none()
             && state.list(&EVENTS, Some("ns")).next().is_none()
     })
     .await;
@@ -162,20 +163,20 @@ async fn a_namespace_that_terminates_is_not_held_up_by_what_is_said_in_it() {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_written_when_the_journal_is_open_and_only_so_many_are_kept() {
-    let bed = Bed::new(1);
-    bed.cluster.store.write(|state| state.journal.close());
-    bed.run(web()).await;
-    assert_eq!(bed.read(|state| state.list(&EVENTS, None).count()), 0);
-    bed.cluster.store.write(|state| {
-        state.journal.open();
+    let test = TestCluster::new(1);
+    test.cluster.store.write(|state| state.event_log.close());
+    test.run(web()).await;
+    assert_eq!(test.read(|state| state.list(&EVENTS, None).count()), 0);
+    test.cluster.store.write(|state| {
+        state.event_log.open();
         for number in 0..KEPT {
-            state.journal.keep(number.to_string(), Key::new("ns", number.to_string()));
+            state.event_log.keep(number.to_string(), Key::new("ns", number.to_string()));
         }
         state.put(&EVENTS, json!({"metadata": {"namespace": "ns", "name": "0"}}));
     });
-    let pod = bed.read(|state| pods(state).remove(0));
-    bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
-    bed.until("the pod's end is told", |state| told(state, "Pod").iter().any(|told| told[0] == "Killing"))
+    let pod = test.read(|state| pods(state).remove(0));
+    test.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
+    test.until("the pod's end is told", |state| told(state, "Pod").iter().any(|told| told[0] == "Killing"))
         .await;
-    assert!(bed.get(&EVENTS, &Key::new("ns", "0")).is_none(), "the oldest went for it");
+    assert!(test.get(&EVENTS, &Key::new("ns", "0")).is_none(), "the oldest went for it");
 }

@@ -4,23 +4,26 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::condition;
-use crate::pod;
-use crate::registry::{self, DeleteOptions, Effect, Part};
-use crate::resource::{BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS};
-use crate::store::{Key, State};
+use crate::cluster::catalog::resource::{
+    BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS,
+};
+use crate::cluster::registry;
+use crate::cluster::registry::{DeleteOptions, Effect, Part};
+use crate::cluster::store::{Key, State};
+use crate::model::condition;
+use crate::model::pod;
 use crate::workload::{App, Kind, node_name};
 
-use crate::controllers::kubelet::annotations;
-use crate::controllers::test_bed::{Bed, pods, ready, web};
+use crate::controllers::engine::test_cluster::{TestCluster, pods, ready, web};
+use crate::controllers::nodes::kubelet::annotations;
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_runs_spread_over_the_nodes() {
-    let bed = Bed::new(3);
-    bed.run(web().replicas(6)).await;
-    let on = |node: usize| bed.read(|state| state.on_node(&PODS, &node_name(node, 3)).count());
+    let test = TestCluster::new(3);
+    test.run(web().replicas(6)).await;
+    let on = |node: usize| test.read(|state| state.on_node(&PODS, &node_name(node, 3)).count());
     assert_eq!([on(1), on(2), on(3)], [2, 2, 2]);
-    bed.until("the deployment says that it is available", |state| {
+    test.until("the deployment says that it is available", |state| {
         let deployment = state.get(&DEPLOYMENTS, &Key::new("ns", "web")).unwrap();
         deployment["status"]["availableReplicas"] == 6
             && condition::is_true(&deployment["status"], "Available")
@@ -30,39 +33,39 @@ async fn a_deployment_runs_spread_over_the_nodes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_deployment_keeps_fewer_pods_and_a_new_template_replaces_them() {
-    let bed = Bed::new(2);
-    bed.run(web().replicas(4)).await;
+    let test = TestCluster::new(2);
+    test.run(web().replicas(4)).await;
     let key = Key::new("ns", "web");
-    bed.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
+    test.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
         deployment["spec"]["replicas"] = json!(2);
     });
-    bed.until("two are left", |state| pods(state).len() == 2).await;
-    bed.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
+    test.until("two are left", |state| pods(state).len() == 2).await;
+    test.edit(&DEPLOYMENTS, &key, Part::Main, |deployment| {
         deployment["spec"]["template"]["metadata"]["labels"]["version"] = json!("2");
     });
-    bed.until("both are of the new template", |state| {
+    test.until("both are of the new template", |state| {
         let pods = pods(state);
         pods.len() == 2
             && pods.iter().all(|pod| pod["metadata"]["labels"]["version"] == "2" && pod::is_ready(pod))
     })
     .await;
-    assert_eq!(bed.read(|state| state.list(&REPLICA_SETS, Some("ns")).count()), 2);
+    assert_eq!(test.read(|state| state.list(&REPLICA_SETS, Some("ns")).count()), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn daemonset_pods_tolerate_a_cordon_and_come_back_on_their_node() {
-    let bed = Bed::new(3);
-    bed.cordon("node-02");
-    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    let test = TestCluster::new(3);
+    test.cordon("node-02");
+    test.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
     let on_second = |state: &State| state.on_node(&PODS, "node-02").collect::<Vec<_>>();
-    let pod = bed.read(on_second).remove(0);
-    bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
-    bed.until("another runs there", |state| {
+    let pod = test.read(on_second).remove(0);
+    test.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
+    test.until("another runs there", |state| {
         let pods = on_second(state);
         pods.len() == 1 && pod::is_ready(&pods[0]) && pod::uid(&pods[0]) != pod::uid(&pod)
     })
     .await;
-    bed.until("all are counted", |state| {
+    test.until("all are counted", |state| {
         let set = state.get(&DAEMON_SETS, &Key::new("ns", "agent")).unwrap();
         set["status"]["desiredNumberScheduled"] == 3 && set["status"]["numberReady"] == 3
     })
@@ -71,46 +74,46 @@ async fn daemonset_pods_tolerate_a_cordon_and_come_back_on_their_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_daemonset_stays_away_from_a_foreign_taint_but_not_for_it() {
-    let bed = Bed::new(2);
-    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
-    bed.edit(&NODES, &Key::cluster("node-02"), Part::Main, |node| {
+    let test = TestCluster::new(2);
+    test.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    test.edit(&NODES, &Key::cluster("node-02"), Part::Main, |node| {
         node["spec"]["taints"] = json!([{"key": "medik8s.io/drain", "effect": "NoSchedule"}]);
     });
-    bed.pass(Duration::from_secs(5)).await;
-    let pod = bed.read(|state| state.on_node(&PODS, "node-02").next()).unwrap();
-    bed.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
-    bed.until("the pod is gone", |state| pods(state).len() == 1).await;
-    bed.pass(Duration::from_secs(5)).await;
-    assert_eq!(bed.read(|state| pods(state).len()), 1);
+    test.pass(Duration::from_secs(5)).await;
+    let pod = test.read(|state| state.on_node(&PODS, "node-02").next()).unwrap();
+    test.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
+    test.until("the pod is gone", |state| pods(state).len() == 1).await;
+    test.pass(Duration::from_secs(5)).await;
+    assert_eq!(test.read(|state| pods(state).len()), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_statefulset_starts_its_pods_one_after_another() {
-    let bed = Bed::new(3);
-    let before = bed.cluster.clock.now();
-    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
-    let took = bed.cluster.clock.now().duration_since(before);
+    let test = TestCluster::new(3);
+    let before = test.cluster.clock.now();
+    test.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
+    let took = test.cluster.clock.now().duration_since(before);
     assert!(took.as_millis() >= 3 * 200, "{took}");
-    let names: Vec<String> = bed.read(|state| pods(state).iter().map(|pod| pod::name(pod).into()).collect());
+    let names: Vec<String> = test.read(|state| pods(state).iter().map(|pod| pod::name(pod).into()).collect());
     assert_eq!(names, ["db-0", "db-1", "db-2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_statefulset_pod_returns_under_its_name_only_after_the_old_one_is_gone() {
-    let bed = Bed::new(2);
-    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(2)).await;
+    let test = TestCluster::new(2);
+    test.run(App::new(Kind::StatefulSet, "ns", "db").replicas(2)).await;
     let key = Key::new("ns", "db-0");
-    let old = bed.get(&PODS, &key).unwrap();
-    let before = bed.cluster.clock.now();
-    bed.cordon(pod::node(&old).unwrap());
-    bed.evict(&old).unwrap();
-    bed.until("another bears the name", |state| {
+    let old = test.get(&PODS, &key).unwrap();
+    let before = test.cluster.clock.now();
+    test.cordon(pod::node(&old).unwrap());
+    test.evict(&old).unwrap();
+    test.until("another bears the name", |state| {
         state.get(&PODS, &key).is_some_and(|pod| pod::uid(&pod) != pod::uid(&old))
     })
     .await;
-    let took = bed.cluster.clock.now().duration_since(before);
+    let took = test.cluster.clock.now().duration_since(before);
     assert!(took.as_millis() >= 1_000, "{took}");
-    bed.until("it is ready elsewhere", |state| {
+    test.until("it is ready elsewhere", |state| {
         let pod = state.get(&PODS, &key).unwrap();
         pod::is_ready(&pod) && pod::node(&pod) != pod::node(&old)
     })
@@ -119,34 +122,34 @@ async fn a_statefulset_pod_returns_under_its_name_only_after_the_old_one_is_gone
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_statefulset_loses_its_last_pod_first() {
-    let bed = Bed::new(1);
-    bed.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
-    bed.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| {
+    let test = TestCluster::new(1);
+    test.run(App::new(Kind::StatefulSet, "ns", "db").replicas(3)).await;
+    test.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| {
         set["spec"]["replicas"] = json!(1);
     });
-    bed.until("the last is gone", |state| pods(state).len() == 2).await;
-    assert_eq!(bed.read(|state| pod::name(&pods(state)[1]).to_owned()), "db-1");
-    bed.until("one is left", |state| pods(state).len() == 1).await;
+    test.until("the last is gone", |state| pods(state).len() == 2).await;
+    assert_eq!(test.read(|state| pod::name(&pods(state)[1]).to_owned()), "db-1");
+    test.until("one is left", |state| pods(state).len() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
-    let bed = Bed::new(2);
+    let test = TestCluster::new(2);
     let job = App::new(Kind::Job, "ns", "import").replicas(2).annotation(annotations::RUN_FOR, "10s");
-    bed.run(job).await;
-    let pod = bed.read(|state| pods(state).remove(0));
+    test.run(job).await;
+    let pod = test.read(|state| pods(state).remove(0));
     for name in ["job-name", "batch.kubernetes.io/job-name"] {
         assert_eq!(pod["metadata"]["labels"][name], "import");
     }
-    bed.evict(&pod).unwrap();
-    bed.until("the job is complete", |state| {
+    test.evict(&pod).unwrap();
+    test.until("the job is complete", |state| {
         let job = state.get(&JOBS, &Key::new("ns", "import")).unwrap();
         condition::is_true(&job["status"], "Complete") && job["status"]["succeeded"] == 2
     })
     .await;
-    let job = bed.get(&JOBS, &Key::new("ns", "import")).unwrap();
+    let job = test.get(&JOBS, &Key::new("ns", "import")).unwrap();
     assert_eq!(job["status"]["failed"], 1, "the one that was evicted");
-    bed.until("its pods have finished", |state| {
+    test.until("its pods have finished", |state| {
         pods(state).len() == 2 && pods(state).iter().all(|pod| pod::phase(pod) == "Succeeded")
     })
     .await;
@@ -154,23 +157,23 @@ async fn a_job_replaces_a_pod_that_is_evicted_and_completes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_fails_when_more_pods_are_deleted_than_it_may_lose_but_not_by_those_it_lets_go() {
-    let bed = Bed::new(2);
-    bed.run(App::new(Kind::Job, "ns", "import").replicas(3).annotation(annotations::RUN_FOR, "1h")).await;
+    let test = TestCluster::new(2);
+    test.run(App::new(Kind::Job, "ns", "import").replicas(3).annotation(annotations::RUN_FOR, "1h")).await;
     let key = Key::new("ns", "import");
-    bed.edit(&JOBS, &key, Part::Main, |job| {
+    test.edit(&JOBS, &key, Part::Main, |job| {
         job["spec"]["backoffLimit"] = json!(1);
         job["spec"]["parallelism"] = json!(2);
     });
-    bed.until("two are left", |state| pods(state).len() == 2).await;
-    assert_eq!(bed.get(&JOBS, &key).unwrap()["status"]["failed"], 0);
+    test.until("two are left", |state| pods(state).len() == 2).await;
+    assert_eq!(test.get(&JOBS, &key).unwrap()["status"]["failed"], 0);
     let at_once = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
     let failed = |state: &State| state.get(&JOBS, &key).unwrap()["status"]["failed"].clone();
     for deleted in 1..=2 {
-        let pod = bed.read(|state| pods(state).remove(0));
-        bed.delete(&PODS, &Key::of(&pod), &at_once);
-        bed.until("it is counted", |state| failed(state).as_i64() >= Some(deleted)).await;
+        let pod = test.read(|state| pods(state).remove(0));
+        test.delete(&PODS, &Key::of(&pod), &at_once);
+        test.until("it is counted", |state| failed(state).as_i64() >= Some(deleted)).await;
     }
-    bed.until("the job has failed", |state| {
+    test.until("the job has failed", |state| {
         condition::is_true(&state.get(&JOBS, &key).unwrap()["status"], "Failed") && pods(state).is_empty()
     })
     .await;
@@ -178,40 +181,40 @@ async fn a_job_fails_when_more_pods_are_deleted_than_it_may_lose_but_not_by_thos
 
 #[tokio::test(start_paused = true)]
 async fn a_large_statefulset_grows_and_shrinks_without_keeping_others_from_the_state() {
-    let bed = Bed::new(3);
+    let test = TestCluster::new(3);
     let mut set = App::new(Kind::StatefulSet, "ns", "db").replicas(300).objects().remove(0).1;
     set["spec"]["podManagementPolicy"] = json!("Parallel");
     let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
-    bed.create(&STATEFUL_SETS, set);
-    bed.until("all are there", |state| {
+    test.create(&STATEFUL_SETS, set);
+    test.until("all are there", |state| {
         let there = pods(state).len();
         seen.lock().unwrap().insert(there);
         there == 300
     })
     .await;
-    bed.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| set["spec"]["replicas"] = json!(10));
-    bed.until("ten are left", |state| pods(state).len() == 10).await;
+    test.edit(&STATEFUL_SETS, &Key::new("ns", "db"), Part::Main, |set| set["spec"]["replicas"] = json!(10));
+    test.until("ten are left", |state| pods(state).len() == 10).await;
     let seen = seen.into_inner().unwrap();
     assert!(seen.iter().any(|there| (1..300).contains(there)), "others had a turn midway: {seen:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn controllers_carry_on_when_history_is_lost() {
-    let bed = Bed::new(2);
-    bed.run(web().replicas(3).budget(json!({"minAvailable": 3}))).await;
-    bed.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
-    let resource = bed.cluster.catalog.of(&PODS).unwrap();
+    let test = TestCluster::new(2);
+    test.run(web().replicas(3).budget(json!({"minAvailable": 3}))).await;
+    test.run(App::new(Kind::DaemonSet, "ns", "agent")).await;
+    let resource = test.cluster.catalog.of(&PODS).unwrap();
     let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
-    let time = bed.cluster.clock.now();
-    bed.cluster.store.write(|state| {
+    let time = test.cluster.clock.now();
+    test.cluster.store.write(|state| {
         for pod in pods(state).iter().step_by(2) {
             registry::delete(state, &resource, &Key::of(pod), &now, time, Effect::Real).unwrap();
         }
         state.compact();
     });
-    bed.until("all are there again", |state| ready(state).len() == 5).await;
-    bed.pass(Duration::from_secs(5)).await;
-    assert_eq!(bed.read(|state| pods(state).len()), 5);
-    let budget = bed.get(&BUDGETS, &Key::new("ns", "web")).unwrap();
+    test.until("all are there again", |state| ready(state).len() == 5).await;
+    test.pass(Duration::from_secs(5)).await;
+    assert_eq!(test.read(|state| pods(state).len()), 5);
+    let budget = test.get(&BUDGETS, &Key::new("ns", "web")).unwrap();
     assert_eq!(budget["status"]["currentHealthy"], 3);
 }

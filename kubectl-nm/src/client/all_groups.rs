@@ -1,0 +1,164 @@
+//! Maintenances of every API group that the cluster serves: the current group, and two older ones from before the operator
+//! moved to medik8s.
+//!
+//! nm-reconciler reconciles all of them, so `uninstall`, `doctor`, `gather` and `plan` take all into account. Other commands
+//! use the current group only.
+
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::core::Status;
+use kube::{Resource, ResourceExt};
+use nm_shared::api::names::GROUP;
+use nm_shared::{Group, Grouped, NodeMaintenance};
+use serde_json::Value;
+
+use crate::client::cluster::Cluster;
+use crate::client::objects;
+use crate::error::Error;
+
+/// All maintenances of all served groups.
+///
+/// # Errors
+///
+/// When the server cannot be reached or refuses.
+pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
+    let each = Group::ALL.map(|group| list_group(cluster, group));
+    Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
+}
+
+/// All maintenances of a group; none if it is not served.
+///
+/// # Errors
+///
+/// When the server cannot be reached or refuses.
+pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
+    if !must_be_listed(cluster, group).await? {
+        return Ok(Vec::new());
+    }
+    let api: Api<Grouped> = Api::all_with(cluster.client(), &group);
+    let (everything, asked) = (ListParams::default(), format!("list {}", group.definition()));
+    match cluster.request(&asked, async || api.list(&everything).await).await {
+        Ok(found) => Ok(found.items),
+        Err(error) if error.is_unserved() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The older groups that the cluster serves.
+///
+/// # Errors
+///
+/// When the server cannot be reached or refuses.
+pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
+    let mut served = Vec::new();
+    for group in Group::ALL.into_iter().filter(|group| group.name() != GROUP) {
+        if is_served(cluster, group).await? {
+            served.push(group);
+        }
+    }
+    Ok(served)
+}
+
+/// The maintenances of a group as the server sends them, including fields that this program does not know; `None` if an
+/// older group is not served.
+///
+/// # Errors
+///
+/// When the server cannot be reached or refuses, or does not serve the current group.
+pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
+    if !must_be_listed(cluster, group).await? {
+        return Ok(None);
+    }
+    let (version, kind) = (Grouped::api_version(&group), Grouped::kind(&group));
+    objects::list(cluster, (&version, &kind), None, &ListParams::default()).await.map(Some)
+}
+
+/// Deletes a maintenance, unless another one has its name by now.
+///
+/// # Errors
+///
+/// When the server cannot be reached or refuses.
+pub(crate) async fn delete(cluster: &Cluster, object: &Grouped) -> Result<(), Error> {
+    let api: Api<Grouped> = Api::all_with(cluster.client(), &object.group);
+    let exactly = Preconditions { uid: object.maintenance.uid(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
+    let (name, asked) = (object.maintenance.name_any(), format!("delete {}", object.group.definition()));
+    match cluster.request(&asked, async || api.delete(&name, &params).await).await {
+        Err(error) if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) => {
+            Ok(())
+        }
+        answer => answer.map(drop),
+    }
+}
+
+/// The current group is always listed, so that a missing CRD is reported.
+async fn must_be_listed(cluster: &Cluster, group: Group) -> Result<bool, Error> {
+    Ok(group.name() == GROUP || is_served(cluster, group).await?)
+}
+
+/// Uses discovery, which needs no permission, so that no missing permission is reported for a group that is not installed.
+async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
+    let (client, version) = (cluster.client(), format!("{}/{}", group.name(), group.version()));
+    let asked = format!("get /apis/{version}");
+    let plural = NodeMaintenance::plural(&());
+    match cluster.request(&asked, async || client.list_api_group_resources(&version).await).await {
+        // The objects of the oldest CRD were namespaced, which nm-reconciler does not reconcile.
+        Ok(found) => Ok(found.resources.iter().any(|found| found.name == plural && !found.namespaced)),
+        Err(error) if error.is_unserved() => Ok(false),
+        Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::cluster::tests::{cluster, failure};
+
+    #[tokio::test]
+    async fn only_served_groups_are_listed() {
+        let (cluster, requests) = cluster(|method, path| match path {
+            _ if method == "DELETE" => failure(404, "NotFound", "m"),
+            "/apis/kubevirt.io/v1alpha1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "kubevirt.io/v1alpha1", "resources": [
+                    {"name": "nodemaintenances", "singularName": "nodemaintenance", "namespaced": false,
+                     "kind": "NodeMaintenance", "verbs": ["list"]}]}),
+            ),
+            "/apis/kubevirt.io/v1alpha1/nodemaintenances" => (
+                200,
+                json!({"kind": "NodeMaintenanceList", "apiVersion": "kubevirt.io/v1alpha1", "metadata": {}, "items": [
+                    {"apiVersion": "kubevirt.io/v1alpha1", "kind": "NodeMaintenance",
+                     "metadata": {"name": "m", "uid": "u"}, "spec": {"nodeName": "n1"}}]}),
+            ),
+            _ => failure(404, "NotFound", ""),
+        });
+        let found = Box::pin(maintenances(&cluster)).await.unwrap();
+        assert_eq!(found.iter().map(|object| object.group).collect::<Vec<_>>(), [Group::Kubevirt]);
+        delete(&cluster, &found[0]).await.unwrap();
+        let mut requests = requests.lock().unwrap().clone();
+        requests.sort();
+        assert_eq!(
+            requests,
+            [
+                "DELETE /apis/kubevirt.io/v1alpha1/nodemaintenances/m",
+                "GET /apis/kubevirt.io/v1alpha1",
+                "GET /apis/kubevirt.io/v1alpha1/nodemaintenances",
+                "GET /apis/nodemaintenance.kubevirt.io/v1beta1",
+                "GET /apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances",
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn an_older_group_that_is_not_served_is_no_error() {
+        let (cluster, _) = cluster(|_, path| match path {
+            _ if path.starts_with("/apis/nodemaintenance.kubevirt.io/") => failure(403, "Forbidden", ""),
+            _ => failure(404, "NotFound", ""),
+        });
+        assert_eq!(list_raw(&cluster, Group::Kubevirt).await.unwrap(), None);
+        assert!(list_raw(&cluster, Group::NodeMaintenanceKubevirt).await.is_err());
+        assert!(matches!(list_raw(&cluster, Group::Medik8s).await, Err(Error::NotInstalled { .. })));
+    }
+}

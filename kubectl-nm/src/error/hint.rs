@@ -1,0 +1,209 @@
+//! Hints: what to do about an error.
+//!
+//! Commands are in backticks; connection flags are inserted where a hint is printed.
+
+use kube::core::Status;
+
+use crate::error::Error;
+use crate::error::from_client::NO_RESPONSE;
+
+/// The hint while a server has not responded yet.
+pub(crate) const SLOW_SERVER: &str = "check the address of the server, the network and any proxy; \
+                                      `kubectl config view --minify` shows the settings in use; --request-timeout sets the \
+                                      timeout";
+
+/// The suffix of the names of nm-reconciler's webhooks, with the closing quote.
+const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
+
+impl Error {
+    /// What to do about it.
+    pub(crate) fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Connection(error) => error.hint(),
+            Self::Setup(error) => return error.hint(),
+            Self::Server { asked, status } => return of_server(asked, status),
+            Self::NotInstalled { .. } => {
+                String::from("`kubectl nm install` installs it; --context chooses another cluster")
+            }
+            Self::NotServed { .. } => String::from(
+                "is this the right cluster? `kubectl api-resources` lists what it serves; --context chooses another",
+            ),
+            Self::NoApiServer { .. } => String::from(
+                "is this the address of an API server, and is there a proxy in between? `kubectl config view --minify` shows \
+                 the settings in use",
+            ),
+            Self::Refused { .. } | Self::NoAnswer { .. } => String::from(
+                "is the cluster running, and is it the right one? `kubectl config get-contexts` lists the clusters; --context \
+                 chooses one",
+            ),
+            Self::Unreachable { cause, .. } if cause.contains("certificate") => String::from(
+                "the server's certificate is not trusted: check certificate-authority in the kubeconfig, or pass --certificate-authority",
+            ),
+            Self::Unreachable { cause, .. } => {
+                let timeout =
+                    if cause == NO_RESPONSE { "; --request-timeout sets a longer timeout" } else { "" };
+                format!(
+                    "check the address of the server, the network and any proxy; `kubectl config view --minify` shows the \
+                     settings in use{timeout}"
+                )
+            }
+            Self::UnknownNodes { .. } | Self::NothingSelected(_) => String::from(
+                "`kubectl get nodes` lists the nodes of this cluster; --context chooses another cluster",
+            ),
+            Self::Selector { .. } => String::from(
+                "valid requirements are pool=blue, pool!=blue, pool in (blue,red), spare and !spare, separated by commas",
+            ),
+            Self::NodeFile { .. } => {
+                String::from("write one node name per line, and comments after #; - reads standard input")
+            }
+            Self::Ending(node) => {
+                format!(
+                    "`kubectl nm stop {node} --wait` returns when the node is back; then start the maintenance"
+                )
+            }
+            Self::NameTaken { name, .. } => format!(
+                "create one with another name and spec.nodeName {name} by `kubectl create -f`, or delete the existing one"
+            ),
+            Self::Differs { remedy, .. } => format!("`{remedy}` changes it"),
+            Self::NotInMaintenance(nodes) => format!(
+                "`kubectl nm status` lists the maintenances; `kubectl nm start {}` starts one",
+                nodes.join(" ")
+            ),
+            Self::Screen(_) => String::from("`kubectl nm watch --output lines` works without the dashboard"),
+            Self::Unwritable { .. } => String::from(
+                "check that the folder exists, is writable and has free space, or choose another one",
+            ),
+            Self::Unplannable(_) => {
+                String::from("correct the selector in spec.drain.podSelector of the maintenance")
+            }
+            // These messages are complete, or no remedy is known.
+            Self::Unconfirmed(_)
+            | Self::Declined
+            | Self::Unshowable(_)
+            | Self::Runtime(_)
+            | Self::Stdout(_) => return None,
+        })
+    }
+}
+
+/// The hint about a refusal of the API server.
+fn of_server(asked: &str, status: &Status) -> Option<String> {
+    if let Some((name, is_own)) = failed_webhook(&status.message) {
+        return Some(if is_own {
+            format!(
+                "the webhook {name} of nm-reconciler does not respond; `kubectl nm doctor` shows the cause"
+            )
+        } else {
+            format!(
+                "the webhook {name} does not respond; \
+                 `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide` shows its owner"
+            )
+        });
+    }
+    Some(match status.code {
+        // Permissions do not change a webhook's decision, and its message explains it.
+        _ if status.message.contains("admission webhook") => return None,
+        403 => format!("you need permission to {asked}; check it with `kubectl auth can-i {asked}`"),
+        401 => String::from(
+            "the credentials are missing, wrong or expired; log in again, or choose others with --context",
+        ),
+        429 => String::from("the API server is busy: try again later"),
+        500.. => String::from(
+            "the API server has a problem: try again, and check `kubectl get --raw '/readyz?verbose'`",
+        ),
+        // The server's message explains an invalid request.
+        _ => return None,
+    })
+}
+
+/// What the API server says about a webhook that it could not call: the webhook's name in quotes, and why
+/// (staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+pub(crate) fn failed_call(message: &str) -> Option<&str> {
+    message.split_once("failed calling webhook ").map(|(_, why)| why)
+}
+
+/// Whether a quoted webhook name, with its closing quote, is that of one of nm-reconciler's.
+pub(crate) fn is_own_webhook(quoted_name: &str) -> bool {
+    quoted_name.ends_with(OWN_WEBHOOKS)
+}
+
+/// The webhook that the API server could not call, and whether it is nm-reconciler's.
+fn failed_webhook(message: &str) -> Option<(&str, bool)> {
+    let quoted_name = failed_call(message)?.split_inclusive('"').nth(1)?;
+    Some((quoted_name.trim_end_matches('"'), is_own_webhook(quoted_name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::NodeFileProblem;
+    use crate::error::setup_error::SetupError;
+
+    fn refused(code: u16, message: &str) -> Error {
+        let status = Status::failure(message, "").with_code(code);
+        Error::Server { asked: "list nodes".into(), status: Box::new(status) }
+    }
+
+    #[test]
+    fn errors_that_the_user_can_fix_have_hints() {
+        let server = || String::from("https://c");
+        let unreachable = |cause: &str| Error::Unreachable { server: server(), cause: cause.into() };
+        for (error, hinted) in [
+            (refused(403, "no"), "`kubectl auth can-i list nodes`"),
+            (refused(401, "no"), "log in again"),
+            (refused(429, "busy"), "try again"),
+            (refused(500, "etcd"), "readyz"),
+            (Error::NotInstalled { server: server() }, "`kubectl nm install`"),
+            (Error::NotServed { server: server(), asked: "list x".into() }, "api-resources"),
+            (Error::NoApiServer { server: server(), code: 502, response: "x".into() }, "the address"),
+            (Error::Refused { server: server() }, "get-contexts"),
+            (Error::NoAnswer { server: server(), after: Duration::ZERO }, "get-contexts"),
+            (unreachable("invalid peer certificate"), "certificate-authority"),
+            (unreachable("no route"), "settings in use"),
+            (unreachable(NO_RESPONSE), "--request-timeout"),
+            (Error::UnknownNodes { names: vec!["a".into()], meant: vec![] }, "`kubectl get nodes`"),
+            (Error::NothingSelected("a".into()), "`kubectl get nodes`"),
+            (Error::Selector { selector: "a b".into(), why: "x".into() }, "pool=blue"),
+            (Error::NodeFile { file: "f".into(), problem: NodeFileProblem::Empty }, "per line"),
+            (Error::Ending("n".into()), "`kubectl nm stop n --wait`"),
+            (Error::NameTaken { name: "n".into(), other: "o".into() }, "`kubectl create -f`"),
+            (Error::NotInMaintenance(vec!["n".into()]), "`kubectl nm start n`"),
+            (Error::Screen(io::Error::other("x")), "--output lines"),
+            (Error::Unwritable { path: "p".into(), source: io::Error::other("x") }, "folder"),
+            (Error::Unplannable("x".into()), "podSelector"),
+            (Error::Setup(SetupError::LeaseNamespace("l".into())), "-n"),
+        ] {
+            assert!(error.hint().is_some_and(|hint| hint.contains(hinted)), "{error}: {:?}", error.hint());
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_respond_is_named() {
+        let failed = |name: &str| {
+            let message = format!(
+                "Internal error occurred: failed calling webhook \"{name}\": failed to call webhook: x"
+            );
+            refused(500, &message).hint().unwrap()
+        };
+        let ours = failed("validate.nodemaintenance.medik8s.io");
+        assert!(ours.contains("validate.nodemaintenance.medik8s.io"), "{ours}");
+        assert!(ours.contains("`kubectl nm doctor`") && !ours.contains("readyz"), "{ours}");
+        let theirs = failed("policy.example.com");
+        assert!(theirs.contains("policy.example.com") && !theirs.contains("doctor"), "{theirs}");
+    }
+
+    #[test]
+    fn messages_that_say_what_to_do_have_no_hint() {
+        for error in [
+            refused(403, "admission webhook \"nm\" denied the request: invalid nodeName"),
+            refused(422, "spec.nodeName: immutable"),
+            Error::Unconfirmed(2),
+            Error::Declined,
+        ] {
+            assert_eq!(error.hint(), None, "{error}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Everything that a leader remembers during its term.
+//!
+//! [`LeaderState`] owns the stores of all maintenances, whatever their group, and behind one lock what is remembered of
+//! each maintenance (by uid) and of each node (by name). All of it is a cache: it is lost with the process and derived
+//! again from the API. [`LeaderState::forget_removed`] is the only place that forgets a maintenance.
+//!
+//! The definition of an older group prunes status fields that it does not know, such as conditions. The status that was
+//! written is therefore remembered beside the part that was stored, and completes the maintenance for as long as the API
+//! server has exactly that part. Otherwise the status would differ from the decided one forever, and be written forever.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::runtime::reflector::{Lookup, Store};
+use nm_shared::drain::cordon_backoff::RecordonBackoff;
+use nm_shared::drain::virtual_machine::VirtualMachineInstance;
+use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::cache::read_your_writes::LastWrite;
+use crate::runtime::backoff::Backoff;
+
+/// Maintenances of two groups may name the same node, so nothing is decided before every group has been listed. A group
+/// that cannot be listed delays the others no longer than this.
+const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The stores of all maintenances, and what is remembered of each maintenance and node.
+pub(crate) struct LeaderState {
+    groups: Vec<GroupStore>,
+    started: Instant,
+    memory: Mutex<Memory>,
+}
+
+struct GroupStore {
+    group: Group,
+    store: Store<Grouped>,
+    is_listed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Memory {
+    maintenances: HashMap<String, MaintenanceState>,
+    nodes: HashMap<String, NodeState>,
+}
+
+/// What is remembered of one maintenance.
+pub(crate) struct MaintenanceState {
+    /// When this process first reconciled it.
+    pub(crate) first_seen: Instant,
+    /// Whether the last decision lets it work on its node. Its status may not show this yet.
+    pub(crate) at_work: bool,
+    /// It is not reconciled before this time.
+    pub(crate) not_before: Option<Instant>,
+    pub(crate) status_written: Option<Timestamp>,
+    /// Consecutive reconciles that failed.
+    pub(crate) backoff: Backoff,
+    /// Whether its node returned to service and its finalizer was removed. The watch may not show this yet.
+    pub(crate) released: bool,
+    /// The API server's answer to the last write.
+    pub(crate) last_write: LastWrite<Grouped>,
+    pruned_status: Option<PrunedStatus>,
+    recordons: u32,
+    last_recordon: Option<Instant>,
+}
+
+/// A status of which the API server stored only a part.
+struct PrunedStatus {
+    written: NodeMaintenanceStatus,
+    stored: NodeMaintenanceStatus,
+}
+
+/// What is remembered of one node.
+#[derive(Default)]
+pub(crate) struct NodeState {
+    /// The API server's answer to the last patch of the node.
+    pub(crate) last_write: LastWrite<Node>,
+    /// The API server's answer to the last write of the node's lease.
+    pub(crate) lease_write: LastWrite<Lease>,
+    pub(crate) pods: Option<NodeWatch<Pod>>,
+    pub(crate) virtual_machines: Option<NodeWatch<VirtualMachineInstance>>,
+}
+
+/// A watch on what is on one node. Dropping this ends it.
+pub(crate) struct NodeWatch<K: Lookup<DynamicType: Eq + Hash> + 'static> {
+    pub(crate) objects: Store<K>,
+    pub(crate) list_state: watch::Receiver<ListState>,
+    pub(crate) task: AbortHandle,
+}
+
+impl<K: Lookup<DynamicType: Eq + Hash> + 'static> Drop for NodeWatch<K> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Whether all objects of a watch are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListState {
+    NotListed,
+    Listed,
+    Forbidden(ListForbidden),
+}
+
+/// The API server refuses to list a resource, with this message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ListForbidden(pub(crate) String);
+
+impl MaintenanceState {
+    fn new() -> Self {
+        Self {
+            first_seen: Instant::now(),
+            at_work: false,
+            not_before: None,
+            status_written: None,
+            backoff: Backoff::default(),
+            released: false,
+            last_write: LastWrite::default(),
+            pruned_status: None,
+            recordons: 0,
+            last_recordon: None,
+        }
+    }
+
+    /// Records that the cordon was put back now, for the `count`th time.
+    pub(crate) fn record_recordon(&mut self, count: u32) {
+        (self.recordons, self.last_recordon) = (count, Some(Instant::now()));
+    }
+
+    /// How often the cordon was put back.
+    pub(crate) fn recordons(&self) -> RecordonBackoff {
+        let since_last = self.last_recordon.map(|at| at.elapsed());
+        since_last.map_or_else(RecordonBackoff::default, |since_last| RecordonBackoff {
+            count: self.recordons,
+            since_last,
+        })
+    }
+
+    fn latest(&mut self, received: Arc<Grouped>) -> Arc<Grouped> {
+        let latest = self.last_write.latest(received);
+        match &self.pruned_status {
+            Some(pruned) if latest.status.as_ref() == Some(&pruned.stored) => {
+                let mut complete = Grouped::clone(&latest);
+                complete.maintenance.status = Some(pruned.written.clone());
+                Arc::new(complete)
+            }
+            _ => latest,
+        }
+    }
+}
+
+impl LeaderState {
+    /// Starts with these stores, one per group, and nothing remembered.
+    pub(crate) fn new(stores: impl IntoIterator<Item = (Group, Store<Grouped>)>) -> Self {
+        let group = |(group, store)| GroupStore { group, store, is_listed: AtomicBool::new(false) };
+        let groups = stores.into_iter().map(group).collect();
+        Self { groups, started: Instant::now(), memory: Mutex::default() }
+    }
+
+    /// All maintenances as the watches delivered them.
+    pub(crate) fn received(&self) -> Vec<Arc<Grouped>> {
+        self.groups.iter().flat_map(|group| group.store.state()).collect()
+    }
+
+    /// All maintenances as they were last written, with their whole status.
+    pub(crate) fn maintenances(&self) -> Vec<Arc<Grouped>> {
+        self.filter(|_| true)
+    }
+
+    /// The same for those that `wanted` accepts as the watches delivered them.
+    pub(crate) fn filter(&self, wanted: impl Fn(&Grouped) -> bool) -> Vec<Arc<Grouped>> {
+        let found = self.groups.iter().flat_map(|group| group.store.state_filter(&wanted));
+        found.map(|maintenance| self.latest(maintenance)).collect()
+    }
+
+    /// The maintenance as it was last written, with its whole status, unless someone else has written it since.
+    pub(crate) fn latest(&self, received: Arc<Grouped>) -> Arc<Grouped> {
+        let mut memory = self.lock();
+        let uid = received.metadata.uid.as_deref().unwrap_or_default();
+        match memory.maintenances.get_mut(uid) {
+            Some(state) => state.latest(received),
+            None => received,
+        }
+    }
+
+    /// Records that the store of a group is complete.
+    pub(crate) fn mark_listed(&self, group: Group) {
+        for listed in self.groups.iter().filter(|listed| listed.group == group) {
+            listed.is_listed.store(true, Ordering::Release);
+        }
+    }
+
+    /// How long to wait for groups that have not been listed; none if nothing has to be waited for.
+    pub(crate) fn initial_list_wait(&self) -> Option<Duration> {
+        if self.groups.iter().all(|group| group.is_listed.load(Ordering::Acquire)) {
+            return None;
+        }
+        INITIAL_LIST_TIMEOUT.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// Reads or changes what is remembered of a maintenance, which may be nothing yet.
+    pub(crate) fn maintenance<T>(&self, uid: &str, change: impl FnOnce(&mut MaintenanceState) -> T) -> T {
+        let mut memory = self.lock();
+        change(memory.maintenances.entry(uid.to_owned()).or_insert_with(MaintenanceState::new))
+    }
+
+    /// Whether the last decision lets a maintenance work on its node.
+    pub(crate) fn is_at_work(&self, uid: &str) -> bool {
+        self.lock().maintenances.get(uid).is_some_and(|state| state.at_work)
+    }
+
+    /// How long ago the newest maintenance was first seen.
+    pub(crate) fn quiet_for(&self) -> Duration {
+        let memory = self.lock();
+        memory.maintenances.values().map(|state| state.first_seen.elapsed()).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Remembers a status that was written, and what the API server answered.
+    pub(crate) fn remember_status(&self, written: &NodeMaintenanceStatus, answer: Grouped) {
+        let stored = answer.status.clone().unwrap_or_default();
+        let uid = answer.metadata.uid.clone().unwrap_or_default();
+        self.maintenance(&uid, |state| {
+            let is_pruned = stored != *written;
+            state.pruned_status = is_pruned.then(|| PrunedStatus { written: written.clone(), stored });
+            state.last_write.remember(answer);
+        });
+    }
+
+    /// Reads or changes what is remembered of a node, which may be nothing yet.
+    pub(crate) fn node<T>(&self, name: &str, change: impl FnOnce(&mut NodeState) -> T) -> T {
+        change(self.lock().nodes.entry(name.to_owned()).or_default())
+    }
+
+    /// The newer of the node that the watch delivered and the answer to the last patch.
+    pub(crate) fn latest_node(&self, received: Arc<Node>) -> Arc<Node> {
+        let mut memory = self.lock();
+        match memory.nodes.get_mut(received.metadata.name.as_deref().unwrap_or_default()) {
+            Some(state) => state.last_write.latest(received),
+            None => received,
+        }
+    }
+
+    /// The newer of the lease that the watch delivered, if any, and the answer to the last write. A lease that was just
+    /// created is in no store yet.
+    pub(crate) fn latest_lease(&self, node: &str, received: Option<Arc<Lease>>) -> Option<Arc<Lease>> {
+        let mut memory = self.lock();
+        let Some(state) = memory.nodes.get_mut(node) else { return received };
+        match received {
+            Some(received) => Some(state.lease_write.latest(received)),
+            None => state.lease_write.get(),
+        }
+    }
+
+    /// Forgets the last write of a node's lease, unless it is newer than this event of the watch.
+    pub(crate) fn lease_delivered(&self, node: &str, event: &Lease) {
+        if let Some(state) = self.lock().nodes.get_mut(node) {
+            state.lease_write.forget_up_to(event);
+        }
+    }
+
+    /// Forgets the last writes of all leases: the store is complete.
+    pub(crate) fn leases_listed(&self) {
+        for state in self.lock().nodes.values_mut() {
+            state.lease_write = LastWrite::default();
+        }
+    }
+
+    /// Ends the watches on what is on a node.
+    pub(crate) fn end_watches(&self, node: &str) {
+        if let Some(state) = self.lock().nodes.get_mut(node) {
+            (state.pods, state.virtual_machines) = (None, None);
+        }
+    }
+
+    /// Forgets every maintenance that no longer exists and every node that has none, which ends its watches. Returns
+    /// the nodes in maintenance.
+    pub(crate) fn forget_removed(&self) -> HashSet<String> {
+        let present = self.received();
+        let uids: HashSet<&str> = present.iter().filter_map(|m| m.metadata.uid.as_deref()).collect();
+        let nodes: HashSet<String> = present.iter().map(|m| m.spec.node_name.clone()).collect();
+        let mut memory = self.lock();
+        memory.maintenances.retain(|uid, _| uids.contains(uid.as_str()));
+        memory.nodes.retain(|node, _| nodes.contains(node));
+        nodes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher;
+    use serde_json::{Value, json};
+
+    fn maintenance(name: &str, group: Group, status: &Value) -> Grouped {
+        let api_version = format!("{}/{}", group.name(), group.version());
+        serde_json::from_value(json!({
+            "apiVersion": api_version, "metadata": {"name": name, "uid": format!("{name} {group:?}")},
+            "spec": {"nodeName": name}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn maintenances_of_one_name_in_two_groups_are_two() {
+        let mut writers = Group::ALL.map(|group| (group, Writer::new(group)));
+        let state = LeaderState::new(writers.iter().map(|(group, writer)| (*group, writer.as_reader())));
+        for (group, writer) in &mut writers[..2] {
+            let there = maintenance("a", *group, &json!({"phase": "Running"}));
+            writer.apply_watcher_event(&watcher::Event::Apply(there));
+        }
+        let groups: Vec<Group> = state.maintenances().iter().map(|maintenance| maintenance.group).collect();
+        assert_eq!(groups, Group::ALL[..2]);
+        assert_eq!(state.filter(|maintenance| maintenance.group == Group::Medik8s).len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_decided_before_all_groups_are_listed() {
+        let writers = Group::ALL.map(|group| (group, Writer::new(group)));
+        let state = LeaderState::new(writers.iter().map(|(group, writer)| (*group, writer.as_reader())));
+        for group in Group::ALL {
+            assert!(state.initial_list_wait().is_some_and(|left| left <= INITIAL_LIST_TIMEOUT));
+            state.mark_listed(group);
+        }
+        assert_eq!(state.initial_list_wait(), None);
+    }
+
+    #[test]
+    fn a_pruned_status_is_complete_until_someone_else_writes() {
+        let state = LeaderState::new([]);
+        let of = |status: &Value| maintenance("a", Group::Kubevirt, status);
+        let stored = of(&json!({"phase": "Running"}));
+        let written = of(&json!({"phase": "Running", "drainProgress": 50})).maintenance.status.unwrap();
+        let progress = |state: &LeaderState, received: &Grouped| {
+            state.latest(Arc::new(received.clone())).status.as_ref().map(|status| status.drain_progress)
+        };
+        assert_eq!(progress(&state, &stored), Some(0));
+        state.remember_status(&written, stored.clone());
+        assert_eq!(progress(&state, &stored), Some(50));
+        assert_eq!(progress(&state, &of(&json!({"phase": "Succeeded"}))), Some(0), "by another");
+        assert_eq!(progress(&state, &of(&Value::Null)), None, "by another");
+        state.forget_removed();
+        assert_eq!(progress(&state, &stored), Some(0), "the maintenance is gone");
+    }
+
+    #[test]
+    fn a_lease_that_was_just_created_is_known_until_the_watch_delivers_it_or_its_deletion() {
+        let state = LeaderState::new([]);
+        let lease = |version: &str| {
+            let lease = json!({"metadata": {"name": "node-n", "resourceVersion": version}});
+            serde_json::from_value::<Lease>(lease).unwrap()
+        };
+        let version = |received: Option<&str>| {
+            let latest = state.latest_lease("n", received.map(|received| Arc::new(lease(received))));
+            latest.and_then(|latest| latest.metadata.resource_version.clone())
+        };
+        assert_eq!(version(None), None);
+        state.node("n", |node| node.lease_write.remember(lease("10")));
+        assert_eq!(version(None).as_deref(), Some("10"));
+        state.lease_delivered("n", &lease("9"));
+        assert_eq!(version(Some("9")).as_deref(), Some("10"));
+        state.lease_delivered("n", &lease("11"));
+        assert_eq!(version(None), None);
+    }
+}

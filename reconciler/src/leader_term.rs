@@ -1,0 +1,282 @@
+//! A leader's term: the watches, the evictor and one controller per group of maintenances, which run until shutdown.
+//! When one of these tasks ends early, the term ends.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use kube::Client;
+use kube::runtime::Controller;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use nm_shared::{Group, Grouped};
+use tokio::sync::watch;
+use tracing::{debug, error};
+
+use crate::cache::leader_state::LeaderState;
+use crate::cache::triggers::Triggers;
+use crate::client::discovery::OpenshiftDiscovery;
+use crate::config::flags::Flags;
+use crate::controller::context::Context;
+use crate::controller::event_recorder::EventRecorder;
+use crate::controller::node_conditions::NodeConditionPublisher;
+use crate::controller::reconcile::{after_failure, reconcile};
+use crate::evict::evictor::Evictor;
+use crate::runtime::shutdown::shutdown_begins;
+use crate::runtime::tasks::{TaskExit, TaskExits, TaskSpawner};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::readiness::{Readiness, ReadinessCheck};
+use crate::watch::cluster_watches::ClusterWatches;
+use crate::watch::maintenance_watch::{Removal, maintenance_watch};
+use crate::watch::node_leases::NodeLeases;
+use crate::watch::node_watches::NodeWatches;
+use crate::watch::served_groups;
+
+/// The task that, like the controllers, ends at shutdown.
+const EVICTOR_TASK: &str = "the evictor";
+
+/// Runs a term until shutdown, then lets the reconciles and evictions in progress finish.
+///
+/// # Errors
+/// When a task ends early. Other tasks may still run, so the caller has to drop the term's runtime.
+pub(crate) async fn run(
+    client: Client,
+    flags: &Flags,
+    readiness: &Readiness,
+    metrics: Arc<Metrics>,
+    shutdown: watch::Receiver<bool>,
+) -> Result<(), TaskExit> {
+    let (tasks, mut exits) = TaskSpawner::new();
+    let done = run_tasks(client, flags, readiness, metrics, shutdown, tasks, &mut exits).await;
+    if let Err(exit) = &done {
+        error!("{exit}; the term ends");
+        readiness.add_failed("leader-tasks", &exit.to_string());
+    }
+    done
+}
+
+async fn run_tasks(
+    client: Client,
+    flags: &Flags,
+    readiness: &Readiness,
+    metrics: Arc<Metrics>,
+    shutdown: watch::Receiver<bool>,
+    tasks: TaskSpawner,
+    exits: &mut TaskExits,
+) -> Result<(), TaskExit> {
+    let writers = Group::ALL.map(|group| (group, Writer::new(group)));
+    let stores = writers.iter().map(|(group, writer)| (*group, writer.as_reader()));
+    let state = Arc::new(LeaderState::new(stores));
+    metrics.observe(&state);
+    let (triggers, triggered) = Triggers::new(state.clone());
+    let limit = flags.max_concurrent_evictions;
+    let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
+    let [maintenance_check, node_check, lease_check] =
+        ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
+    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor, node_check);
+    let (leases, lease_watch) = NodeLeases::start(&client, &triggers, state.clone(), lease_check);
+    tasks.spawn("the watch on nodes, DaemonSets and budgets", watches);
+    tasks.spawn("the watch on leases of nodes", lease_watch);
+    tasks.spawn(EVICTOR_TASK, evictor.clone().run(shutdown.clone()));
+    tokio::select! {
+        _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
+        () = shutdown_begins(shutdown.clone()) => return Ok(()),
+        exit = exits.next() => return Err(exit),
+    }
+    let (conditions, publishing) =
+        NodeConditionPublisher::start(&client, triggers.clone(), cluster.nodes.clone(), state.clone());
+    tasks.spawn("the publisher of node conditions", publishing);
+    let context = Arc::new(Context {
+        watches: NodeWatches::new(client.clone(), triggers.clone(), tasks.clone(), state.clone()),
+        events: EventRecorder::new(client.clone()),
+        openshift: OpenshiftDiscovery::new(client.clone()),
+        max_unavailable: flags.max_unavailable,
+        node_conditions: flags.node_conditions,
+        own_pod: flags.own_pod.clone(),
+        client,
+        triggers,
+        metrics,
+        state,
+        cluster,
+        leases,
+        evictor,
+        conditions,
+    });
+    let (removals, removed) = unbounded();
+    tasks.spawn("the clean-up after maintenances", clean_up(context.clone(), removed));
+    let mut maintenance_check = Some(maintenance_check);
+    let mut until_shutdown = HashSet::from([EVICTOR_TASK.to_owned()]);
+    for ((group, writer), triggered) in writers.into_iter().zip(triggered) {
+        // Most clusters serve none of the older groups, so only ours affects readiness.
+        let check = if group == Group::Medik8s { maintenance_check.take() } else { None };
+        let group = GroupWatch { group, writer, triggered, check, removals: removals.clone() };
+        until_shutdown.insert(group.spawn_controller(&tasks, &context, &shutdown));
+    }
+    wait_for(until_shutdown, &shutdown, exits).await
+}
+
+/// What the controller of one group needs.
+struct GroupWatch {
+    group: Group,
+    writer: Writer<Grouped>,
+    triggered: UnboundedReceiver<ObjectRef<Grouped>>,
+    check: Option<ReadinessCheck>,
+    removals: UnboundedSender<Removal>,
+}
+
+impl GroupWatch {
+    /// Spawns the controller and returns the name of its task.
+    fn spawn_controller(
+        self,
+        tasks: &TaskSpawner,
+        context: &Arc<Context>,
+        shutdown: &watch::Receiver<bool>,
+    ) -> String {
+        let Self { group, writer, triggered, check, removals } = self;
+        let (served, definition_watch) = served_groups::start(&context.client, group);
+        tasks.spawn(format!("the watch on the definition of {}", group.name()), definition_watch);
+        let store = writer.as_reader();
+        let state = context.state.clone();
+        let objects = maintenance_watch(&context.client, group, served, writer, state, removals, check);
+        let controller = Controller::for_stream_with(objects, store, group)
+            .reconcile_on(triggered)
+            .graceful_shutdown_on(shutdown_begins(shutdown.clone()))
+            .run(reconcile, after_failure, context.clone())
+            .for_each(|result| async move {
+                if let Err(failure) = result {
+                    debug!(%failure, "controller");
+                }
+            });
+        let name = format!("the controller of {}", group.name());
+        tasks.spawn(&name, controller);
+        name
+    }
+}
+
+/// Waits until these tasks have ended after shutdown.
+async fn wait_for(
+    mut tasks: HashSet<String>,
+    shutdown: &watch::Receiver<bool>,
+    exits: &mut TaskExits,
+) -> Result<(), TaskExit> {
+    while !tasks.is_empty() {
+        match exits.next().await {
+            TaskExit::Returned { task } if *shutdown.borrow() => tasks.remove(&task),
+            exit => return Err(exit),
+        };
+    }
+    Ok(())
+}
+
+/// Forgets maintenances that are gone, and reconciles those that may have waited for their nodes.
+async fn clean_up(context: Arc<Context>, mut removed: UnboundedReceiver<Removal>) {
+    while let Some(removal) = removed.next().await {
+        context.forget_removed();
+        if let Some(maintenance) = removal {
+            context.triggers.node(&maintenance.spec.node_name);
+            context.triggers.pending();
+        } else {
+            context.triggers.all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use clap::Parser;
+    use futures::stream;
+    use http::{Method, Request, Response, StatusCode};
+    use serde_json::{Value, json};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// An API server with a node in maintenance. Requests to the `broken` path panic.
+    fn cluster(broken: (Method, &'static str)) -> Client {
+        let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let broken = broken.clone();
+            async move {
+                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+                assert!(request.method() != broken.0 || !path.ends_with(broken.1), "request to {path}");
+                if request.method() != Method::GET {
+                    let mut refused = Response::new(Body::from("no"));
+                    *refused.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                    return Ok::<_, Infallible>(refused);
+                }
+                if query.contains("watch=true") {
+                    return Ok(Response::new(Body::from_stream(stream::pending::<
+                        Result<Vec<u8>, Infallible>,
+                    >())));
+                }
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": items(path)});
+                Ok(Response::new(Body::from(list.to_string())))
+            }
+        });
+        Client::new(server, "default")
+    }
+
+    fn items(path: &str) -> Value {
+        let metadata = |name: &str| json!({"name": name, "uid": name, "resourceVersion": "1"});
+        match path {
+            "/api/v1/nodes" => json!([{"metadata": metadata("n")}]),
+            "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances" => json!([{
+                "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                "metadata": metadata("m"), "spec": {"nodeName": "n"},
+            }]),
+            _ => json!([]),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_term_ends_with_any_of_its_tasks_and_readyz_names_it() {
+        for (verb, path, task) in [
+            (Method::GET, "/nodes", "the watch on nodes, DaemonSets and budgets"),
+            (Method::GET, "/daemonsets", "the watch on nodes, DaemonSets and budgets"),
+            (Method::GET, "/medik8s-leases/leases", "the watch on leases of nodes"),
+            (
+                Method::GET,
+                "medik8s.io/v1beta1/nodemaintenances",
+                "the controller of nodemaintenance.medik8s.io",
+            ),
+            (
+                Method::GET,
+                "/customresourcedefinitions",
+                "the watch on the definition of nodemaintenance.kubevirt.io",
+            ),
+            (Method::GET, "/pods", "the watch on pods on n"),
+            (Method::PATCH, "/nodemaintenances/m", "the controller of nodemaintenance.medik8s.io"),
+        ] {
+            let flags = Flags::parse_from(["nm-reconciler"]);
+            let (readiness, metrics) = (Readiness::default(), Arc::new(Metrics::new()));
+            let (_sender, shutdown) = watch::channel(false);
+            let leading = run(cluster((verb, path)), &flags, &readiness, metrics, shutdown);
+            let ended = timeout(Duration::from_secs(60), leading).await;
+            let end =
+                ended.unwrap_or_else(|_| panic!("the term goes on without {path}")).unwrap_err().to_string();
+            let is_named = end.starts_with(&format!("{task} panicked: ")) && end.contains("request to /");
+            assert!(is_named, "{end}");
+            let report = readiness.report().lines;
+            assert!(report.contains(&format!("[-]leader-tasks failed: {end}\n")), "{report}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_term_ends_without_an_error_at_shutdown() {
+        let flags = Flags::parse_from(["nm-reconciler"]);
+        let (readiness, metrics) = (Readiness::default(), Arc::new(Metrics::new()));
+        let (sender, shutdown) = watch::channel(false);
+        let client = cluster((Method::DELETE, "/nothing"));
+        let leading = run(client, &flags, &readiness, metrics, shutdown);
+        let shutting_down = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            sender.send_replace(true);
+        };
+        let ended = timeout(Duration::from_secs(60), async { tokio::join!(leading, shutting_down).0 }).await;
+        assert_eq!(ended.unwrap(), Ok(()));
+    }
+}

@@ -1,0 +1,195 @@
+//! `kubectl nm explain`: why a node is stuck, and what to do about it.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use kube_sandbox::controllers::kubelet::annotations::IGNORE_TERMINATION;
+use nm_shared::cluster::leader_lease;
+use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, stop, until_drained, until_status};
+use nm_tests::programs::{plugin, plugin_of};
+use nm_tests::rbac::{MaintenanceAccess, service_account};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::workload::{Workload, node_of};
+use serde_json::json;
+
+/// The output with a placeholder for durations and counts, which differ between runs.
+fn timeless(said: &str) -> String {
+    let line = |line: &str| match line.split_once(" for ") {
+        Some((held, _)) if line.contains("since ") => format!("{held} for LONG"),
+        _ => line.to_owned(),
+    };
+    said.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
+    let cluster = Cluster::start(2).await;
+    let workload = Workload::new(&cluster, "explain").await;
+    let pod = workload.pod_behind_budget("cart").await;
+    let (node, namespace) = (node_of(&pod), workload.namespace());
+
+    plugin(&cluster, &["explain", node]).await.expect(0, &format!("node/{node} is not in maintenance\n"), "");
+
+    let reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    let is_blocked = |status: &nm_shared::NodeMaintenanceStatus| status.pod_counts.blocked == 1;
+    until_status(&cluster, node, "blocked", is_blocked).await;
+    let others =
+        until_status(&cluster, node, "alone", |status| status.pending_pods.len() == 1).await.pod_counts.gone;
+    let moved = match others {
+        0 => String::new(),
+        others => format!(", {others} gone"),
+    };
+    let stuck = plugin(&cluster, &["explain", node]).await;
+    assert_eq!((stuck.code, stuck.stderr.as_str()), (Some(3), ""), "{stuck:?}");
+    let said = timeless(&stuck.stdout);
+    let (first, rest) = said.split_once('\n').unwrap();
+    assert!(
+        first.starts_with(&format!("node/{node}: Blocked "))
+            && first.ends_with(&format!("1 pod remaining (1 blocked){moved}")),
+        "{said}"
+    );
+    let pod = pod.name_any();
+    assert_eq!(
+        rest,
+        format!(
+            "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
+             Scale up the pod's owner, or relax the budget:\n    kubectl -n {namespace} edit pdb cart"
+        )
+    );
+
+    // A user who can read only maintenances gets the same explanation.
+    let account = service_account("default", namespace);
+    let access = MaintenanceAccess::grant(&cluster, &account).await;
+    let limited = plugin_of(&cluster.kubeconfig_of(&account).await, &["explain", node]).await;
+    assert_eq!(
+        (limited.code, timeless(&limited.stdout).split_once('\n').unwrap().1),
+        (Some(3), rest),
+        "{limited:?}"
+    );
+    access.revoke(&cluster).await;
+
+    workload.delete_budget("cart").await;
+    until_drained(&cluster, node).await;
+    let free = plugin(&cluster, &["explain", node]).await;
+    assert_eq!(free.code, Some(0), "{free:?}");
+    assert!(free.stdout.ends_with("\nNothing is stuck.\n"), "{free:?}");
+
+    stop(&cluster, node).await;
+    drop(reconciler);
+    start(&cluster, "e2e-explain", node).await;
+    let new = plugin(&cluster, &["explain", node]).await;
+    let expected = format!(
+        "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
+         No reconciler has picked it up yet.\n  Lasting for LONG\n  \
+         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
+         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
+    );
+    assert_eq!(timeless(&new.stdout), expected);
+    // Whether that counts as stuck depends on how long ago the maintenance was created.
+    assert!(matches!(new.code, Some(0 | 3)), "{new:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_whose_reconciler_is_gone_is_stuck() {
+    let why = "only a sandbox has pods that use all of their grace";
+    let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "explain").await;
+    let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
+        "spec": {"terminationGracePeriodSeconds": 3600}});
+    workload.pod_on(node, "slow", slow).await;
+    let reconciler = Reconciler::start_with(&cluster, &["--leader-elect"]);
+    start(&cluster, node, node).await;
+    until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let continuing = plugin(&cluster, &["explain", node]).await.ok();
+    assert!(continuing.stdout.ends_with("\nNothing is stuck: it continues by itself.\n"), "{continuing:?}");
+
+    reconciler.crash().await;
+    // The lease as it looks some time later.
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
+    let past = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
+    leases.patch(leader_lease::NAME, &PatchParams::default(), &Patch::Merge(past)).await.unwrap();
+    let stuck = plugin(&cluster, &["explain", node]).await;
+    // Detecting that no replica renews the lease takes some seconds, and is reported as progress.
+    let is_progress = |line: &str| line.ends_with(" who leads ...");
+    assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_progress), "{stuck:?}");
+    let (_, cause) = stuck.stdout.split_once('\n').unwrap();
+    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
+        This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
+        kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
+    assert_eq!(timeless(cause), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reconciler_without_leader_election_is_recognized_despite_an_unheld_lease() {
+    let why = "only a sandbox has pods that use all of their grace";
+    let Some(cluster) = Cluster::sandbox_or_skip(1, why).await else { return };
+    let node = &cluster.nodes().await[0];
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "node-maintenance");
+    let left = serde_json::from_value(json!({"metadata": {"name": leader_lease::NAME}, "spec": {}})).unwrap();
+    leases.create(&PostParams::default(), &left).await.unwrap();
+    let workload = Workload::new(&cluster, "explain").await;
+    let slow = json!({"metadata": {"annotations": {IGNORE_TERMINATION: "true"}},
+        "spec": {"terminationGracePeriodSeconds": 3600}});
+    workload.pod_on(node, "slow", slow).await;
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, node, node).await;
+    until_status(&cluster, node, "waits for its pod", |status| status.pod_counts.terminating == 1).await;
+    let continuing = plugin(&cluster, &["explain", node]).await.ok();
+    let expected = "\nNothing is stuck: it continues as long as nm-reconciler runs.\n";
+    assert!(continuing.stdout.ends_with(expected), "{continuing:?}");
+    let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
+    assert!(!found.stdout.contains("there is no leader: maintenances are neither started"), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queued_node_is_not_stuck() {
+    let cluster = Cluster::start(3).await;
+    let nodes = cluster.nodes().await;
+    let _reconciler = Reconciler::start_with(&cluster, &["--max-unavailable", "1"]);
+    start(&cluster, &nodes[0], &nodes[0]).await;
+    until_drained(&cluster, &nodes[0]).await;
+    start(&cluster, &nodes[1], &nodes[1]).await;
+    until_status(&cluster, &nodes[1], "waits", |status| status.phase == Some(nm_shared::Phase::Pending))
+        .await;
+    let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
+    assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
+    let expected = format!(
+        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
+         It begins when other nodes return to service or become Ready; these are in maintenance or queued:\n    \
+         kubectl get nm -o wide",
+        nodes[1],
+        nodes.len()
+    );
+    assert_eq!(timeless(&waits.stdout), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_access_and_misspelt_nodes_are_errors() {
+    let cluster = Cluster::start(1).await;
+    let node = &cluster.nodes().await[0];
+    let typo = format!("{node}x");
+    let said = format!("Error from server (NotFound): nodes \"{typo}\" not found; did you mean {node}?\n");
+    let watched = ["watch", &typo, "--until", "drained"];
+    for args in
+        [&["explain", typo.as_str()][..], &["status", &typo], &["status", &typo, "-o", "name"], &watched]
+    {
+        let wrong = plugin(&cluster, args).await;
+        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""), "{wrong:?}");
+        assert!(wrong.stderr.starts_with(&said), "{wrong:?}");
+    }
+
+    let workload = Workload::new(&cluster, "explain").await;
+    let nobody = cluster.kubeconfig_of(&service_account("default", workload.namespace())).await;
+    let refused = plugin_of(&nobody, &["explain", node]).await;
+    let resource = "nodemaintenances.nodemaintenance.medik8s.io";
+    let expected = format!(
+        "Error from server (Forbidden): {resource} is forbidden: User \"system:serviceaccount:{}:default\" cannot list \
+         resource \"nodemaintenances\" in API group \"nodemaintenance.medik8s.io\" at the cluster scope\n\
+         hint: you need permission to list {resource}; check it with `kubectl auth can-i list {resource}`\n",
+        workload.namespace()
+    );
+    refused.expect(1, "", &expected);
+}

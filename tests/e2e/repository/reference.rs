@@ -1,0 +1,282 @@
+//! The pages in `docs/reference`: what can be generated is generated, and what is written by hand is complete.
+//!
+//! `NM_UPDATE=1 cargo test -p nm-tests --test e2e reference` rewrites the generated sections.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use kube::api::DynamicObject;
+use nm_tests::cluster::Cluster;
+use nm_tests::files::repository;
+use nm_tests::maintenance::{start, until_drained, until_status};
+use nm_tests::manifests;
+use nm_tests::programs::{Outcome, plugin, program};
+use nm_tests::reconciler::{Reconciler, without_settings};
+use nm_tests::workload::Workload;
+use serde_json::{Value, json};
+
+fn page(name: &str) -> PathBuf {
+    repository().join("docs/reference").join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(page(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Compares the generated section of a page with what it has to be, or rewrites it.
+fn check(name: &str, section: &str, generated: &str) {
+    let (begin, end) =
+        (format!("<!-- generated: {section} -->\n"), format!("<!-- end of generated: {section} -->\n"));
+    let text = read(name);
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{name} has no section {section}"));
+    let (_, after) =
+        rest.split_once(&end).unwrap_or_else(|| panic!("{name}: the section {section} has no end"));
+    let expected = format!("{before}{begin}\n{}\n\n{end}{after}", generated.trim());
+    if std::env::var_os("NM_UPDATE").is_some() {
+        std::fs::write(page(name), &expected).unwrap();
+    }
+    let found = read(name);
+    assert!(
+        found == expected,
+        "{name} is out of date: run NM_UPDATE=1 cargo test -p nm-tests --test e2e reference"
+    );
+}
+
+/// The help of a program or one of its commands, 100 columns wide.
+fn help(program_name: &str, arguments: &[&str]) -> String {
+    let mut command = without_settings(&program(program_name));
+    let output = command.args(arguments).arg("--help").env("COLUMNS", "100").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Git and editors remove blanks at the end of a line.
+    text.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n").trim().to_owned()
+}
+
+/// The sections of a help text: each begins with a line at the margin that ends in a colon, except the first.
+fn sections(help: &str) -> Vec<String> {
+    let mut sections = vec![String::new()];
+    for line in help.lines() {
+        if line.ends_with(':') && line.starts_with(|first: char| first.is_ascii_uppercase()) {
+            sections.push(String::new());
+        }
+        let last = sections.last_mut().unwrap();
+        let _ = writeln!(last, "{line}");
+    }
+    sections
+}
+
+#[test]
+fn every_flag_of_the_plugin_is_listed() {
+    let overview = help("kubectl-nm", &[]);
+    let (_, commands) = overview.split_once("\n\n  ").unwrap();
+    let (commands, _) = commands.split_once("\n\n").unwrap();
+    let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
+    let is_connection = |section: &&String| section.starts_with("Connection");
+    let mut generated = String::new();
+    let mut connection = None;
+    for command in commands.filter(|command| *command != "help").chain(["man"]) {
+        let sections = sections(&help("kubectl-nm", &[command]));
+        connection = connection.or_else(|| sections.iter().find(is_connection).cloned());
+        let own: String =
+            sections.iter().filter(|section| !is_connection(section)).map(String::as_str).collect();
+        let _ = write!(generated, "## kubectl nm {command}\n\n```text\n{}\n```\n\n", own.trim());
+    }
+    let connection = connection.expect("flags of kubectl");
+    let (flags, _) = connection.split_once("\nWith ").unwrap_or((&connection, ""));
+    check("kubectl-nm.md", "commands", &generated);
+    check("kubectl-nm.md", "connection", &format!("```text\n{}\n```", flags.trim()));
+}
+
+#[test]
+fn every_flag_of_the_reconciler_is_listed() {
+    check("nm-reconciler.md", "flags", &format!("```text\n{}\n```", help("nm-reconciler", &[])));
+}
+
+/// Text for a cell of a table.
+fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// Fields of types that Kubernetes documents: their own fields are not listed.
+const STANDARD_TYPES: [&str; 2] = ["spec.drain.podSelector", "status.conditions[]"];
+
+/// Adds a row for each field below `schema`.
+fn fields(schema: &Value, path: &str, rows: &mut String) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let mut path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let mut kind = field["type"].as_str().unwrap_or("any").to_owned();
+        let items = &field["items"];
+        if !items.is_null() {
+            path += "[]";
+            kind = format!("{} list", items["type"].as_str().unwrap_or("any"));
+        }
+        let values = field["enum"].as_array().or_else(|| items["enum"].as_array());
+        let values = values.into_iter().flatten().filter_map(Value::as_str).map(|value| format!("`{value}`"));
+        let values = values.collect::<Vec<_>>().join(", ");
+        let mut meaning = cell(field["description"].as_str().unwrap_or_default());
+        if !values.is_empty() {
+            let _ = write!(meaning, " One of {values}.");
+        }
+        if !field["default"].is_null() {
+            let _ = write!(meaning, " Default: `{}`.", field["default"]);
+        }
+        let _ = writeln!(rows, "| `{path}` | {kind} | {} |", meaning.trim());
+        if !STANDARD_TYPES.contains(&path.as_str()) {
+            fields(if items.is_null() { field } else { items }, &path, rows);
+        }
+    }
+}
+
+#[test]
+fn every_field_of_the_object_is_listed() {
+    let definition = json!(nm_shared::api::crd::crd());
+    let schema = definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
+    for part in ["spec", "status"] {
+        let mut rows = String::from("| field | type | meaning |\n|---|---|---|\n");
+        fields(&schema[part], part, &mut rows);
+        check("nodemaintenance.md", part, &rows);
+    }
+}
+
+/// The rules of roles, as a table.
+fn rules(roles: &[DynamicObject]) -> String {
+    let mut rows =
+        String::from("| where | API group | resources | only named | verbs |\n|---|---|---|---|---|\n");
+    for role in roles {
+        let place =
+            role.metadata.namespace.as_deref().map_or("cluster".into(), |name| format!("namespace `{name}`"));
+        for rule in role.data["rules"].as_array().unwrap() {
+            let words = |field: &str| {
+                let words = rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+                words
+                    .map(|word| if word.is_empty() { "core".into() } else { format!("`{word}`") })
+                    .collect::<Vec<String>>()
+            };
+            let [groups, resources, names, verbs] =
+                ["apiGroups", "resources", "resourceNames", "verbs"].map(|field| words(field).join(", "));
+            let _ = writeln!(rows, "| {place} | {groups} | {resources} | {names} | {verbs} |");
+        }
+    }
+    rows
+}
+
+#[test]
+fn every_permission_is_listed() {
+    let is_role = |object: &DynamicObject| {
+        let kind = object.types.as_ref().map(|types| types.kind.as_str());
+        matches!(kind, Some("Role" | "ClusterRole"))
+    };
+    let is_for_people = |object: &DynamicObject| {
+        object.metadata.name.as_deref().is_some_and(|name| name.starts_with("nodemaintenance-"))
+    };
+    let roles: Vec<DynamicObject> = manifests::all().into_iter().filter(is_role).collect();
+    let (people, program): (Vec<_>, Vec<_>) = roles.into_iter().partition(is_for_people);
+    check("permissions.md", "reconciler", &rules(&program));
+    for role in people {
+        let name = role.metadata.name.clone().unwrap();
+        check("permissions.md", &name, &rules(&[role]));
+    }
+    for component in manifests::PERMISSION_COMPONENTS {
+        let roles: Vec<DynamicObject> = manifests::component(component).into_iter().filter(is_role).collect();
+        check("permissions.md", component, &rules(&roles));
+    }
+}
+
+/// The words of a closed enum: what follows each `=>` in the function `function` of its `impl` in a crate's sources.
+fn words_of(folder: &str, name: &str, function: &str) -> BTreeSet<String> {
+    let mut sources = vec![repository().join(folder)];
+    while let Some(path) = sources.pop() {
+        if path.is_dir() {
+            sources.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let Some((_, implementation)) = text.split_once(&format!("\nimpl {name} {{")) else { continue };
+        let Some((_, body)) = implementation.split_once(&format!("fn {function}(")) else { continue };
+        let (body, _) = body.split_once("\n    }\n").unwrap();
+        let words = body.lines().filter_map(|line| line.split_once(" => "));
+        return words.map(|(_, word)| word.trim_matches([',', '"']).to_owned()).collect();
+    }
+    panic!("no {name} in {folder}")
+}
+
+/// The first cells of the rows below the heading of a page.
+fn first_cells(name: &str, heading: &str) -> BTreeSet<String> {
+    let text = read(name);
+    let (_, section) =
+        text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{name}: {heading}"));
+    let section = section.split("\n#").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| row.split('`').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_event_condition_reason_and_exit_code_is_listed() {
+    let shared = "shared/src";
+    assert_eq!(first_cells("events.md", "## The events"), words_of(shared, "EventReason", "as_str"));
+    assert_eq!(first_cells("conditions.md", "## Types"), words_of(shared, "ConditionType", "as_str"));
+    assert_eq!(first_cells("conditions.md", "## Reasons"), words_of(shared, "ConditionReason", "as_str"));
+    assert_eq!(first_cells("exit-codes.md", "## kubectl nm"), words_of("kubectl-nm/src", "Exit", "number"));
+    let definition = json!(nm_shared::api::crd::crd());
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    let reasons = definition.pointer(&format!("{status}/blockedPods/items/properties/reason/enum")).unwrap();
+    let reasons = reasons.as_array().unwrap().iter().map(|reason| reason.as_str().unwrap().to_owned());
+    assert_eq!(first_cells("nodemaintenance.md", "### Why a pod is blocked"), reasons.collect());
+}
+
+/// The names of all fields in JSON.
+fn names(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            found.extend(object.keys().cloned());
+            object.values().for_each(|value| names(value, found));
+        }
+        Value::Array(array) => array.iter().for_each(|value| names(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_field_of_the_json_outputs_is_listed() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the outputs are the same on every cluster").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    let workload = Workload::new(&cluster, "outputs").await;
+    workload.pod_on(&nodes[0], "cart", json!({})).await;
+    workload.budget("cart", 1).await;
+    let _reconciler = Reconciler::start(&cluster);
+    for node in &nodes[..2] {
+        let _ = start(&cluster, node, node).await;
+    }
+    let is_blocked = |status: &nm_shared::NodeMaintenanceStatus| !status.blocked_pods.is_empty();
+    until_status(&cluster, &nodes[0], "blocked", is_blocked).await;
+    let _ = until_drained(&cluster, &nodes[1]).await;
+
+    let mut found = BTreeSet::new();
+    let lines =
+        |outcome: Outcome| outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let watched: Vec<Value> = lines(plugin(&cluster, &["watch", "-o", "json", "--timeout", "2s"]).await);
+    for line in &watched {
+        names(line, &mut found);
+    }
+    for arguments in [&["plan", nodes[2].as_str()][..], &["doctor"], &["version"]] {
+        let printed = plugin(&cluster, &[arguments, &["-o", "json"]].concat()).await.stdout;
+        names(&serde_json::from_str(&printed).unwrap(), &mut found);
+    }
+    let page = read("output.md");
+    let missing: Vec<&String> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/output.md does not mention {missing:?}");
+    assert!(found.len() > 30, "{found:?}");
+}
+
+#[test]
+fn every_page_is_in_the_index() {
+    let index = std::fs::read_to_string(repository().join("docs/README.md")).unwrap();
+    for path in crate::repository::links::pages_below(&repository().join("docs")) {
+        let relative = path.strip_prefix(repository().join("docs")).unwrap().display().to_string();
+        let is_index = Path::new(&relative) == Path::new("README.md");
+        assert!(is_index || index.contains(&format!("]({relative})")), "{relative} is not in the index");
+    }
+}

@@ -1,0 +1,293 @@
+//! The webhook protects etcd's quorum: by the guard pods and their budget on OpenShift, elsewhere by a majority of the
+//! control-plane nodes.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::Config;
+use kube::{Api, Resource, ResourceExt};
+use kube_sandbox::controllers::kubelet::annotations::NEVER_READY;
+use kube_sandbox::faults::{Action, Rule};
+use nm_shared::api::names::OVERRIDE_QUORUM_ANNOTATION;
+use nm_shared::gate::quorum::ETCD_NAMESPACE;
+use nm_shared::{Group, NodeMaintenance, Phase};
+use nm_tests::cluster::Cluster;
+use nm_tests::events::until_event;
+use nm_tests::files::temp_file;
+use nm_tests::maintenance::{create_dry_run, maintenance, start, stop, until_status};
+use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group};
+use nm_tests::programs::{has_kubectl, kubectl, plugin};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::requests::by_reconciler;
+use nm_tests::wait::{wait_until, wait_until_all};
+use nm_tests::webhook::{serve_webhook, serve_webhook_too};
+use nm_tests::workload::{parse, pod_spec};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+fn refusal(node: &str) -> String {
+    format!(
+        "admission webhook \"validate.nodemaintenance.medik8s.io\" denied the request: can not put master/control-plane \
+         node into maintenance at this moment, disrupting node {node} will violate etcd quorum"
+    )
+}
+
+/// Sets or removes the control-plane label of these nodes.
+async fn label_control_plane(cluster: &Cluster, nodes: &[String], value: Option<&str>) {
+    let api: Api<Node> = Api::all(cluster.client.clone());
+    let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/master": value}}});
+    for node in nodes {
+        api.patch(node, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    }
+}
+
+async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    api.create(&PostParams::default(), &parse(object)).await.unwrap()
+}
+
+/// Makes the cluster look like OpenShift, with guard pods on these nodes.
+async fn simulate_openshift(cluster: &Cluster, guarded: &[String]) {
+    let client = || cluster.client.clone();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definitions: Api<CustomResourceDefinition> = Api::all(client());
+    create(&definitions, json!({"metadata": {"name": "clusterversions.config.openshift.io"}, "spec": {
+        "group": "config.openshift.io", "scope": "Cluster",
+        "names": {"plural": "clusterversions", "kind": "ClusterVersion"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+    }}))
+    .await;
+    create(&Api::<Namespace>::all(client()), json!({"metadata": {"name": ETCD_NAMESPACE}})).await;
+    for node in guarded {
+        let mut spec = pod_spec();
+        spec["nodeName"] = json!(node);
+        let metadata = json!({"name": format!("etcd-guard-{node}"), "labels": {"app": "guard"}});
+        create(&guards(cluster), json!({"metadata": metadata, "spec": spec})).await;
+    }
+    wait_until_all(&guards(cluster), Config::default(), "guards are Ready", |pods: &[Pod]| {
+        pods.len() == guarded.len() && pods.iter().all(|pod| ready(pod) == Some("True"))
+    })
+    .await;
+}
+
+fn guards(cluster: &Cluster) -> Api<Pod> {
+    Api::namespaced(cluster.client.clone(), ETCD_NAMESPACE)
+}
+
+fn ready(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status.as_str())
+}
+
+/// Replaces the budget of the guards, and waits until it allows this number of disruptions.
+async fn guard_budget(cluster: &Cluster, min_available: usize, allowed: i32) {
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), ETCD_NAMESPACE);
+    let _ = budgets.delete("etcd-guard-pdb", &DeleteParams::default()).await;
+    let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": "guard"}}});
+    create(&budgets, json!({"metadata": {"name": "etcd-guard-pdb"}, "spec": spec})).await;
+    wait_until(&budgets, "etcd-guard-pdb", "counted", |guard_budget| {
+        let status = guard_budget.and_then(|guard_budget| guard_budget.status.as_ref());
+        status.is_some_and(|status| {
+            status.observed_generation.is_some() && status.disruptions_allowed == allowed
+        })
+    })
+    .await;
+}
+
+/// The error of a dry run for a maintenance of the node, if it is refused.
+async fn refusal_of(cluster: &Cluster, node: &str) -> Option<String> {
+    match create_dry_run(cluster, node).await {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) => Some(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+// Cases 19 to 23.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_openshift_the_webhook_respects_the_etcd_guards() {
+    let Some(cluster) = Cluster::sandbox_or_skip(5, "the cluster is made to look like OpenShift").await
+    else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes[..4], Some("")).await;
+    simulate_openshift(&cluster, &nodes[..3]).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "23: there is no budget");
+    guard_budget(&cluster, 3, 0).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, Some(refusal(&nodes[0])), "19: its guard is Ready");
+    assert_eq!(refusal_of(&cluster, &nodes[3]).await, None, "21: there is no guard on it");
+    assert_eq!(refusal_of(&cluster, &nodes[4]).await, None, "it is no control-plane node");
+    guard_budget(&cluster, 2, 1).await;
+    assert_eq!(refusal_of(&cluster, &nodes[0]).await, None, "22: the budget allows one");
+
+    // The kubelet would overwrite a status that the test writes.
+    let unready = Patch::Merge(json!({"metadata": {"annotations": {NEVER_READY: ""}}}));
+    let guard = format!("etcd-guard-{}", nodes[1]);
+    guards(&cluster).patch(&guard, &PatchParams::default(), &unready).await.unwrap();
+    wait_until(&guards(&cluster), &guard, "not Ready", |pod| pod.and_then(ready) == Some("False")).await;
+    guard_budget(&cluster, 2, 0).await;
+    assert_eq!(
+        refusal_of(&cluster, &nodes[0]).await,
+        Some(refusal(&nodes[0])),
+        "another's guard is not Ready"
+    );
+    assert_eq!(refusal_of(&cluster, &nodes[1]).await, None, "20: its own guard is not Ready");
+}
+
+// Without the webhook, the reconciler and `plan` apply the same rules.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_openshift_the_reconciler_and_plan_respect_the_etcd_guards() {
+    let Some(cluster) = Cluster::sandbox_or_skip(4, "the cluster is made to look like OpenShift").await
+    else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes[..3], Some("")).await;
+    simulate_openshift(&cluster, &nodes[..3]).await;
+    let sentence = format!(
+        "can not put master/control-plane node into maintenance at this moment, disrupting node {} will violate etcd \
+         quorum",
+        nodes[0]
+    );
+    let plan = plugin(&cluster, &["plan", &nodes[0]]).await;
+    assert_eq!(plan.code, Some(3), "23: there is no budget: {plan:?}");
+    assert!(plan.stdout.contains(&sentence), "{plan:?}");
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-guarded", &nodes[0]).await;
+    until_status(&cluster, "e2e-guarded", "waits", |status| status.last_error.starts_with(&sentence)).await;
+    assert!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable.is_none(), "not cordoned");
+
+    // The budget blocks the guard, so the drain does not end. The event reports its beginning.
+    guard_budget(&cluster, 3, 0).await;
+    let with_override =
+        Patch::Merge(json!({"metadata": {"annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}}}));
+    let maintenances = cluster.maintenances();
+    let begun = maintenances.patch("e2e-guarded", &PatchParams::default(), &with_override).await.unwrap();
+    let events = until_event(&cluster, &begun, "QuorumOverridden").await;
+    assert_eq!(events.iter().filter(|reason| *reason == "QuorumOverridden").count(), 1, "{events:?}");
+    assert_eq!(cluster.node(&nodes[0]).await.spec.unwrap().unschedulable, Some(true));
+    stop(&cluster, "e2e-guarded").await;
+}
+
+// Case 24.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_of_three_control_plane_nodes_is_refused_unless_overridden() {
+    if !has_kubectl() {
+        return;
+    }
+    let Some(cluster) = Cluster::sandbox_or_skip(4, "the control plane has nodes of its own").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes[..3], Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    start(&cluster, "e2e-quorum-1", &nodes[0]).await;
+    let detail = "1 of 3 control-plane nodes would be left, and 2 are a majority";
+    let sentence = format!("{}: {detail}", refusal(&nodes[1]));
+    assert_eq!(refusal_of(&cluster, &nodes[1]).await.as_deref(), Some(sentence.as_str()));
+    assert_eq!(refusal_of(&cluster, &nodes[3]).await, None, "a worker does not affect the quorum");
+
+    let overriding = json!({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+        "metadata": {"name": "e2e-quorum-2", "annotations": {OVERRIDE_QUORUM_ANNOTATION: "true"}},
+        "spec": {"nodeName": nodes[1]}});
+    let file = temp_file(overriding.to_string());
+    let outcome = kubectl(&cluster, &["create", "-f", file.path().to_str().unwrap()]).await.unwrap().ok();
+    let warning = sentence.split_once("request: ").unwrap().1;
+    assert_eq!(outcome.stderr, format!("Warning: {warning}\n"));
+    for name in ["e2e-quorum-1", "e2e-quorum-2"] {
+        stop(&cluster, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenances_of_older_groups_count_for_the_webhook_and_plan() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the control plane has nodes of its own").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    for (group, [first, second]) in OLDER.into_iter().zip([[0, 1], [1, 2]]) {
+        let (first, second) = (&nodes[first], &nodes[second]);
+        install(&cluster.client, group).await;
+        // The name of the maintenance is that of another node, which must not matter.
+        start_in_group(&cluster, group, second, first).await;
+        let taken = format!("invalid nodeName, a NodeMaintenance for node {first} already exists");
+        let refusals =
+            [refusal_of(&cluster, first).await.unwrap(), refusal_of(&cluster, second).await.unwrap()];
+        assert!(refusals[0].ends_with(&taken), "{group:?}: {}", refusals[0]);
+        assert!(refusals[1].starts_with(&refusal(second)), "{group:?}: {}", refusals[1]);
+        let plan = plugin(&cluster, &["plan", first, second]).await;
+        assert!(plan.stdout.contains(&format!("node/{first}: already in maintenance: ")), "{plan:?}");
+        let violates = format!("disrupting node {second} will violate etcd quorum");
+        assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
+        stop_in_group(&cluster, group, second).await;
+        assert_eq!(refusal_of(&cluster, first).await, None, "{group:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_control_plane_maintenances_that_two_replicas_accept_at_once_only_one_starts() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "two replicas serve one service").await else { return };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _one = serve_webhook(&cluster, &["--leader-elect"]).await;
+    let _other = serve_webhook_too(&cluster, &["--leader-elect"]).await;
+    // Both replicas have listed the medik8s group before they list the delayed older group, so neither sees what the other
+    // accepts.
+    install(&cluster.client, Group::Kubevirt).await;
+    let older = by_reconciler().verb("list").group(Group::Kubevirt.name());
+    cluster.sandbox().unwrap().faults().add(Rule::new(older, Action::Delay(Duration::from_secs(3))));
+    let accepted = created_at_once(&cluster, &nodes).await;
+    assert_eq!(accepted.len(), 2, "each replica accepts one: {accepted:?}");
+    let phase = |it: &NodeMaintenance| it.status.as_ref().and_then(|status| status.phase);
+    let what = "one is drained and the other waits";
+    let mut all =
+        wait_until_all(&cluster.maintenances(), Config::default(), what, |all: &[NodeMaintenance]| {
+            let count = |wanted| all.iter().filter(|it| phase(it) == Some(wanted)).count();
+            (count(Phase::Succeeded), count(Phase::Pending)) == (1, 1)
+        })
+        .await;
+    let mut cordoned = 0;
+    for node in &nodes {
+        cordoned += usize::from(cluster.node(node).await.spec.unwrap().unschedulable == Some(true));
+    }
+    assert_eq!(cordoned, 1);
+    // The waiting one first, so that it does not start.
+    all.sort_by_key(|it| phase(it) == Some(Phase::Succeeded));
+    for maintenance in all {
+        stop(&cluster, &maintenance.name_any()).await;
+    }
+}
+
+/// Creates maintenances of all these nodes concurrently, and returns those that were accepted.
+async fn created_at_once(cluster: &Cluster, nodes: &[String]) -> Vec<NodeMaintenance> {
+    let created = join_all(nodes.iter().map(async |node| {
+        let maintenance = maintenance(&format!("e2e-{node}"), node);
+        cluster.maintenances().create(&PostParams::default(), &maintenance).await
+    }))
+    .await;
+    created.into_iter().filter_map(Result::ok).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_control_plane_maintenances_leave_a_majority() {
+    let Some(cluster) = Cluster::sandbox_or_skip(3, "the control plane has nodes of its own").await else {
+        return;
+    };
+    let nodes = cluster.nodes().await;
+    label_control_plane(&cluster, &nodes, Some("")).await;
+    let _reconciler = serve_webhook(&cluster, &[]).await;
+    let accepted = created_at_once(&cluster, &nodes).await;
+    assert_eq!(accepted.len(), 1, "two of three nodes stay");
+    stop(&cluster, &accepted[0].name_any()).await;
+}

@@ -1,0 +1,304 @@
+//! Defaults of built-in resources.
+//!
+//! Only those that kubectl shows, clients read or controllers rely on, and only if the field is missing.
+
+use serde_json::{Value, json};
+
+use crate::cluster::admission::configuration;
+use crate::cluster::catalog::custom_resource;
+use crate::cluster::catalog::resource::{NODES, PODS, Resource};
+use crate::model::rbac;
+
+/// The default `preemptionPolicy` of pods and priority classes.
+const PREEMPTS: &str = "PreemptLowerPriority";
+
+/// Sets the defaults of a new built-in object.
+pub(crate) fn fill(resource: &Resource, object: &mut Value) {
+    match (resource.group(), resource.plural()) {
+        ("", "pods") => {
+            pod_spec(&mut object["spec"]);
+            missing(&mut object["spec"], "enableServiceLinks", || json!(true));
+            set(&mut object["spec"], "serviceAccountName", "default");
+            set(&mut object["spec"], "serviceAccount", "default");
+            set(&mut object["spec"], "preemptionPolicy", PREEMPTS);
+            object["status"]["phase"] = json!("Pending");
+            object["status"]["qosClass"] = json!(quality_of_service(&object["spec"]));
+        }
+        ("", "namespaces") => namespace(object),
+        ("", "nodes") => {
+            missing(object, "spec", || json!({}));
+            node_status(&mut object["status"]);
+        }
+        ("", "resourcequotas") | ("networking.k8s.io", "servicecidrs") => object["status"] = json!({}),
+        ("", "podtemplates") => pod_spec(&mut object["template"]["spec"]),
+        ("", "replicationcontrollers") => {
+            let labels = object["spec"]["template"]["metadata"]["labels"].clone();
+            missing(&mut object["metadata"], "labels", || labels.clone());
+            let spec = &mut object["spec"];
+            missing(spec, "selector", || labels);
+            replicas(spec);
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"replicas": 0});
+        }
+        ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
+        ("networking.k8s.io", "networkpolicies") => {
+            let spec = &mut object["spec"];
+            let types =
+                if spec["egress"].is_array() { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            missing(spec, "policyTypes", || types);
+        }
+        ("apiextensions.k8s.io", _) => object["status"] = custom_resource::not_yet_established(object),
+        ("", "services") => {
+            set(&mut object["spec"], "type", "ClusterIP");
+            set(&mut object["spec"], "sessionAffinity", "None");
+        }
+        ("", "secrets") => set(object, "type", "Opaque"),
+        ("apps", "deployments") => {
+            let strategy = json!({"type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}});
+            let spec = &mut object["spec"];
+            replicas(spec);
+            missing(spec, "strategy", || strategy);
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            missing(spec, "progressDeadlineSeconds", || json!(600));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({});
+        }
+        ("apps", "replicasets") => {
+            replicas(&mut object["spec"]);
+            pod_spec(&mut object["spec"]["template"]["spec"]);
+            object["status"] = json!({"replicas": 0});
+        }
+        ("apps", "statefulsets") => {
+            let spec = &mut object["spec"];
+            replicas(spec);
+            set(spec, "podManagementPolicy", "OrderedReady");
+            missing(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+            );
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"replicas": 0, "availableReplicas": 0});
+        }
+        ("apps", "daemonsets") => {
+            let strategy =
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}});
+            let spec = &mut object["spec"];
+            missing(spec, "updateStrategy", || strategy);
+            missing(spec, "revisionHistoryLimit", || json!(10));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
+                "desiredNumberScheduled": 0, "numberReady": 0});
+        }
+        ("batch", "jobs") => {
+            let spec = &mut object["spec"];
+            missing(spec, "completions", || json!(1));
+            missing(spec, "parallelism", || json!(1));
+            missing(spec, "backoffLimit", || json!(6));
+            pod_spec(&mut spec["template"]["spec"]);
+            object["status"] = json!({});
+        }
+        ("scheduling.k8s.io", "priorityclasses") => set(object, "preemptionPolicy", PREEMPTS),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => rbac::fill(object),
+        ("policy", "poddisruptionbudgets") => {
+            object["status"] = json!({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0,
+                "expectedPods": 0});
+        }
+        _ => {}
+    }
+}
+
+fn namespace(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    object["spec"]["finalizers"] = json!(["kubernetes"]);
+    object["status"]["phase"] = json!("Active");
+}
+
+/// The taint of every node that is created by a request. The node lifecycle controller removes it as soon as the node
+/// is Ready.
+pub(crate) fn not_ready(resource: &Resource, object: &mut Value) {
+    if resource.collection != NODES {
+        return;
+    }
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    match object["spec"]["taints"].as_array_mut() {
+        Some(taints) if taints.contains(&taint) => {}
+        Some(taints) => taints.push(taint),
+        None => object["spec"]["taints"] = json!([taint]),
+    }
+}
+
+/// The status that a node has before a kubelet writes one.
+fn node_status(status: &mut Value) {
+    const INFO: [&str; 10] = [
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ];
+    missing(status, "daemonEndpoints", || json!({"kubeletEndpoint": {"Port": 0}}));
+    for field in INFO {
+        set(&mut status["nodeInfo"], field, "");
+    }
+}
+
+fn replicas(spec: &mut Value) {
+    missing(spec, "replicas", || json!(1));
+}
+
+/// The defaults of a pod spec, in a pod or a template.
+fn pod_spec(spec: &mut Value) {
+    if !spec.is_object() {
+        return;
+    }
+    set(spec, "restartPolicy", "Always");
+    set(spec, "dnsPolicy", "ClusterFirst");
+    set(spec, "schedulerName", "default-scheduler");
+    missing(spec, "terminationGracePeriodSeconds", || json!(30));
+    missing(spec, "securityContext", || json!({}));
+    // Two names of one field. Only a pod gets the default account, not a template.
+    for (field, other) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")]
+    {
+        if let Some(account) = spec[other].as_str().map(str::to_owned) {
+            set(spec, field, &account);
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        for container in items(spec, list) {
+            self::container(container);
+        }
+    }
+}
+
+fn container(container: &mut Value) {
+    let image = container["image"].as_str().unwrap_or_default();
+    let tag = image.rsplit('/').next().unwrap_or_default();
+    let moving = !tag.contains(':') || tag.ends_with(":latest");
+    set(container, "imagePullPolicy", if moving { "Always" } else { "IfNotPresent" });
+    set(container, "terminationMessagePath", "/dev/termination-log");
+    set(container, "terminationMessagePolicy", "File");
+    missing(container, "resources", || json!({}));
+    for port in items(container, "ports") {
+        set(port, "protocol", "TCP");
+    }
+}
+
+/// Never `Guaranteed`, which needs limits for all resources; no pod here has them.
+fn quality_of_service(spec: &Value) -> &'static str {
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    let asks = |container: &Value| {
+        ["requests", "limits"].iter().any(|kind| {
+            let amounts = container["resources"][kind].as_object();
+            amounts.is_some_and(|amounts| !amounts.is_empty())
+        })
+    };
+    if containers.into_iter().any(asks) { "Burstable" } else { "BestEffort" }
+}
+
+/// What the API server does on every write: it omits false flags and empty lists, and restores defaults that an update
+/// removed.
+pub(crate) fn tidy(resource: &Resource, object: &mut Value) {
+    if resource.group() == "admissionregistration.k8s.io" {
+        configuration::fill(object);
+    }
+    if resource.collection == PODS && object["spec"].is_object() {
+        // A missing value is replaced by the default.
+        missing(&mut object["spec"], "terminationGracePeriodSeconds", || json!(30));
+    }
+    if resource.collection != NODES {
+        return;
+    }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|name, value| match name.as_str() {
+            "unschedulable" => *value == true,
+            "taints" => value.as_array().is_some_and(|taints| !taints.is_empty()),
+            _ => !value.is_null(),
+        });
+    }
+}
+
+/// The items of a list; none if there is no list.
+fn items<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn set(object: &mut Value, field: &str, text: &str) {
+    missing(object, field, || json!(text));
+}
+
+fn missing(object: &mut Value, field: &str, default: impl FnOnce() -> Value) {
+    if object[field].is_null() {
+        object[field] = default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::catalog::resource::built_in;
+
+    fn filled(plural: &str, mut object: Value) -> Value {
+        let known = built_in();
+        let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+        fill(resource, &mut object);
+        object
+    }
+
+    #[test]
+    fn a_pod_reads_back_as_from_a_cluster() {
+        let pod = filled(
+            "pods",
+            json!({"metadata": {"name": "p"}, "spec": {
+            "terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "reg:5000/x"}]}}),
+        );
+        assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 5);
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        assert_eq!(pod["spec"]["serviceAccount"], "default");
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    }
+
+    #[test]
+    fn a_node_has_a_status_without_its_kubelet_and_keeps_what_the_kubelet_said() {
+        let node = filled("nodes", json!({"status": {"nodeInfo": {"kubeletVersion": "v1.36.2"}}}));
+        assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 0);
+        assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "v1.36.2");
+        assert_eq!(node["status"]["nodeInfo"]["bootID"], "");
+    }
+
+    #[test]
+    fn a_node_begins_with_the_taint_of_one_that_is_not_ready() {
+        let known = built_in();
+        let taint = || json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+        for (plural, given, expected) in [
+            ("nodes", json!({"spec": {}}), json!([taint()])),
+            ("nodes", json!({"spec": {"taints": [taint()]}}), json!([taint()])),
+            (
+                "nodes",
+                json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+                json!([{"key": "a", "effect": "NoExecute"}, taint()]),
+            ),
+            ("pods", json!({"spec": {}}), Value::Null),
+        ] {
+            let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
+            let mut object = given;
+            not_ready(resource, &mut object);
+            assert_eq!(object["spec"]["taints"], expected, "{plural}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_active_and_labelled() {
+        let namespace = filled("namespaces", json!({"metadata": {"name": "a"}}));
+        assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "a");
+        assert_eq!(namespace["status"]["phase"], "Active");
+    }
+}

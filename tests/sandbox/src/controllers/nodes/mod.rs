@@ -1,0 +1,9 @@
+//! Kubelets, the scheduler, the node lifecycle and the pod garbage collector.
+
+pub mod kubelet;
+pub(crate) mod node_fit;
+pub(crate) mod node_lifecycle;
+pub(crate) mod node_pod_counts;
+pub(crate) mod pod_gc;
+pub(crate) mod pod_status;
+pub(crate) mod scheduler;

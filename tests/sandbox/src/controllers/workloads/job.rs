@@ -1,0 +1,192 @@
+//! The Job controller: it creates pods until enough of them have succeeded. A pod that is deleted before it succeeds
+//! is replaced and counts as a failure, unless the job itself deleted it to run fewer.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use crate::cluster::catalog::resource::{JOBS, PODS};
+use crate::cluster::registry::Propagation;
+use crate::cluster::store::{Change, Collection, Key, Object};
+use crate::model::clock::metav1_time;
+use crate::model::condition;
+use crate::model::pod;
+
+use crate::controllers::engine::context::ReconcileContext;
+use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::event::Event;
+use crate::controllers::workloads::owned_pods::OwnedPods;
+use crate::controllers::workloads::pod_template;
+use crate::controllers::workloads::pod_template::PodName;
+
+/// The finished pods of a job, including those that are gone.
+#[derive(Debug, Default)]
+struct Finished {
+    succeeded: BTreeSet<String>,
+    failed: BTreeSet<String>,
+    /// The pods that the job itself deleted.
+    let_go: BTreeSet<String>,
+}
+
+impl Finished {
+    /// Counts a pod once when it has finished or will not finish any more.
+    fn count(&mut self, pod: &Value, is_gone: bool) {
+        let uid = pod::uid(pod);
+        if [&self.succeeded, &self.failed, &self.let_go].iter().any(|known| known.contains(uid)) {
+            return;
+        }
+        match pod::phase(pod) {
+            "Succeeded" => self.succeeded.insert(uid.to_owned()),
+            "Failed" => self.failed.insert(uid.to_owned()),
+            _ if is_gone || pod::is_terminating(pod) => self.failed.insert(uid.to_owned()),
+            _ => return,
+        };
+    }
+}
+
+/// The Job controller.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    pods: OwnedPods,
+    finished: HashMap<String, Finished>,
+}
+
+impl Jobs {
+    /// A controller that has seen nothing yet.
+    pub(crate) fn new() -> Self {
+        Self { pods: OwnedPods::of_kind("Job"), finished: HashMap::new() }
+    }
+
+    fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, key: Key) {
+        let Some(job) = ctx.get(&JOBS, &key) else {
+            return;
+        };
+        let pods = self.pods.objects(ctx, &job);
+        let finished = self.finished.entry(pod::uid(&job).to_owned()).or_default();
+        for pod in &pods {
+            finished.count(pod, false);
+        }
+        let (succeeded, failed) = (finished.succeeded.len(), finished.failed.len());
+        let outcome = outcome(&job, succeeded, failed);
+        let active: Vec<&Object> = pods.iter().filter(|pod| pod::is_active(pod)).collect();
+        let suspended = job["spec"]["suspend"] == true;
+        let wanted = if outcome.is_some() || suspended {
+            0
+        } else {
+            number(&job, "parallelism", 1).min(number(&job, "completions", 1).saturating_sub(succeeded))
+        };
+        if !pod::is_terminating(&job) {
+            for _ in active.len()..wanted {
+                if ctx.is_full() {
+                    self.pods.again(key);
+                    break;
+                }
+                let Some(pod) = ctx.create(&PODS, pod_of(&job)) else {
+                    break;
+                };
+                ctx.record(&Event::created("job-controller", &job, &pod));
+            }
+            for pod in active.iter().skip(wanted) {
+                if outcome.is_none() {
+                    finished.let_go.insert(pod::uid(pod).to_owned());
+                }
+                ctx.delete(&PODS, pod, None, Propagation::Background);
+            }
+        }
+        report(ctx, &job, &active, (succeeded, failed), outcome);
+    }
+}
+
+fn pod_of(job: &Value) -> Value {
+    let mut pod = pod_template::pod(job, PodName::Generated);
+    let labels = &mut pod["metadata"]["labels"];
+    for prefix in ["batch.kubernetes.io/", ""] {
+        labels[format!("{prefix}job-name")] = json!(pod::name(job));
+        labels[format!("{prefix}controller-uid")] = json!(pod::uid(job));
+    }
+    pod
+}
+
+/// The condition of a job that has ended.
+fn outcome(job: &Value, succeeded: usize, failed: usize) -> Option<&'static str> {
+    if succeeded >= number(job, "completions", 1) {
+        Some("Complete")
+    } else if failed > number(job, "backoffLimit", 6) {
+        Some("Failed")
+    } else {
+        None
+    }
+}
+
+fn number(job: &Value, field: &str, default: usize) -> usize {
+    let number = job["spec"][field].as_u64();
+    number.map_or(default, |number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+fn report(
+    ctx: &mut ReconcileContext<'_>,
+    job: &Object,
+    active: &[&Object],
+    (succeeded, failed): (usize, usize),
+    outcome: Option<&'static str>,
+) {
+    let now = ctx.now;
+    let ready = active.iter().filter(|pod| pod::is_ready(pod)).count();
+    ctx.edit_status(&JOBS, job, |job| {
+        let status = &mut job["status"];
+        status["active"] = json!(active.len());
+        status["ready"] = json!(ready);
+        status["succeeded"] = json!(succeeded);
+        status["failed"] = json!(failed);
+        if !status["startTime"].is_string() {
+            status["startTime"] = json!(metav1_time(now));
+        }
+        if let Some(kind) = outcome
+            && !condition::is_true(status, kind)
+        {
+            condition::set(status, json!({"type": kind, "status": "True"}), now);
+            if kind == "Complete" {
+                status["completionTime"] = json!(metav1_time(now));
+            }
+        }
+    });
+}
+
+impl Controller for Jobs {
+    fn watches(&self) -> Watches {
+        const WATCHED: &[Collection] = &[JOBS, PODS];
+        Watches::These(WATCHED)
+    }
+
+    fn forget(&mut self, collection: &Collection) {
+        self.pods.forget(collection);
+    }
+
+    fn observe(&mut self, collection: &Collection, change: &Change) {
+        if *collection == PODS {
+            self.pods.observe_pod(change);
+            // Without a grace period the pod is never seen terminating.
+            if let (Some(pod), None) = (&change.before, &change.after)
+                && let Some(owner) = pod::controller(pod).and_then(|owner| owner["uid"].as_str())
+                && let Some(finished) = self.finished.get_mut(owner)
+            {
+                finished.count(pod, true);
+            }
+            return;
+        }
+        self.pods.observe_owner(change);
+        if let (Some(job), None) = (&change.before, &change.after) {
+            self.finished.remove(pod::uid(job));
+        }
+    }
+
+    fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
+        while !ctx.is_full() {
+            let Some(key) = self.pods.next() else {
+                return Requeue::Change;
+            };
+            self.reconcile(ctx, key);
+        }
+        Requeue::now_if(self.pods.has_more())
+    }
+}
