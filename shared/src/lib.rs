@@ -1,7 +1,7 @@
 //! The `NodeMaintenance` API and every decision about it.
 //!
-//! Nothing here does I/O or reads a clock: what needs the time takes `now`. The reconciler observes and acts, the
-//! plugin shows; both ask this crate what it means.
+//! Nothing here does I/O or reads a clock: functions that need the time take `now`. The reconciler observes the cluster
+//! and applies decisions, the plugin displays them.
 
 pub mod admission;
 pub mod api;
@@ -15,5 +15,6 @@ pub use api::grant::Grant;
 pub use api::group::{Group, Grouped};
 pub use api::maintenance::{DrainOrder, DrainSpec, NodeMaintenance, NodeMaintenanceSpec};
 pub use api::status::{
-    BlockReason, BlockedPod, MigratingPod, NodeMaintenanceStatus, Phase, PodCounts, PodReference,
+    BlockFacts, BlockReason, BlockedPod, BudgetFacts, ForbiddenAccess, MigratingPod, NodeMaintenanceStatus,
+    Phase, PodCounts, PodReference, QueuePosition,
 };

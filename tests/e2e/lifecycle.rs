@@ -228,7 +228,7 @@ async fn a_pod_behind_a_budget_is_reported_as_blocked_and_evicted_when_the_budge
     let pod = &status.blocked_pods[0];
     assert_eq!(pod.reason, nm_shared::BlockReason::DisruptionBudget);
     assert_eq!(pod.message, "The disruption budget cart needs 1 healthy pods and has 1 currently");
-    assert!(status.last_error.contains(&pod.message));
+    assert_eq!(status.last_error, format!("1 pod is blocked: {} (DisruptionBudget)", pod.reference()));
 
     let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
     workload.deployments().patch("cart", &PatchParams::default(), &two).await.unwrap();

@@ -111,10 +111,12 @@ pub async fn until_blocked(cluster: &Cluster, name: &str, reason: BlockReason) -
     let status =
         until_status(cluster, name, &what, |status| status.blocked_pods.iter().any(|pod| is_it(&pod))).await;
     let pod = status.blocked_pods.iter().find(is_it).unwrap().clone();
-    let line = format!("{}/{}: {}", pod.namespace, pod.name, pod.message);
-    assert!(status.last_error.contains(&line), "{line} in {status:#?}");
+    let named = format!("{}/{} ({})", pod.namespace, pod.name, pod.reason.as_str());
+    assert!(status.last_error.contains(&named), "{named} in {status:#?}");
     let condition = find(&status.conditions, ConditionType::Drained).unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "Blocked"));
-    assert!(condition.message.contains(&line), "{line} in {condition:?}");
+    assert!(condition.message.ends_with("blocked: see status.blockedPods"), "{condition:?}");
+    let (message, written) = (serde_json::json!(pod.message), serde_json::json!(status));
+    assert_eq!(written.to_string().matches(&message.to_string()).count(), 1, "{status:#?}");
     pod
 }

@@ -2,7 +2,7 @@
 //!
 //! They become object names and parts of URLs, so invalid names are refused before any request.
 
-use nm_shared::api::dns_label::is_label;
+use nm_shared::cluster::node::is_dns_label;
 use strsim::damerau_levenshtein;
 
 /// Longest name of a node: a DNS subdomain.
@@ -21,7 +21,7 @@ const MAX_SUGGESTIONS: usize = 3;
 /// When no node can have this name.
 pub(crate) fn parse_node(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
-    if name.len() <= MAX_NODE_NAME && name.split('.').all(is_label) {
+    if name.len() <= MAX_NODE_NAME && name.split('.').all(is_dns_label) {
         Ok(name.to_owned())
     } else {
         Err(String::from("a node name consists of lowercase letters, digits, '-' and '.'"))
@@ -34,7 +34,7 @@ pub(crate) fn parse_node(text: &str) -> Result<String, String> {
 ///
 /// When no namespace can have this name.
 pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
-    if text.is_empty() || (text.len() <= MAX_NAMESPACE_NAME && is_label(text)) {
+    if text.is_empty() || (text.len() <= MAX_NAMESPACE_NAME && is_dns_label(text)) {
         Ok(text.to_owned())
     } else {
         Err(String::from(

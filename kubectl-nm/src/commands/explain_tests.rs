@@ -49,24 +49,29 @@ node/n1: Blocked 40%: 5 pods remaining (2 evicting, 1 terminating, 2 blocked), 4
 
 PDB shop/cart needs 3, has 3.
   Blocks shop/cart-0, shop/cart-1 for 3m20s, since 2026-01-02T03:04:05Z; 6 evictions were refused.
-  Scale what owns it up, or relax its budget:
+  Scale up the pod's owner, or relax the budget:
     kubectl -n shop edit pdb cart
 ";
     assert_eq!(explained(&object), (expected.to_owned(), true));
 }
 
 #[test]
-fn a_position_in_the_queue_is_not_an_obstacle() {
+fn a_queued_maintenance_is_not_stuck() {
     let condition = json!({"type": "Drained", "status": "False", "reason": "MaxUnavailable", "observedGeneration": 1,
-        "message": "2 of 3 nodes are unavailable and 2 may be: place 1 in line",
+        "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let object = with_status("n1", json!({"phase": "Pending", "conditions": [condition]}));
+    let object = with_status(
+        "n1",
+        json!({"phase": "Pending", "conditions": [condition],
+        "lastError": "position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2",
+        "queue": {"position": 1, "length": 2, "limit": 2}}),
+    );
     let expected = "\
 node/n1: Queued
 
-2 of 3 nodes are unavailable and 2 may be: place 1 in line.
+position 1 of 2 in the queue: 2 of 3 nodes are unavailable and the limit is 2.
   Lasting for 3m20s, since 2026-01-02T03:04:05Z.
-  It only waits in line, and begins when others are given back or Ready again; these have the places:
+  It begins when other nodes return to service or become Ready; these are in maintenance or queued:
     kubectl get nm -o wide
 ";
     assert_eq!(explained(&object), (expected.to_owned(), false));
@@ -85,8 +90,7 @@ fn a_drain_without_leader_is_stuck_and_without_knowledge_nothing_is_promised() {
     let under = |leadership| explained_under(leadership, &with_status("n1", running(40, &[])));
     let lapsed = Leadership::Lapsed("2026-01-02T03:04:05Z".parse().unwrap());
     let (said, stuck) = under(lapsed);
-    let expected =
-        "\n\nNo reconciler leads, so nobody works on it.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
+    let expected = "\n\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for 3m20s, since 2026-01-02T03:04:05Z.\n";
     assert!(said.contains(expected) && !said.contains("Nothing is stuck") && stuck, "{said}");
     let (said, stuck) = under(Leadership::Lapsed("2026-01-02T03:07:20Z".parse().unwrap()));
     assert!(said.contains("No reconciler leads") && !stuck, "another may take over: {said}");

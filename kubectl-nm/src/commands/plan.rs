@@ -120,10 +120,11 @@ pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> 
     let answers = match &preview {
         None => HashMap::new(),
         Some(preview) => {
-            let (all, done) = (preview.to_ask().count(), Cell::new(0));
+            let (all, done) = (preview.to_evict().count(), Cell::new(0));
             let message = || format!("{} of {all} evictions dry-run", done.get());
             let grace = spec.as_ref().map(|spec| spec.grace_period_seconds).filter(|seconds| *seconds >= 0);
-            progress::during(out, message, dry_run_evictions(cluster, preview.to_ask(), grace, &done)).await?
+            progress::during(out, message, dry_run_evictions(cluster, preview.to_evict(), grace, &done))
+                .await?
         }
     };
     let report = PlanReport::new(&nodes, spec.as_ref(), preview.as_ref(), snapshot, &answers, now);

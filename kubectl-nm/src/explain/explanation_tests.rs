@@ -1,4 +1,4 @@
-//! Causes by what an object says.
+//! Causes, by the status of an object.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn only(maintenance: &NodeMaintenance) -> Cause {
 }
 
 #[test]
-fn what_holds_the_whole_node_has_a_command_of_its_own() {
+fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
     let patch =
         |drain: &str| format!("kubectl patch nm n1 --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'");
     for (phase, reason, command, passes) in [
@@ -56,47 +56,56 @@ fn what_holds_the_whole_node_has_a_command_of_its_own() {
         );
         assert!(!cause.advice.is_empty() && !cause.advice.ends_with('.'), "{reason}");
     }
-    let said = "pods is forbidden: User \"system:serviceaccount:ops:nm-reconciler\" cannot list it";
-    let degraded = only(&with_condition("Running", "Degraded", "True", "MissingRights", said));
-    let asked = "kubectl auth can-i --list --as=system:serviceaccount:ops:nm-reconciler";
-    assert_eq!((degraded.what, degraded.commands), (vec![format!("{said}.")], vec![asked.to_owned()]));
+    let mut degraded = with_condition("Running", "Degraded", "True", "MissingRights", "no access");
+    let user = "system:serviceaccount:ops:nm-reconciler";
+    let forbidden = json!({"user": user, "verb": "list", "resource": "pods"});
+    degraded.status.as_mut().unwrap().forbidden = serde_json::from_value(forbidden).unwrap();
+    let cause = only(&degraded);
+    let command = format!("kubectl auth can-i --list --as={user}");
+    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command]));
 }
 
 #[test]
-fn the_medik8s_operator_tells_by_its_last_error() {
+fn the_medik8s_operator_reports_by_its_last_error() {
     let failed = with_status("n1", json!({"phase": "Failed", "lastError": "nodes \"n1\" not found"}));
     assert_eq!(only(&failed).what, ["nodes \"n1\" not found."]);
-    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["It does not say why."]);
+    assert_eq!(only(&with_status("n1", json!({"phase": "Failed"}))).what, ["The status does not say why."]);
 }
 
 #[test]
-fn what_nobody_takes_up_or_lets_go_is_told_since_when() {
+fn a_maintenance_that_no_reconciler_handles_is_reported_since_when() {
     let waiting = only(&requested("n1"));
-    assert_eq!(waiting.what, ["No reconciler has taken it up yet."]);
+    assert_eq!(waiting.what, ["No reconciler has picked it up yet."]);
     assert_eq!(waiting.since.map(|at| at.to_string()), Some("2026-01-02T03:04:05Z".into()));
-    assert_eq!(only(&stopping(requested("n1"))).what, ["Its reconciler has not given the node back yet."]);
+    assert_eq!(
+        only(&stopping(requested("n1"))).what,
+        ["The reconciler has not returned the node to service yet."]
+    );
     assert!(!waiting.passes);
     let soon = causes(&requested("n1"), "kubectl", "2026-01-02T03:04:19Z".parse().unwrap());
-    assert!(soon[0].passes, "a moment is no obstacle");
+    assert!(soon[0].passes, "a moment is no problem");
     let mut held = stopping(requested("n1"));
     held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
     let cause = only(&held);
-    assert_eq!(cause.what, ["The node is given back, but finalizers keep the object: example.com/audit."]);
+    assert_eq!(
+        cause.what,
+        ["The node is back in service, but finalizers keep the object: example.com/audit."]
+    );
     assert_eq!(cause.commands, [r#"kubectl patch nm n1 --type=merge -p '{"metadata":{"finalizers":null}}'"#]);
 }
 
 #[test]
-fn pods_that_were_blocked_before_it_stops_are_no_causes() {
+fn blocked_pods_are_no_causes_once_it_stops() {
     let mut held = stopping(with_status("n1", running(40, &[("cart-0", "nothing replaces it")])));
     held.metadata.finalizers = Some(vec!["example.com/audit".to_owned()]);
     assert_eq!(
         only(&held).what,
-        ["The node is given back, but finalizers keep the object: example.com/audit."]
+        ["The node is back in service, but finalizers keep the object: example.com/audit."]
     );
 }
 
 #[test]
-fn pods_that_the_same_thing_holds_are_one_cause() {
+fn pods_that_are_blocked_by_the_same_thing_are_one_cause() {
     let budget =
         |name: &str| format!("The disruption budget {name} needs 3 healthy pods and has 3 currently");
     let (cart, web) = (budget("cart"), budget("web"));
@@ -115,7 +124,7 @@ fn pods_that_the_same_thing_holds_are_one_cause() {
 }
 
 #[test]
-fn pods_held_by_the_like_have_a_few_commands() {
+fn similarly_blocked_pods_have_a_few_commands() {
     let names: Vec<String> = (0..5).map(|at| format!("p{at}")).collect();
     let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "nothing replaces it")).collect();
     let mut status = running(0, &pods);
@@ -129,7 +138,7 @@ fn pods_held_by_the_like_have_a_few_commands() {
 }
 
 #[test]
-fn what_goes_on_has_no_cause_and_what_is_not_listed_is_counted() {
+fn a_draining_maintenance_has_no_cause_and_unlisted_pods_are_counted() {
     for status in [running(40, &[]), json!({"phase": "Succeeded"})] {
         assert_eq!(causes(&with_status("n1", status), "kubectl", now()), []);
     }
@@ -137,4 +146,28 @@ fn what_goes_on_has_no_cause_and_what_is_not_listed_is_counted() {
     status["podCounts"]["blocked"] = json!(7);
     assert_eq!(unlisted(&with_status("n1", status)), 6);
     assert_eq!(unlisted(&requested("n1")), 0);
+}
+
+#[test]
+fn a_cause_is_reported_once_by_the_pods_or_by_the_whole_maintenance() {
+    let mut object = with_condition("Running", "Degraded", "True", "MissingRights", "1 pod is blocked");
+    let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
+    let pod = json!({"namespace": "shop", "name": "p", "reason": "Forbidden", "message": "no access",
+        "since": "2026-01-02T03:04:05Z", "attempts": 1, "forbidden": access});
+    object.status.as_mut().unwrap().blocked_pods = serde_json::from_value(json!([pod])).unwrap();
+    let cause = only(&object);
+    let command = "kubectl auth can-i create pods --subresource=eviction -n shop --as=u";
+    assert_eq!((cause.what, cause.commands), (vec!["no access.".to_owned()], vec![command.to_owned()]));
+}
+
+#[test]
+fn a_status_that_was_written_without_facts_is_explained_by_its_messages() {
+    let numbers = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+    let mut status = running(40, &[("cart-0", numbers)]);
+    status["blockedPods"][0].as_object_mut().unwrap().remove("budget");
+    let cause = only(&with_status("n1", status));
+    assert_eq!(
+        (cause.what, cause.commands),
+        (vec![format!("{numbers}.")], vec!["kubectl -n shop get pdb".to_owned()])
+    );
 }

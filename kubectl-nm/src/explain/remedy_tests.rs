@@ -1,64 +1,82 @@
-//! The remedies, one line a reason.
+//! The remedies, one line for each reason.
 
 use super::*;
 
-const NUMBERS: &str = "The disruption budget cart needs 3 healthy pods and has 3 currently";
+fn none() -> BlockFacts {
+    BlockFacts::default()
+}
 
-fn case<'a>(reason: BlockReason, message: &'a str, owner: Option<&'a str>) -> Case<'a> {
-    Case { kubectl: "kubectl", node: "n1", namespace: "shop", name: "cart-0", owner, reason, message }
+fn budget(name: &str, numbers: Option<(i32, i32)>) -> BlockFacts {
+    let budget = BudgetFacts {
+        name: name.to_owned(),
+        desired_healthy: numbers.map(|(desired, _)| desired),
+        current_healthy: numbers.map(|(_, current)| current),
+        disruptions_allowed: None,
+    };
+    BlockFacts { budget: Some(budget), ..none() }
+}
+
+fn forbidden(user: &str, verb: &str, resource: &str) -> BlockFacts {
+    let access = ForbiddenAccess { user: user.into(), verb: verb.into(), resource: resource.into() };
+    BlockFacts { forbidden: Some(access), ..none() }
+}
+
+fn case<'a>(reason: BlockReason, facts: &'a BlockFacts, owner: Option<&'a str>) -> Case<'a> {
+    Case { kubectl: "kubectl", node: "n1", namespace: "shop", name: "cart-0", owner, reason, facts }
 }
 
 #[test]
 fn every_reason_has_a_command_that_can_be_pasted() {
     use BlockReason as Reason;
     let sts = Some("sts/cart");
-    for (reason, message, owner, command) in [
-        (Reason::DisruptionBudget, NUMBERS, sts, "kubectl -n shop edit pdb cart"),
-        (
-            Reason::DisruptionBudget,
-            "Cannot evict pod as it would violate the pod's disruption budget.",
-            sts,
-            "kubectl -n shop get pdb",
-        ),
-        (Reason::MultipleDisruptionBudgets, "", sts, "kubectl -n shop get pdb -o wide"),
+    for (reason, facts, owner, command) in [
+        (Reason::DisruptionBudget, budget("cart", Some((3, 3))), sts, "kubectl -n shop edit pdb cart"),
+        (Reason::DisruptionBudget, none(), sts, "kubectl -n shop get pdb"),
+        (Reason::MultipleDisruptionBudgets, none(), sts, "kubectl -n shop get pdb -o wide"),
         (
             Reason::AdmissionWebhook,
-            "",
+            none(),
             sts,
             "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
         ),
-        (Reason::NotMigratable, "", Some("vmi/db"), "kubectl -n shop describe vmi/db"),
-        (Reason::NotMigratable, "", None, "kubectl -n shop describe pod cart-0"),
-        (Reason::MigrationFailed, "", None, "kubectl -n shop get vmim -o wide"),
+        (Reason::NotMigratable, none(), Some("vmi/db"), "kubectl -n shop describe vmi/db"),
+        (Reason::NotMigratable, none(), None, "kubectl -n shop describe pod cart-0"),
+        (Reason::MigrationFailed, none(), None, "kubectl -n shop get vmim -o wide"),
         (
             Reason::Forbidden,
-            "",
+            none(),
             None,
             "kubectl auth can-i create pods --subresource=eviction -n shop --as=system:serviceaccount:node-maintenance:nm-reconciler",
         ),
         (
             Reason::Forbidden,
-            "pods \"cart-0\" is forbidden: User \"system:serviceaccount:ops:nm-reconciler\" cannot create resource \"pods/eviction\"",
+            forbidden("system:serviceaccount:ops:nm-reconciler", "create", "pods/eviction"),
             None,
             "kubectl auth can-i create pods --subresource=eviction -n shop --as=system:serviceaccount:ops:nm-reconciler",
         ),
-        (Reason::NamespaceTerminating, "", None, "kubectl get namespace shop -o yaml"),
-        (Reason::ServerError, "", None, "kubectl get --raw '/readyz?verbose'"),
-        (Reason::Unmanaged, "", None, "kubectl -n shop delete pod cart-0"),
-        (Reason::LocalStorage, "", sts, "kubectl -n shop delete pod cart-0"),
-        (Reason::ComesBack, "", sts, "kubectl -n shop edit sts/cart"),
-        (Reason::ComesBack, "", None, "kubectl -n shop describe pod cart-0"),
+        (
+            Reason::Forbidden,
+            forbidden("u", "delete", "pods"),
+            None,
+            "kubectl nm install --grant pod-deletion",
+        ),
+        (Reason::NamespaceTerminating, none(), None, "kubectl get namespace shop -o yaml"),
+        (Reason::ServerError, none(), None, "kubectl get --raw '/readyz?verbose'"),
+        (Reason::Unmanaged, none(), None, "kubectl -n shop delete pod cart-0"),
+        (Reason::LocalStorage, none(), sts, "kubectl -n shop delete pod cart-0"),
+        (Reason::ComesBack, none(), sts, "kubectl -n shop edit sts/cart"),
+        (Reason::ComesBack, none(), None, "kubectl -n shop describe pod cart-0"),
         (
             Reason::Finalizers,
-            "",
+            none(),
             None,
             r#"kubectl -n shop patch pod cart-0 --type=merge -p '{"metadata":{"finalizers":null}}'"#,
         ),
-        (Reason::NodeNotReady, "", None, "kubectl describe node n1"),
-        (Reason::NotEnding, "", None, "kubectl -n shop describe pod cart-0"),
-        (Reason::Unknown, "", None, "kubectl -n shop describe pod cart-0"),
+        (Reason::NodeNotReady, none(), None, "kubectl describe node n1"),
+        (Reason::NotEnding, none(), None, "kubectl -n shop describe pod cart-0"),
+        (Reason::Unknown, none(), None, "kubectl -n shop describe pod cart-0"),
     ] {
-        let remedy = remedy(&case(reason, message, owner));
+        let remedy = remedy(&case(reason, &facts, owner));
         assert_eq!(remedy.command, command, "{reason:?}");
         assert!(!remedy.advice.is_empty() && !remedy.advice.ends_with('.'), "{remedy:?}");
     }
@@ -66,49 +84,63 @@ fn every_reason_has_a_command_that_can_be_pasted() {
 
 #[test]
 fn the_advice_names_what_to_scale() {
-    let remedy = remedy(&case(BlockReason::DisruptionBudget, NUMBERS, Some("sts/cart")));
-    assert_eq!(remedy.advice, "Scale sts/cart up, or relax its budget");
+    let facts = budget("cart", Some((3, 3)));
+    let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, Some("sts/cart")));
+    assert_eq!(remedy.advice, "Scale up sts/cart, or relax the budget");
 }
 
 #[test]
-fn commands_go_to_the_cluster_that_is_shown_and_run_nothing_else() {
+fn commands_use_the_displayed_cluster_and_quote_names() {
+    let nothing = none();
     let hostile = Case {
         kubectl: "kubectl --context 'prod eu'",
         name: "x; reboot",
         namespace: "it's",
-        ..case(BlockReason::Unmanaged, "", None)
+        ..case(BlockReason::Unmanaged, &nothing, None)
     };
     assert_eq!(remedy(&hostile).command, r"kubectl --context 'prod eu' -n 'it'\''s' delete pod 'x; reboot'");
-    let message = "The disruption budget $(reboot) needs 1 healthy pods";
-    let remedy = remedy(&case(BlockReason::DisruptionBudget, message, None));
+    let facts = budget("$(reboot)", None);
+    let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, None));
     assert_eq!(remedy.command, "kubectl -n shop edit pdb '$(reboot)'");
 }
 
 #[test]
-fn obstacles_are_told_in_short() {
+fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
     use BlockReason as Reason;
-    for (reason, message, short, common) in [
-        (Reason::DisruptionBudget, NUMBERS, "PDB shop/cart needs 3, has 3", "PDB shop/cart"),
+    let finalizers = BlockFacts { finalizers: vec!["a/b".to_owned(), "c/d".to_owned()], ..none() };
+    for (reason, facts, message, short, common) in [
         (
             Reason::DisruptionBudget,
-            "The disruption budget cart is new.",
-            "PDB shop/cart is new",
+            budget("cart", Some((3, 3))),
+            "m",
+            "PDB shop/cart needs 3, has 3",
             "PDB shop/cart",
         ),
-        (Reason::DisruptionBudget, "no", "no", "disruption budget in shop"),
-        (Reason::Finalizers, "held by a/b", "held by a/b", "finalizers in shop"),
-        (Reason::NotEnding, "", "not ending", "not ending in shop"),
+        (
+            Reason::DisruptionBudget,
+            budget("cart", None),
+            "it is new",
+            "PDB shop/cart: it is new",
+            "PDB shop/cart",
+        ),
+        (Reason::DisruptionBudget, none(), "no", "no", "disruption budget in shop"),
+        (Reason::Finalizers, finalizers, "m", "finalizers a/b, c/d", "finalizers in shop"),
+        (Reason::Finalizers, none(), "kept by a/b", "kept by a/b", "finalizers in shop"),
+        (Reason::NotEnding, none(), "", "not ending", "not ending in shop"),
     ] {
-        assert_eq!(in_short("shop", reason, message), short);
-        assert_eq!(obstacle("shop", reason, message), common);
+        assert_eq!(in_short("shop", reason, &facts, message), short);
+        assert_eq!(common_blocker("shop", reason, &facts), common);
     }
 }
 
 #[test]
-fn a_permission_that_is_granted_apart_is_granted_by_a_command() {
-    let said = Grant::PodDeletion.explain("User \"u\" cannot delete resource \"pods\" in API group \"\"");
-    let granted = granting("kubectl --context=c", &said).unwrap();
-    assert_eq!(granted.0, "Give nm-reconciler the permission to delete pods");
-    assert_eq!(granted.1, "kubectl nm install --grant pod-deletion --context=c");
-    assert_eq!(granting("kubectl", "User \"u\" cannot create resource \"pods/eviction\""), None);
+fn a_permission_that_is_not_installed_by_default_is_granted_by_a_command() {
+    let access = ForbiddenAccess { user: "u".into(), verb: "delete".into(), resource: "pods".into() };
+    let (advice, command) = missing_access("kubectl --context=c", Some(&access), "--list");
+    assert_eq!(advice, "Grant nm-reconciler the permission to delete pods");
+    assert_eq!(command, "kubectl nm install --grant pod-deletion --context=c");
+    assert_eq!(
+        missing_access("kubectl", None, "--list").1,
+        format!("kubectl auth can-i --list --as={DEFAULT_USER}")
+    );
 }

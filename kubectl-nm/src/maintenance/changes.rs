@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use nm_shared::api::condition::ConditionReason;
 use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
 
-use crate::maintenance::{condition, headline, node, status};
+use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
 /// A maintenance that was created, updated or deleted.
@@ -109,7 +110,7 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
     let mut lines = Vec::new();
     let headline_now = headline(now);
     if before.map(headline).as_ref() != Some(&headline_now) {
-        lines.push(headline_now.clone());
+        lines.push(headline_now);
     }
     if before.is_none() && now.name_any() != node(now) {
         lines.push(Line::new(format!("name of the NodeMaintenance: {}", now.name_any())));
@@ -126,12 +127,12 @@ fn update_lines(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Vec<
     }));
     let error = &status(now).last_error;
     let is_reported = before.is_some_and(|before| &status(before).last_error == error)
-        || headline_now.to_string().ends_with(&Line::new(error).to_string())
-        || is_about_blocked_pods(error, now);
+        || is_in_headline(now)
+        || only_names_blocked_pods(now);
     if !error.is_empty() && !is_reported {
         lines.push(Line::default().with(Style::Bad, "error").and(": ").and(error));
     }
-    lines.extend(degraded(before, now));
+    lines.extend(became_degraded(before, now));
     lines
 }
 
@@ -150,16 +151,22 @@ fn unblocked_pod(pod: &PodReference) -> Line {
     Line::default().with(Style::Good, "unblocked").and(format!(" {pod}"))
 }
 
-/// Whether the error only summarizes the blocked pods, which have a line each.
-fn is_about_blocked_pods(error: &str, of: &NodeMaintenance) -> bool {
-    status(of).blocked_pods.iter().any(|pod| error.starts_with(&format!("{}/{}: ", pod.namespace, pod.name)))
+/// Whether the headline has `lastError`.
+fn is_in_headline(maintenance: &NodeMaintenance) -> bool {
+    matches!(State::of(maintenance), State::Queued | State::Failed)
 }
 
-fn degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
-    let condition = |object| condition(object, "Degraded").filter(|condition| condition.status == "True");
-    let degraded = condition(now)?;
-    let is_reported = before.and_then(condition).is_some_and(|was| was.message == degraded.message);
-    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&degraded.message))
+/// Whether `lastError` only names the blocked pods, each of which has a line.
+fn only_names_blocked_pods(maintenance: &NodeMaintenance) -> bool {
+    condition(maintenance, "Drained")
+        .is_some_and(|drained| drained.reason == ConditionReason::Blocked.as_str())
+}
+
+fn became_degraded(before: Option<&NodeMaintenance>, now: &NodeMaintenance) -> Option<Line> {
+    // Without a message, `lastError` has it.
+    let condition = degraded(now).filter(|condition| !condition.message.is_empty())?;
+    let is_reported = before.and_then(degraded).is_some_and(|was| was.message == condition.message);
+    (!is_reported).then(|| Line::default().with(Style::Bad, "degraded").and(": ").and(&condition.message))
 }
 
 #[cfg(test)]
@@ -231,9 +238,15 @@ mod tests {
     fn errors_that_summarize_blocked_pods_are_not_reported_beside_them() {
         let mut blocked = running(40, &[("cart-0", "budget cart has 1")]);
         let before = blocked.clone();
-        blocked["lastError"] = json!("shop/cart-0: budget cart has 1; and 7 more");
+        let drained = |reason: &str| {
+            json!([{"type": "Drained", "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"}])
+        };
+        blocked["lastError"] = json!("1 pod is blocked: shop/cart-0 (DisruptionBudget)");
+        blocked["conditions"] = drained("Blocked");
         check(Some(before.clone()), blocked.clone(), &[]);
         blocked["lastError"] = json!("the lease is held");
+        blocked["conditions"] = drained("LeaseLost");
         check(Some(before), blocked, &["error: the lease is held"]);
     }
 

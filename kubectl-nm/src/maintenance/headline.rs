@@ -68,7 +68,7 @@ fn remaining(status: &NodeMaintenanceStatus) -> String {
 }
 
 /// Why a maintenance is queued or failed; empty if the status has no reason.
-fn reason(maintenance: &NodeMaintenance) -> &str {
+pub(crate) fn reason(maintenance: &NodeMaintenance) -> &str {
     match status(maintenance).last_error.as_str() {
         "" => condition(maintenance, "Drained").map_or("", |condition| &condition.message),
         error => error,

@@ -11,9 +11,10 @@ pub(crate) mod state;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::api::condition::ConditionReason;
+use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus};
 
-pub(crate) use headline::{headline, pods_gone, stop_progress};
+pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
 
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
@@ -32,6 +33,16 @@ pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
 /// The condition of that type.
 pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Option<&'a Condition> {
     status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// The condition `Degraded` if it is True, unless it only says what `blockedPods` says of single pods.
+pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
+    let degraded = condition(maintenance, "Degraded").filter(|condition| condition.status == "True")?;
+    let status = status(maintenance);
+    let is_about_pods = degraded.reason == ConditionReason::MissingRights.as_str()
+        && status.forbidden.is_none()
+        && status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Forbidden);
+    (!is_about_pods).then_some(degraded)
 }
 
 /// The status; an empty one if the object has none yet.
@@ -88,6 +99,11 @@ pub(crate) mod fixture {
         object
     }
 
+    /// The facts about the budget in the API server's sentence, as the reconciler writes them.
+    pub(crate) fn budget(message: &str) -> Value {
+        json!(nm_shared::cluster::disruption_budget::BudgetRefusal::from(message).budget)
+    }
+
     /// A status in the middle of a drain with one blocked pod.
     pub(crate) fn running(progress: i32, blocked: &[(&str, &str)]) -> Value {
         let pods: Vec<Value> = blocked
@@ -95,7 +111,7 @@ pub(crate) mod fixture {
             .map(|(name, message)| {
                 json!({
                     "namespace": "shop", "name": name, "reason": "DisruptionBudget", "message": message,
-                    "since": "2026-01-02T03:04:05Z", "attempts": 3,
+                    "since": "2026-01-02T03:04:05Z", "attempts": 3, "budget": budget(message),
                 })
             })
             .collect();

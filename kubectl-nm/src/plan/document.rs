@@ -76,8 +76,8 @@ fn budget(forecast: &BudgetForecast) -> Value {
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Value {
-    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
-    let unplaced: Vec<Value> = misfits
+    let CapacityEstimate { fit, nodes, unplaced, left_out } = estimate;
+    let unplaced: Vec<Value> = unplaced
         .iter()
         .map(|UnplacedPods { pods, reasons }| {
             let reasons: Vec<Value> = reasons

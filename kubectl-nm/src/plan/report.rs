@@ -103,7 +103,7 @@ impl PlanReport {
         let nodes = node_reports(planned, &snapshot, now);
         let capacity = forecast.as_ref().and_then(|forecast| capacity(&nodes, forecast, &snapshot));
         if let (Some(forecast), Some(capacity)) = (&mut forecast, &capacity) {
-            forecast.hold_back(&capacity.misfits.iter().flat_map(|misfits| misfits.pods.clone()).collect());
+            forecast.hold_back(&capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect());
         }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
         let local_volumes =
@@ -128,7 +128,7 @@ impl PlanReport {
 
     /// Whether a replacement fits on no other node, by the estimate.
     pub(crate) fn lacks_capacity(&self) -> bool {
-        self.capacity.as_ref().is_some_and(|capacity| !capacity.misfits.is_empty())
+        self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }
 }
 
@@ -155,7 +155,7 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
         };
         let (quorum, queue) = match (&existing, gates.remove(name)) {
             (Existing::Maintenance(object), _) => current_gates(object),
-            (_, Some(gate)) => (gate.quorum, gate.line),
+            (_, Some(gate)) => (gate.quorum, gate.queue.map(|queued| queued.to_string())),
             (_, None) => (None, None),
         };
         let state = match &existing {
@@ -172,9 +172,10 @@ fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) 
 fn current_gates(object: &NodeMaintenance) -> (Option<String>, Option<String>) {
     use nm_shared::api::condition::ConditionReason::{MaxUnavailable, QuorumAtRisk};
     let Some(drained) = crate::maintenance::condition(object, "Drained") else { return (None, None) };
-    let message = |wanted: &str| (drained.reason == wanted).then(|| drained.message.clone());
-    let quorum = message(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
-    (quorum, message(MaxUnavailable.as_str()))
+    let error =
+        |wanted: &str| (drained.reason == wanted).then(|| crate::maintenance::reason(object).to_owned());
+    let quorum = error(QuorumAtRisk.as_str()).filter(|_| !overrides_quorum(object));
+    (quorum, error(MaxUnavailable.as_str()))
 }
 
 /// Whether the pods of the nodes that drain now fit on the others. Queued nodes stay in use until others return to
@@ -189,7 +190,10 @@ fn capacity(
     let replaced =
         forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
-        .map(|expected| PodToPlace { pod: &expected.pod, volumes: snapshot.volumes.reach(&expected.pod) })
+        .map(|expected| PodToPlace {
+            pod: &expected.pod,
+            volumes: snapshot.volumes.node_selectors(&expected.pod),
+        })
         .collect();
     let mut used = pods.used.clone();
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {

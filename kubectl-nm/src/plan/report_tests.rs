@@ -195,7 +195,7 @@ n1     shop/db-0   evicted   its local volume pv-1 stays on the node
 
 local volumes stay on the node of 1 pod: shop/db-0
 capacity for 0 of 1 pod on 1 other node, estimated from requests, taints, selectors and volumes
-no capacity for shop/db-0 (1 other node: 1 out of reach of its volume)
+no capacity for shop/db-0 (1 other node: 1 cannot access its volume)
 1 node, 1 pod: 1 evicted
 Nothing would block the drain, but other nodes do not have the capacity for all pods. Nothing was changed.
 ";

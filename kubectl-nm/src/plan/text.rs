@@ -255,8 +255,8 @@ fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
 }
 
 fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
-    let CapacityEstimate { fit, nodes, misfits, left_out } = estimate;
-    let unplaced: usize = misfits.iter().map(|misfits| misfits.pods.len()).sum();
+    let CapacityEstimate { fit, nodes, unplaced: groups, left_out } = estimate;
+    let unplaced: usize = groups.iter().map(|group| group.pods.len()).sum();
     if fit + unplaced == 0 {
         return Vec::new();
     }
@@ -265,7 +265,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
         "capacity for {fit} of {} on {nodes}, estimated from requests, taints, selectors and volumes",
         counted(fit + unplaced, "pod"),
     ))];
-    for UnplacedPods { pods, reasons } in misfits {
+    for UnplacedPods { pods, reasons } in groups {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };

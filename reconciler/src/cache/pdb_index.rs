@@ -82,7 +82,7 @@ mod tests {
             let budgets = index.in_namespace(namespace);
             let mut budgets: Vec<String> = budgets
                 .iter()
-                .map(|budget| format!("{} {}", budget.seen().key, budget.seen().version))
+                .map(|budget| format!("{} {}", budget.version().key, budget.version().version))
                 .collect();
             budgets.sort();
             budgets

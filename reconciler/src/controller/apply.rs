@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use nm_shared::api::latency_budget::STATUS_WRITE_INTERVAL;
-use nm_shared::cluster::node_lease;
 use nm_shared::decide::cluster_state::ClusterState;
 use nm_shared::decide::decision::Decision;
+use nm_shared::decide::lease_denied;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
 use nm_shared::gate::max_unavailable_queue;
@@ -50,14 +51,14 @@ impl ApplyError {
         matches!(self.cause(), kube::Error::Api(status) if matches!(status.code, 404 | 409))
     }
 
-    /// What to report if the API server refuses access to the lease or the node.
-    pub(crate) fn missing_permission(&self) -> Option<String> {
+    /// The denial, if the API server denies access to the lease or the node.
+    pub(crate) fn access_denied(&self) -> Option<AccessDenied> {
         match self {
             Self::Lease { source: kube::Error::Api(status), .. } if status.code == 403 => {
-                Some(node_lease::refused(&status.message))
+                Some(lease_denied(status.message.as_str().into()))
             }
             Self::Node { source: kube::Error::Api(status), .. } if status.code == 403 => {
-                Some(status.message.clone())
+                Some(status.message.as_str().into())
             }
             _ => None,
         }

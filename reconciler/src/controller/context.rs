@@ -47,7 +47,8 @@ impl Context {
         self.evictor.retain_nodes(|node| in_maintenance.contains(node));
         if self.node_conditions && self.state.initial_list_wait().is_none() {
             let outdated = self.cluster.nodes.state_filter(|node| {
-                node_conditions::tells_of_maintenance(node) && !in_maintenance.contains(&node.name_any())
+                node_conditions::has_maintenance_conditions(node)
+                    && !in_maintenance.contains(&node.name_any())
             });
             for node in outdated {
                 self.conditions.publish(&node.name_any(), Vec::new());

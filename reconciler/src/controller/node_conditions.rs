@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
-use nm_shared::Grant;
+use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_conditions::{self, WantedCondition};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -42,16 +42,16 @@ const MAX_CONCURRENT_WRITES: usize = 8;
 /// The conditions that a node has to show; empty to remove ours.
 type WantedConditions = Vec<WantedCondition>;
 
-/// When and with which message the API server last refused a write, if it has not accepted one since.
+/// When the API server last denied a write, if it has not accepted one since.
 #[derive(Debug, Default)]
-struct LastRefusal(Mutex<Option<(Instant, String)>>);
+struct LastRefusal(Mutex<Option<(Instant, AccessDenied)>>);
 
 impl LastRefusal {
-    fn replace(&self, refusal: Option<(Instant, String)>) -> Option<(Instant, String)> {
+    fn replace(&self, refusal: Option<(Instant, AccessDenied)>) -> Option<(Instant, AccessDenied)> {
         std::mem::replace(&mut *self.lock(), refusal)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, AccessDenied)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,8 +85,8 @@ impl NodeConditionPublisher {
     }
 
     /// Why conditions are not written, if permission is missing.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        self.last_refusal.lock().as_ref().map(|(_, message)| Grant::NodeConditions.explain(message))
+    pub(crate) fn refusal(&self) -> Option<AccessDenied> {
+        self.last_refusal.lock().as_ref().map(|(_, denied)| denied.clone())
     }
 
     /// Makes a node show exactly these of our conditions.
@@ -158,10 +158,10 @@ impl ConditionWriter {
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return node,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    let refusal = Some((Instant::now(), status.message.clone()));
+                    let denied = AccessDenied::from(status.message.as_str());
+                    let refusal = Some((Instant::now(), denied.clone()));
                     if self.last_refusal.replace(refusal).is_none() {
-                        let why = Grant::NodeConditions.explain(&status.message);
-                        warn!(node, "node conditions are not published: {why}");
+                        warn!(node, "node conditions are not published: {denied}");
                         self.triggers.all();
                     }
                 }
@@ -346,7 +346,7 @@ mod tests {
             conditions.publish("n", wanted());
             tokio::task::yield_now().await;
         }
-        assert_eq!(conditions.refusal().as_deref(), Some("no"));
+        assert_eq!(conditions.refusal(), Some("no".into()));
         let (patch, answer) = writes.recv().await.unwrap();
         assert!(began.elapsed() >= FORBIDDEN_RETRY_INTERVAL, "{:?}", began.elapsed());
         answer.send(ok("2", &patch["status"]["conditions"])).unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     let node = node(context, name);
     let is_ending = maintenance.metadata.deletion_timestamp.is_some();
     let pods = if is_ending || node.is_none() { Ok(None) } else { context.watches.pods(name) };
-    let forbidden = pods.as_ref().err().map(ToString::to_string);
+    let forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
     let pods = pods.unwrap_or_default();
     let on_node = pods.as_deref().unwrap_or_default();
 
@@ -69,7 +69,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
         daemon_sets: context.cluster.daemon_sets(),
         pods_forbidden: forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
-        leases_forbidden: lease.as_ref().err().map(ToString::to_string),
+        leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),
         lease: lease.ok().flatten(),
         budgets,
         evacuations: evacuations(context, maintenance, pods.as_deref()),
@@ -146,9 +146,9 @@ fn gate(
     let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
     let all = maintenances.iter().map(|other| &other.maintenance);
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let line =
+    let queue =
         limit.and_then(|limit| max_unavailable_queue::position(maintenance, all, at_work, &nodes, limit));
-    Gate { quorum, line }
+    Gate { quorum, queue }
 }
 
 /// The other maintenances of the same node, including those being deleted.

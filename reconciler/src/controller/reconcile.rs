@@ -69,8 +69,8 @@ async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<O
     context.state.maintenance(&uid, |state| state.at_work = decision.at_work);
     let requeue = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
-        if let Some(refusal) = error.missing_permission() {
-            let report = missing_access(maintenance, refusal, now);
+        if let Some(denied) = error.access_denied() {
+            let report = missing_access(maintenance, denied, now);
             apply(context, maintenance, &observed, report, now).await?;
         }
         return Err(error);

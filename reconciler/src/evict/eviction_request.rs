@@ -8,7 +8,6 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
-use nm_shared::Grant;
 use nm_shared::cluster::pod;
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
@@ -24,22 +23,12 @@ pub(crate) async fn send(client: &Client, eviction: &Eviction) -> EvictionOutcom
         Err(error) => return EvictionOutcome::Unknown(error.to_string()),
     };
     match tokio::time::timeout(ANSWER_TIMEOUT, answer(client, request)).await {
-        Ok(Ok(status)) => explain_refusal(EvictionOutcome::from(&status), eviction.request),
+        Ok(Ok(status)) => EvictionOutcome::from(&status),
         Ok(Err(error)) => EvictionOutcome::Unknown(connection_failure(&error)),
         Err(_) => {
             let seconds = ANSWER_TIMEOUT.as_secs();
             EvictionOutcome::Unknown(format!("no answer from the API server in {seconds} s"))
         }
-    }
-}
-
-/// Permission to delete pods is optional, so a refusal names what grants it.
-fn explain_refusal(outcome: EvictionOutcome, request: RemovalRequest) -> EvictionOutcome {
-    match (outcome, request) {
-        (EvictionOutcome::Forbidden(said), RemovalRequest::Delete) => {
-            EvictionOutcome::Forbidden(Grant::PodDeletion.explain(&said))
-        }
-        (other, _) => other,
     }
 }
 

@@ -165,7 +165,7 @@ impl EvictionState {
         let eviction = self.eviction(node, pod);
         eviction.is_deferred = true;
         match refuses {
-            Some(true) => eviction.attempt.hold(now),
+            Some(true) => eviction.attempt.block_by_budget(now),
             Some(false) => eviction.attempt.break_run(),
             None => {}
         }
@@ -186,7 +186,7 @@ impl EvictionState {
 
     /// The pods on `node`, by uid, whose owners have recreated them there too often.
     pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<Pod>]) -> HashSet<String> {
-        self.respawns.entry(node.to_owned()).or_default().note(pods)
+        self.respawns.entry(node.to_owned()).or_default().count(pods)
     }
 
     /// Starts to count respawns on `node` anew.
@@ -223,7 +223,7 @@ impl EvictionState {
 
     /// What is left of a budget. Evictions that its status shows by now are forgotten.
     pub(crate) fn left(&mut self, budget: &Arc<Budget>) -> RemainingBudget {
-        let seen = budget.seen();
+        let seen = budget.version();
         let Some(requests) = self.budgets.get_mut(&seen.key) else {
             return RemainingBudget::of(budget.clone(), None, []);
         };
@@ -278,7 +278,7 @@ mod tests {
     fn last_request(state: &mut EvictionState) -> Option<SteadyTime> {
         let budget = budget("1");
         let budgets = Budgets::from_iter([state.left(&budget)]);
-        budgets.asked(&budget.seen().key)
+        budgets.asked(&budget.version().key)
     }
 
     #[test]
@@ -286,9 +286,9 @@ mod tests {
         let mut state = EvictionState::default();
         let at = |second| SteadyTime::after_start(Duration::from_secs(second));
         assert_eq!(last_request(&mut state), None);
-        state.begin("n", &pod("a"), vec![budget("1").seen().clone()], at(1));
+        state.begin("n", &pod("a"), vec![budget("1").version().clone()], at(1));
         assert_eq!(last_request(&mut state), Some(at(1)));
-        state.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget(String::new()), at(2));
+        state.end("n", "a", RemovalRequest::Evict, EvictionOutcome::RefusedByBudget("".into()), at(2));
         assert_eq!(last_request(&mut state), Some(at(2)));
     }
 
@@ -297,14 +297,15 @@ mod tests {
         let mut state = EvictionState::default();
         let at = SteadyTime::MIN;
         for (uid, version) in [("old", "1"), ("new", "2"), ("in progress", "1"), ("gone", "2")] {
-            state.begin("n", &pod(uid), vec![budget(version).seen().clone()], at);
+            state.begin("n", &pod(uid), vec![budget(version).version().clone()], at);
         }
         for uid in ["old", "new", "gone"] {
             state.end("n", uid, RemovalRequest::Evict, EvictionOutcome::Accepted, at);
         }
         state.forget_gone("n", |uid| uid != "gone");
         let charges = |state: &EvictionState| {
-            let mut charges: Vec<_> = state.budgets[&budget("2").seen().key].charges(&state.nodes).collect();
+            let mut charges: Vec<_> =
+                state.budgets[&budget("2").version().key].charges(&state.nodes).collect();
             charges.sort_by_key(|(version, _)| *version);
             charges.into_iter().map(|(version, charge)| format!("{version} {charge:?}")).collect::<Vec<_>>()
         };
@@ -318,9 +319,9 @@ mod tests {
     #[test]
     fn an_allowance_is_spent_by_other_evictions() {
         let mut state = EvictionState::default();
-        let allowance = |allowed| Allowance { guard: budget("1").seen().clone(), allowed };
+        let allowance = |allowed| Allowance { guard: budget("1").version().clone(), allowed };
         assert!(!state.is_spent(&allowance(1)));
-        state.begin("elsewhere", &pod("a"), vec![budget("1").seen().clone()], SteadyTime::MIN);
+        state.begin("elsewhere", &pod("a"), vec![budget("1").version().clone()], SteadyTime::MIN);
         assert!(state.is_spent(&allowance(1)) && !state.is_spent(&allowance(2)));
     }
 
@@ -346,7 +347,7 @@ mod tests {
         let said = String::new;
         let throttled = Throttled { retry_after: None, message: said() };
         let webhook = RefusedByWebhook { webhook: said(), message: said() };
-        let budget = budget("1").seen().clone();
+        let budget = budget("1").version().clone();
         let deferred = |state: &mut EvictionState, second| {
             state.defer("n", &pod("deferred"), &budget.key, at(second));
             state.attempts("n")["deferred"].refused_since
@@ -356,11 +357,11 @@ mod tests {
         assert_eq!(deferred(&mut state, 0), Some(at(0)), "something else refuses it");
         for (second, answer, since) in [
             (1, Unknown(said()), None),
-            (2, RefusedByBudget(said()), Some(2)),
+            (2, RefusedByBudget("".into()), Some(2)),
             (3, webhook, Some(2)),
             (4, Accepted, Some(2)),
             (5, throttled, None),
-            (6, RefusedByBudget(said()), Some(6)),
+            (6, RefusedByBudget("".into()), Some(6)),
         ] {
             state.begin("n", &pod("asked"), vec![budget.clone()], at(second));
             state.end("n", "asked", RemovalRequest::Evict, answer.clone(), at(second));

@@ -240,7 +240,7 @@ impl Evictor {
             log(&maintenance, node, &eviction, &outcome);
             self.triggers.node(node);
         }
-        if !eviction.guards.is_empty() && !outcome.is_seen_on_budgets() {
+        if !eviction.guards.is_empty() && !outcome.concerns_budgets() {
             // What was charged to the budget is free again, and no event on the budget will show this.
             self.budget_changed(pod::names(&eviction.pod).namespace);
         }

@@ -82,13 +82,13 @@ fn the_metrics_page_lists_each_value_of_a_label() {
     let outcomes = [
         Outcome::Accepted,
         Outcome::Gone,
-        Outcome::RefusedByBudget(no()),
+        Outcome::RefusedByBudget("".into()),
         Outcome::MultipleBudgets(no()),
         Outcome::Migrating(no()),
         Outcome::NotMigratable(no()),
         Outcome::RefusedByWebhook { webhook: no(), message: no() },
         Outcome::NamespaceTerminating,
-        Outcome::Forbidden(no()),
+        Outcome::Forbidden("".into()),
         Outcome::Throttled { retry_after: None, message: no() },
         Outcome::Unknown(no()),
     ];

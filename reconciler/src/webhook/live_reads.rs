@@ -36,7 +36,7 @@ impl LiveCluster {
 
     /// The node of this name, if there is one. An invalid name is not sent, because it would change the request's path.
     pub(super) async fn node(&self, name: &str) -> Result<Option<Node>, ReadError> {
-        if !node::may_be_named(name) {
+        if !node::is_valid_name(name) {
             return Ok(None);
         }
         reading(format!("node {name}"), Api::<Node>::all(self.client.clone()).get_opt(name).await)

@@ -25,6 +25,7 @@ use http::{Method, Request, StatusCode};
 use jiff::SignedDuration;
 use kube::Client;
 use nm_shared::admission::review::{self, InvalidReview, ReviewAnswer};
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -183,7 +184,7 @@ impl ReviewHandler {
                 Ok(answered(&question.uid, &answer))
             }
             Err(InvalidReview::NoMaintenance { uid, reason }) => {
-                Ok(answered(&uid, &ReviewAnswer::Nonsense(reason)))
+                Ok(answered(&uid, &ReviewAnswer::Invalid(reason)))
             }
             Err(why @ InvalidReview::NoReview(_)) => Err((StatusCode::BAD_REQUEST, why.to_string())),
         }
@@ -199,14 +200,14 @@ fn length(request: &Request<Body>) -> usize {
 }
 
 fn answered(uid: &str, answer: &ReviewAnswer) -> Response {
-    ([(CONTENT_TYPE, "application/json")], review::answer(uid, answer).to_string()).into_response()
+    ([(CONTENT_TYPE, "application/json")], json!(review::answer(uid, answer)).to_string()).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
 
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use tower::{ServiceExt, service_fn};
 
     use super::*;
@@ -236,8 +237,9 @@ mod tests {
 
     fn creation(node: &str) -> String {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-            "uid": "u", "operation": "CREATE", "name": "m",
-            "resource": {"group": "nodemaintenance.medik8s.io", "resource": "nodemaintenances"},
+            "uid": "u", "operation": "CREATE", "name": "m", "userInfo": {},
+            "kind": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "kind": "NodeMaintenance"},
+            "resource": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "resource": "nodemaintenances"},
             "object": {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
                 "metadata": {"name": "m"}, "spec": {"nodeName": node}},
         }})

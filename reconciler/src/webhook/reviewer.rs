@@ -54,7 +54,7 @@ impl Reviewer {
     }
 
     async fn decide(&self, question: &ReviewRequest) -> Result<AdmissionDecision, ReadError> {
-        match &question.asked {
+        match &question.change {
             RequestedChange::Create(maintenance) => self.create(maintenance, question.dry_run).await,
             RequestedChange::Update(both) => Ok(self.update(&both.0, &both.1).await),
             RequestedChange::Other => Ok(AdmissionDecision::default()),
@@ -110,11 +110,11 @@ impl Reviewer {
             if review.refusal.is_some() {
                 return Ok(review);
             }
-            live.in_maintenance.extend(reservations.against(own).map(str::to_owned));
+            live.in_maintenance.extend(reservations.of_others(own).map(str::to_owned));
             let review = admission::create(maintenance, &live, now);
             if review.refusal.is_none() {
                 if !dry_run {
-                    reservations.hold(maintenance, now);
+                    reservations.reserve(maintenance, now);
                 }
                 return Ok(review);
             }
@@ -126,7 +126,7 @@ impl Reviewer {
     async fn update(&self, before: &NodeMaintenance, after: &NodeMaintenance) -> AdmissionDecision {
         let mut live = LiveState::default();
         let mut unchecked = None;
-        if before.spec.drain != after.spec.drain && node::may_be_named(&after.spec.node_name) {
+        if before.spec.drain != after.spec.drain && node::is_valid_name(&after.spec.node_name) {
             unchecked = self.read_pods(&after.spec.node_name, &mut live).await;
         }
         let mut review = admission::update(before, after, &live, Timestamp::now());
@@ -156,7 +156,7 @@ impl Reviewer {
 }
 
 fn unknown(question: &ReviewRequest, why: String) -> ReviewAnswer {
-    let (name, node) = match &question.asked {
+    let (name, node) = match &question.change {
         RequestedChange::Create(maintenance) => names(maintenance),
         RequestedChange::Update(both) => names(&both.1),
         RequestedChange::Other => ("", ""),
@@ -172,7 +172,7 @@ fn names(maintenance: &NodeMaintenance) -> (&str, &str) {
 
 /// Logs a refused creation. An allowed one is logged when it is reconciled.
 fn log_refusal(question: &ReviewRequest, review: &AdmissionDecision) {
-    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.asked) else {
+    let (Some(refusal), RequestedChange::Create(maintenance)) = (&review.refusal, &question.change) else {
         return;
     };
     let (name, node) = names(maintenance);

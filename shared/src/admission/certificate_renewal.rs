@@ -1,26 +1,26 @@
-//! When the webhook's certificate is due, and which step of its renewal is next.
+//! The renewal of the webhook's certificate: when it is due, and which step is next.
 //!
-//! A generation is an authority and the one certificate that it signed; its key is forgotten after that, so nothing else
-//! can ever be signed by it. Two generations overlap: the next one is made and kept beside the current one, then the API
-//! server is told to believe both, and only when it has had time to hear that is the next one served. What came before
-//! stays believed until it has run out, for until then some replica may not have heard of the change.
+//! A generation is a certificate authority and the only certificate that it signed; the authority's key is discarded after
+//! that. Two generations overlap: the next one is created and stored beside the current one, then the webhook
+//! configuration is updated to trust both, and the next one is served only after the API servers have had time to observe
+//! that. The previous one stays trusted until it expires, because some replica may still serve it.
 //!
-//! Every step is derived from what is kept and from what the API server was told, so any replica can take any step, and
-//! one that stops midway leaves nothing that another cannot go on with.
+//! Each step is derived from the stored generations and the webhook configuration, so any replica can take any step, and
+//! one that stops midway leaves a state from which another can continue.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The API servers hear of a change within this time.
-const LONGEST_MARGIN: SignedDuration = SignedDuration::from_secs(30);
+/// The API servers observe a change within this time.
+const MAX_PROPAGATION: SignedDuration = SignedDuration::from_secs(30);
 
-/// Every replica answers at a new path within this time, those included that a rollout is about to replace: it is what a
-/// Deployment has for a rollout before that counts as failed.
-const LONGEST_ROLLOUT: SignedDuration = SignedDuration::from_mins(10);
+/// Every replica serves a new path within this time, including those that a rollout is about to replace: it is the default
+/// deadline of a Deployment's rollout.
+const ROLLOUT_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Clocks may be apart by so much.
-const LARGEST_SKEW: SignedDuration = SignedDuration::from_mins(5);
+/// The maximum difference between clocks.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// From when until when a certificate is valid.
+/// The validity of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     /// The first moment.
@@ -30,9 +30,9 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// That of a certificate made now for so long. It begins a little earlier, for those whose clock is behind.
+    /// The validity of a certificate that is created now. It begins a little earlier, for clocks that are behind.
     pub fn beginning(now: Timestamp, life: SignedDuration) -> Self {
-        let skew = LARGEST_SKEW.min(life / 20);
+        let skew = MAX_CLOCK_SKEW.min(life / 20);
         let end = |time: Result<Timestamp, _>| time.unwrap_or(now);
         Self { from: end(now.checked_sub(skew)), until: end(now.checked_add(life)) }
     }
@@ -41,39 +41,39 @@ impl Validity {
         self.until.duration_since(self.from)
     }
 
-    /// When the next one is to be made: halfway, so that it is served well before two thirds are over.
+    /// When to create the next one: after half of the lifetime, so that it is served before two thirds of it have passed.
     fn renewal(&self) -> Timestamp {
         self.from.saturating_add(self.life() / 2).unwrap_or(self.until)
     }
 
-    /// How long the API servers get to hear of a new authority.
+    /// How long to wait until the API servers have observed a new authority.
     fn margin(&self) -> SignedDuration {
-        LONGEST_MARGIN.min(self.life() / 20)
+        MAX_PROPAGATION.min(self.life() / 20)
     }
 }
 
-/// An authority and the validity of what it signed, which is its own too.
+/// A certificate authority. Its validity is also that of the certificate that it signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
     /// Its certificate, in PEM.
     pub pem: String,
-    /// For how long it matters.
+    /// Its validity.
     pub validity: Validity,
 }
 
-/// What is kept. What is damaged counts as not there.
+/// The stored generations. A damaged one counts as missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Generations {
-    /// What was served before.
+    /// The one that was served before.
     pub previous: Option<Authority>,
-    /// What is served.
+    /// The one that is served.
     pub current: Option<Authority>,
-    /// What will be.
+    /// The one that will be served.
     pub next: Option<Authority>,
 }
 
 impl Generations {
-    /// Whom the API server is to believe.
+    /// The authorities that the API server is to trust.
     fn bundle(&self, now: Timestamp) -> String {
         let all = [&self.previous, &self.current, &self.next].into_iter().flatten();
         all.filter(|authority| authority.validity.until > now)
@@ -82,57 +82,57 @@ impl Generations {
     }
 }
 
-/// Whom the API server was told to believe.
+/// The authorities that the webhook configuration trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfiguredTrust {
-    /// Nobody is to be told: there is no webhook configuration.
+    /// There is no webhook configuration.
     NotConfigured,
-    /// These authorities, in PEM.
+    /// A bundle of authorities.
     Bundle {
-        /// What the configuration says.
+        /// The bundle, in PEM.
         pem: String,
-        /// Since when it has been seen to.
+        /// Since when it has been observed.
         since: Timestamp,
     },
 }
 
-/// What is to be done.
+/// A step of the renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenewalStep {
-    /// There is nothing that could be served: make it.
+    /// No generation can be served: create one.
     Begin,
-    /// Make what will be served next, and keep it beside what is.
+    /// Create the next generation and store it beside the current one.
     Prepare,
-    /// Tell the API server to believe these authorities, in PEM.
+    /// Write this bundle, in PEM, to the webhook configuration.
     UpdateBundle(String),
-    /// From now on serve what was prepared.
+    /// Serve the next generation from now on.
     Promote,
-    /// Nothing, before this time.
+    /// Nothing before this time.
     Wait(Timestamp),
 }
 
-/// When the API server may be told of a path that the replicas have known since then, while `current` is served. Nobody is
-/// asked anywhere before the first authority is told.
-pub fn path_due(told: &ConfiguredTrust, known: Timestamp, current: &Validity) -> Timestamp {
-    match told {
+/// When a path that the replicas have `known` since then may be written to the webhook configuration, while `current` is
+/// served. Before the first bundle is written, the webhook is not called at all.
+pub fn path_due(trust: &ConfiguredTrust, known: Timestamp, current: &Validity) -> Timestamp {
+    match trust {
         ConfiguredTrust::NotConfigured => Timestamp::MIN,
         ConfiguredTrust::Bundle { pem, .. } if pem.is_empty() => Timestamp::MIN,
         ConfiguredTrust::Bundle { .. } => {
-            known.saturating_add(LONGEST_ROLLOUT.min(current.life() / 20)).unwrap_or(Timestamp::MAX)
+            known.saturating_add(ROLLOUT_TIMEOUT.min(current.life() / 20)).unwrap_or(Timestamp::MAX)
         }
     }
 }
 
-/// Which step is next.
-pub fn next_step(kept: &Generations, told: &ConfiguredTrust, now: Timestamp) -> RenewalStep {
+/// The next step.
+pub fn next_step(kept: &Generations, trust: &ConfiguredTrust, now: Timestamp) -> RenewalStep {
     let Some(current) = kept.current.as_ref().filter(|current| current.validity.until > now) else {
         return RenewalStep::Begin;
     };
     let bundle = kept.bundle(now);
-    let since = match told {
+    let since = match trust {
         ConfiguredTrust::Bundle { pem, .. } if *pem != bundle => return RenewalStep::UpdateBundle(bundle),
         ConfiguredTrust::Bundle { since, .. } => *since,
-        // Nobody has to hear of anything.
+        // There is nothing to propagate.
         ConfiguredTrust::NotConfigured => Timestamp::MIN,
     };
     let Some(next) = kept.next.as_ref().filter(|next| next.validity.until > now) else {
@@ -145,8 +145,8 @@ pub fn next_step(kept: &Generations, told: &ConfiguredTrust, now: Timestamp) -> 
             previous.filter(|until| *until > now).map_or(renewal, |until| until.min(renewal)),
         );
     };
-    let heard = since.saturating_add(next.validity.margin()).unwrap_or(now);
-    if heard <= now { RenewalStep::Promote } else { RenewalStep::Wait(heard) }
+    let propagated = since.saturating_add(next.validity.margin()).unwrap_or(now);
+    if propagated <= now { RenewalStep::Promote } else { RenewalStep::Wait(propagated) }
 }
 
 #[cfg(test)]
@@ -159,13 +159,13 @@ mod tests {
         Timestamp::from_second(1_000_000 + second).unwrap()
     }
 
-    /// Made at `second`, to be valid for as long as all.
+    /// Created at `second`, with the lifetime of all.
     fn authority(pem: &str, second: i64) -> Authority {
         let validity = Validity::beginning(at(second), SignedDuration::from_secs(LIFE));
         Authority { pem: pem.to_owned(), validity }
     }
 
-    fn told(pem: &str, since: i64) -> ConfiguredTrust {
+    fn trusted(pem: &str, since: i64) -> ConfiguredTrust {
         ConfiguredTrust::Bundle { pem: pem.to_owned(), since: at(since) }
     }
 
@@ -179,69 +179,88 @@ mod tests {
         let alone = kept(&none, &a, &none);
         let both = kept(&none, &a, &b);
         let after = kept(&a, &b, &none);
-        for (what, kept, told, now, expected) in [
-            ("nothing is there", &Generations::default(), told("", 0), 0, RenewalStep::Begin),
-            ("all is over", &alone, told("A", 0), LIFE, RenewalStep::Begin),
-            ("nobody knows it", &alone, told("", 0), 1, RenewalStep::UpdateBundle("A".to_owned())),
-            ("it is not due", &alone, told("A", 0), 569, RenewalStep::Wait(at(570))),
-            ("it is due halfway", &alone, told("A", 0), 570, RenewalStep::Prepare),
-            ("the next is not known", &both, told("A", 0), 601, RenewalStep::UpdateBundle("AB".to_owned())),
-            ("it may not be heard of yet", &both, told("AB", 602), 602, RenewalStep::Wait(at(632))),
-            ("it is heard of", &both, told("AB", 602), 632, RenewalStep::Promote),
-            ("nobody has to hear", &both, ConfiguredTrust::NotConfigured, 601, RenewalStep::Promote),
-            ("the previous may still be served", &after, told("AB", 602), 640, RenewalStep::Wait(at(1170))),
-            ("it is due again", &after, told("AB", 602), 1170, RenewalStep::Prepare),
+        for (what, kept, trust, now, expected) in [
+            ("there is none", &Generations::default(), trusted("", 0), 0, RenewalStep::Begin),
+            ("it has expired", &alone, trusted("A", 0), LIFE, RenewalStep::Begin),
+            ("it is not trusted", &alone, trusted("", 0), 1, RenewalStep::UpdateBundle("A".to_owned())),
+            ("it is not due", &alone, trusted("A", 0), 569, RenewalStep::Wait(at(570))),
+            ("it is due halfway", &alone, trusted("A", 0), 570, RenewalStep::Prepare),
+            (
+                "the next is not trusted",
+                &both,
+                trusted("A", 0),
+                601,
+                RenewalStep::UpdateBundle("AB".to_owned()),
+            ),
+            ("it may not be propagated yet", &both, trusted("AB", 602), 602, RenewalStep::Wait(at(632))),
+            ("it is propagated", &both, trusted("AB", 602), 632, RenewalStep::Promote),
+            ("there is no configuration", &both, ConfiguredTrust::NotConfigured, 601, RenewalStep::Promote),
+            (
+                "the previous may still be served",
+                &after,
+                trusted("AB", 602),
+                640,
+                RenewalStep::Wait(at(1170)),
+            ),
+            ("it is due again", &after, trusted("AB", 602), 1170, RenewalStep::Prepare),
             (
                 "the previous has run out",
                 &after,
-                told("AB", 602),
+                trusted("AB", 602),
                 LIFE,
                 RenewalStep::UpdateBundle("B".to_owned()),
             ),
-            ("someone took it away", &after, told("", 700), 701, RenewalStep::UpdateBundle("AB".to_owned())),
             (
-                "a next that ran out counts for nothing",
+                "someone removed the bundle",
+                &after,
+                trusted("", 700),
+                701,
+                RenewalStep::UpdateBundle("AB".to_owned()),
+            ),
+            (
+                "an expired next is ignored",
                 &kept(&none, &Some(authority("C", 1000)), &b),
-                told("C", 0),
+                trusted("C", 0),
                 1850,
                 RenewalStep::Prepare,
             ),
         ] {
-            assert_eq!(next_step(kept, &told, at(now)), expected, "{what}");
+            assert_eq!(next_step(kept, &trust, at(now)), expected, "{what}");
         }
     }
 
     #[test]
-    fn what_came_before_is_told_of_when_it_leaves() {
+    fn the_previous_generation_is_removed_when_it_expires() {
         let kept = Generations {
             previous: Some(authority("A", 0)),
             current: Some(authority("B", 1190)),
             next: None,
         };
         assert_eq!(
-            next_step(&kept, &told("AB", 0), at(1195)),
+            next_step(&kept, &trusted("AB", 0), at(1195)),
             RenewalStep::Wait(at(LIFE)),
             "before the renewal"
         );
     }
 
     #[test]
-    fn a_path_is_told_at_once_to_those_who_ask_nobody_yet_and_otherwise_when_every_replica_knows_it() {
+    fn a_path_is_written_at_once_if_the_webhook_is_not_called_yet_and_otherwise_when_every_replica_serves_it()
+    {
         let validity = authority("A", 0).validity;
         let long = Validity::beginning(at(0), SignedDuration::from_hours(24));
-        for (told, current, expected) in [
+        for (trust, current, expected) in [
             (ConfiguredTrust::NotConfigured, &validity, Timestamp::MIN),
-            (told("", 0), &validity, Timestamp::MIN),
-            (told("A", 0), &validity, at(7 + 63)),
-            (told("A", 0), &long, at(7 + 600)),
+            (trusted("", 0), &validity, Timestamp::MIN),
+            (trusted("A", 0), &validity, at(7 + 63)),
+            (trusted("A", 0), &long, at(7 + 600)),
         ] {
-            assert_eq!(path_due(&told, at(7), current), expected, "{told:?}");
+            assert_eq!(path_due(&trust, at(7), current), expected, "{trust:?}");
         }
     }
 
-    // As a replica alone would live through it, looking once a second.
+    // With a single replica that checks once a second.
     #[test]
-    fn a_certificate_is_replaced_before_two_thirds_of_its_life_and_is_always_believed() {
+    fn a_certificate_is_replaced_before_two_thirds_of_its_lifetime_and_is_always_trusted() {
         for life in [10, 60, 3600, 90 * 24 * 3600] {
             let mut kept = Generations::default();
             let (mut pem, mut since, mut made, mut replaced) = (String::new(), at(0), 0, 0);
@@ -268,7 +287,7 @@ mod tests {
                         assert!(pem.contains(&current.pem) && current.validity.until > now);
                         if let Some(previous) = kept.previous.as_ref().filter(|old| old.validity.until > now)
                         {
-                            assert!(pem.contains(&previous.pem), "{life}: who is behind serves it still");
+                            assert!(pem.contains(&previous.pem), "{life}: a replica may still serve it");
                         }
                         assert!(until > now);
                         now = until;

@@ -1,5 +1,5 @@
-//! What may be created and changed: the refusals of the medik8s node-maintenance-operator's webhook to the letter, and
-//! warnings about what a drain would lose. The plugin's preview asks the same questions.
+//! Admission of maintenances: the refusals of the medik8s node-maintenance-operator's webhook, to the letter, and warnings
+//! about what a drain would delete.
 
 pub mod certificate_renewal;
 pub mod reservation;
@@ -18,29 +18,29 @@ use crate::gate::overrides_quorum;
 use crate::gate::quorum::{self, EtcdGuard};
 
 /// How many pods a warning names before it says "and N more".
-const NAMED: usize = 3;
+const MAX_NAMED_PODS: usize = 3;
 
-/// The cluster as it is at the moment of a request.
+/// The cluster at the time of a request.
 #[derive(Debug, Clone, Default)]
 pub struct LiveState {
     /// All nodes.
     pub nodes: Vec<Node>,
-    /// The nodes in maintenance or about to be, one entry a maintenance.
+    /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
     /// The pods on the node.
     pub pods: Vec<Arc<Pod>>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: DaemonSets,
-    /// What guards etcd; none where the cluster is not OpenShift.
+    /// The guard of etcd; none if the cluster is not OpenShift.
     pub guard: Option<EtcdGuard>,
 }
 
-/// What is to be answered.
+/// The decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdmissionDecision {
     /// Why the request is refused; none if it is allowed.
     pub refusal: Option<String>,
-    /// What the user should know; kubectl prints these.
+    /// Warnings, which kubectl prints.
     pub warnings: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl AdmissionDecision {
     }
 }
 
-/// The answer to a creation.
+/// Decides about a creation.
 pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> AdmissionDecision {
     let name = &maintenance.spec.node_name;
     let Some(node) = live.nodes.iter().find(|node| node::name(node) == name) else {
@@ -69,11 +69,11 @@ pub fn create(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -
         Some(violation) => return AdmissionDecision::refused(violation),
         None => {}
     }
-    warnings.extend(losses(maintenance, live, now));
+    warnings.extend(drain_warnings(maintenance, live, now));
     AdmissionDecision { refusal: None, warnings }
 }
 
-/// The answer to a change.
+/// Decides about a change.
 pub fn update(
     before: &NodeMaintenance,
     after: &NodeMaintenance,
@@ -84,11 +84,14 @@ pub fn update(
         return AdmissionDecision::refused("updating spec.NodeName isn't allowed".to_owned());
     }
     let changed = before.spec.drain != after.spec.drain;
-    AdmissionDecision { refusal: None, warnings: if changed { losses(after, live, now) } else { Vec::new() } }
+    AdmissionDecision {
+        refusal: None,
+        warnings: if changed { drain_warnings(after, live, now) } else { Vec::new() },
+    }
 }
 
-/// What the drain would lose, and that it would do nothing.
-fn losses(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> Vec<String> {
+/// Warnings about what the drain would delete, and about a selector that selects nothing.
+fn drain_warnings(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> Vec<String> {
     let spec = maintenance.spec.drain.clone().unwrap_or_default();
     let mut warnings: Vec<String> = spec.warning().map(str::to_owned).into_iter().collect();
     let plan = match DrainPlan::new(live.pods.iter().cloned(), &spec, &live.daemon_sets, now) {
@@ -99,20 +102,20 @@ fn losses(maintenance: &NodeMaintenance, live: &LiveState, now: Timestamp) -> Ve
         }
     };
     let unmanaged: Vec<&PlannedPod> =
-        plan.pending().filter(|judged| judged.warnings.contains(&Warning::Unmanaged)).collect();
+        plan.pending().filter(|planned| planned.warnings.contains(&Warning::Unmanaged)).collect();
     if spec.force && !unmanaged.is_empty() {
         warnings.push(format!("{}: {}", Warning::Unmanaged.as_str(), names(&unmanaged)));
     }
     if selects_nothing(&spec, &plan, live, now) {
         let name = &maintenance.spec.node_name;
         warnings.push(format!(
-            "spec.drain.podSelector selects none of the pods that node {name} would be drained of"
+            "spec.drain.podSelector selects none of the pods that would be moved away from node {name}"
         ));
     }
     warnings
 }
 
-/// Whether there would be something to move, were it not for the selector.
+/// Whether there are pods to move, but the selector excludes all of them.
 fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &LiveState, now: Timestamp) -> bool {
     if spec.pod_selector.is_none() || plan.pending().next().is_some() {
         return false;
@@ -122,10 +125,10 @@ fn selects_nothing(spec: &DrainSpec, plan: &DrainPlan, live: &LiveState, now: Ti
     plan.is_ok_and(|plan| plan.pending().next().is_some())
 }
 
-fn names(judged: &[&PlannedPod]) -> String {
+fn names(planned: &[&PlannedPod]) -> String {
     let named: Vec<String> =
-        judged.iter().take(NAMED).map(|judged| pod::reference(&judged.pod).to_string()).collect();
-    let more = judged.len().saturating_sub(NAMED);
+        planned.iter().take(MAX_NAMED_PODS).map(|planned| pod::reference(&planned.pod).to_string()).collect();
+    let more = planned.len().saturating_sub(MAX_NAMED_PODS);
     let ending = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &ending
 }
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_to_no_grace_is_warned_of() {
+    fn a_change_to_a_grace_period_of_0_has_a_warning() {
         let (before, after) = (
             maintenance(&Value::Null, &json!({})),
             maintenance(&json!({"gracePeriodSeconds": 0}), &json!({})),
@@ -194,7 +197,7 @@ mod tests {
 
     // Case 9.
     #[test]
-    fn the_node_of_a_maintenance_stays_the_same() {
+    fn the_node_of_a_maintenance_cannot_be_changed() {
         let before = maintenance(&Value::Null, &json!({}));
         let mut after = before.clone();
         assert_eq!(update(&before, &after, &live(&[]), Timestamp::UNIX_EPOCH), AdmissionDecision::default());
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_is_kept_unless_the_annotation_says_otherwise() {
+    fn the_quorum_is_kept_unless_the_annotation_overrides_it() {
         let label = json!({"node-role.kubernetes.io/control-plane": ""});
         let live = LiveState { nodes: vec![node("n1", &label), node("n2", &label)], ..live(&[]) };
         let refused = refusal(&live).unwrap();
@@ -218,32 +221,28 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_and_nothing_is_refused_for_them() {
-        let told = |drain: Value, pods: &[&str]| {
+    fn deleted_data_is_warned_about_and_not_refused() {
+        let warnings = |drain: Value, pods: &[&str]| {
             let review = create(&maintenance(&drain, &json!({})), &live(pods), Timestamp::UNIX_EPOCH);
             assert_eq!(review.refusal, None);
             review.warnings
         };
-        assert!(told(Value::Null, &[]).is_empty());
+        assert!(warnings(Value::Null, &[]).is_empty());
         let named = "deleting Pods that declare no controller: ns/a, ns/b, ns/c and 1 more";
-        assert_eq!(told(Value::Null, &["a", "b", "c", "d"]), [named]);
-        assert!(told(json!({"force": false}), &["a"]).is_empty(), "it blocks instead");
+        assert_eq!(warnings(Value::Null, &["a", "b", "c", "d"]), [named]);
+        assert!(warnings(json!({"force": false}), &["a"]).is_empty(), "it blocks instead");
         let nothing = json!({"podSelector": {"matchLabels": {"app": "x"}}});
         assert_eq!(
-            told(nothing.clone(), &["a"]),
-            ["spec.drain.podSelector selects none of the pods that node n1 would be drained of"]
+            warnings(nothing.clone(), &["a"]),
+            ["spec.drain.podSelector selects none of the pods that would be moved away from node n1"]
         );
-        assert!(told(nothing, &[]).is_empty(), "there is nothing to select");
+        assert!(warnings(nothing, &[]).is_empty(), "there is nothing to select");
         let forced = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after \
-                      the maintenance is drained";
-        assert_eq!(told(json!({"gracePeriodSeconds": 0}), &[]), [forced]);
-        assert_eq!(
-            told(json!({"gracePeriodSeconds": 0}), &["a"]).len(),
-            2,
-            "beside what else there is to tell"
-        );
-        assert!(told(json!({"gracePeriodSeconds": 1}), &[]).is_empty());
+                      the node is drained";
+        assert_eq!(warnings(json!({"gracePeriodSeconds": 0}), &[]), [forced]);
+        assert_eq!(warnings(json!({"gracePeriodSeconds": 0}), &["a"]).len(), 2, "beside the other warning");
+        assert!(warnings(json!({"gracePeriodSeconds": 1}), &[]).is_empty());
         let bad = json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
-        assert!(told(bad, &["a"])[0].starts_with("spec.drain.podSelector: "));
+        assert!(warnings(bad, &["a"])[0].starts_with("spec.drain.podSelector: "));
     }
 }

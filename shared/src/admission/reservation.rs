@@ -1,17 +1,17 @@
-//! Nodes that a maintenance was just allowed for and that no list shows yet.
+//! Reservations of nodes for maintenances that were allowed and are not listed yet.
 //!
-//! The webhook reads live, and what it allowed is stored only afterwards: of two requests that come together neither
-//! would see the other. So each that is allowed holds its node until a list shows it, or for a while if it never comes
-//! to be, refused by something else.
+//! An allowed maintenance is stored only after the review, so that of two concurrent requests neither would see the other
+//! in a list. So each allowed request reserves its node until the maintenance is listed, or until a timeout if something
+//! else refuses it.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::maintenance::NodeMaintenance;
 
-/// What was allowed is stored within this time, or never.
-const HELD: SignedDuration = SignedDuration::from_secs(3);
+/// An allowed maintenance is stored within this time, or never.
+const RESERVATION_TIMEOUT: SignedDuration = SignedDuration::from_secs(3);
 
-/// The nodes that are held.
+/// The reserved nodes.
 #[derive(Debug, Default)]
 pub struct Reservations(Vec<Reservation>);
 
@@ -23,24 +23,32 @@ struct Reservation {
 }
 
 impl Reservations {
-    /// Lets go of what is stored, as a list that was asked for after the reservations shows, and of what never was.
+    /// Drops reservations whose maintenance is `stored`, by a list that was requested after the reservation, or that timed
+    /// out.
     pub fn settle(&mut self, stored: &[NodeMaintenance], now: Timestamp) {
         let is_stored =
             |name: &str| stored.iter().any(|maintenance| maintenance.metadata.name.as_deref() == Some(name));
         self.0.retain(|reservation| reservation.until > now && !is_stored(&reservation.by));
     }
 
-    /// The nodes that are held by maintenances of another name.
-    pub fn against<'a>(&'a self, name: Option<&'a str>) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |held| Some(held.by.as_str()) != name).map(|held| held.node.as_str())
+    /// The nodes that are reserved for maintenances of another name.
+    pub fn of_others<'a>(&'a self, name: Option<&'a str>) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |reserved| Some(reserved.by.as_str()) != name)
+            .map(|reserved| reserved.node.as_str())
     }
 
-    /// Holds the node of a maintenance that was allowed. Tried again under the same name it holds it anew.
-    pub fn hold(&mut self, maintenance: &NodeMaintenance, now: Timestamp) {
+    /// Reserves the node of an allowed maintenance. A retry under the same name renews the reservation.
+    pub fn reserve(&mut self, maintenance: &NodeMaintenance, now: Timestamp) {
         let by = maintenance.metadata.name.clone().unwrap_or_default();
         let node = maintenance.spec.node_name.clone();
-        self.0.retain(|held| held.by != by || held.node != node);
-        self.0.push(Reservation { node, by, until: now.saturating_add(HELD).unwrap_or(Timestamp::MAX) });
+        self.0.retain(|reserved| reserved.by != by || reserved.node != node);
+        self.0.push(Reservation {
+            node,
+            by,
+            until: now.saturating_add(RESERVATION_TIMEOUT).unwrap_or(Timestamp::MAX),
+        });
     }
 }
 
@@ -59,28 +67,28 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_held_against_others_until_its_maintenance_is_stored_or_never_was() {
-        let held = |second: i64, stored: &[NodeMaintenance], name: &str| {
+    fn a_node_is_reserved_until_its_maintenance_is_stored_or_the_timeout() {
+        let reserved = |second: i64, stored: &[NodeMaintenance], name: &str| {
             let mut reservations = Reservations::default();
-            reservations.hold(&maintenance("a", "n1"), at(0));
+            reservations.reserve(&maintenance("a", "n1"), at(0));
             reservations.settle(stored, at(second));
-            reservations.against(Some(name)).map(str::to_owned).collect::<Vec<_>>()
+            reservations.of_others(Some(name)).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(held(0, &[], "b"), ["n1"]);
-        assert_eq!(held(2, &[maintenance("c", "n1")], "b"), ["n1"]);
-        assert!(held(0, &[], "a").is_empty(), "its own name is no rival");
-        assert!(held(0, &[maintenance("a", "n1")], "b").is_empty(), "the list tells from now on");
-        assert!(held(3, &[], "b").is_empty(), "it was never stored");
+        assert_eq!(reserved(0, &[], "b"), ["n1"]);
+        assert_eq!(reserved(2, &[maintenance("c", "n1")], "b"), ["n1"]);
+        assert!(reserved(0, &[], "a").is_empty(), "its own name does not conflict");
+        assert!(reserved(0, &[maintenance("a", "n1")], "b").is_empty(), "the list has it");
+        assert!(reserved(3, &[], "b").is_empty(), "it was never stored");
     }
 
     #[test]
-    fn trying_again_holds_once() {
+    fn a_retry_reserves_once() {
         let mut reservations = Reservations::default();
         for second in 0..3 {
-            reservations.hold(&maintenance("a", "n1"), at(second));
+            reservations.reserve(&maintenance("a", "n1"), at(second));
         }
-        assert_eq!(reservations.against(None).count(), 1);
+        assert_eq!(reservations.of_others(None).count(), 1);
         reservations.settle(&[], at(4));
-        assert_eq!(reservations.against(None).count(), 1, "since the last time");
+        assert_eq!(reservations.of_others(None).count(), 1, "since the last retry");
     }
 }

@@ -1,9 +1,9 @@
-//! `status.conditions`: three facts about a maintenance, each with the time since which it has been so.
+//! `status.conditions`: three facts about a maintenance, each with the time of its last transition.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// What a condition is about.
+/// The type of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionType {
     /// The node takes no new pods.
@@ -14,7 +14,7 @@ pub enum ConditionType {
     Degraded,
 }
 
-/// Why a condition is as it is.
+/// Why a condition has its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionReason {
     /// The node is cordoned.
@@ -25,15 +25,15 @@ pub enum ConditionReason {
     DuplicateMaintenance,
     /// No pod is left to move.
     Drained,
-    /// Pods are being moved and nothing refuses.
+    /// Pods are being moved and none is blocked.
     Evicting,
-    /// Some pods are refused.
+    /// Some pods are blocked.
     Blocked,
     /// The drain took longer than `timeoutSeconds`.
     TimedOut,
     /// Etcd would lose its quorum.
     QuorumAtRisk,
-    /// As many nodes as may be are unavailable already.
+    /// As many nodes as allowed are unavailable already: the maintenance is in the queue.
     MaxUnavailable,
     /// Someone else has the node's lease.
     LeaseHeld,
@@ -41,16 +41,16 @@ pub enum ConditionReason {
     LeaseLost,
     /// Something keeps uncordoning the node.
     CordonContested,
-    /// A right is missing.
+    /// The reconciler lacks access.
     MissingRights,
-    /// The drain selects pods by something that is no selector.
+    /// `spec.drain.podSelector` is not a valid selector.
     InvalidDrain,
-    /// All is well.
+    /// Nothing is wrong.
     AsExpected,
 }
 
 impl ConditionType {
-    /// The word in the status.
+    /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cordoned => "Cordoned",
@@ -61,7 +61,7 @@ impl ConditionType {
 }
 
 impl ConditionReason {
-    /// The word in the status.
+    /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cordoned => "Cordoned",
@@ -83,37 +83,37 @@ impl ConditionReason {
     }
 }
 
-/// A condition as it should be now.
+/// A condition as it is to be written.
 #[derive(Debug, Clone)]
 pub struct ConditionUpdate {
-    /// What it is about.
+    /// Its type.
     pub type_: ConditionType,
-    /// Whether it holds.
+    /// Whether it is True.
     pub holds: bool,
     /// Why.
     pub reason: ConditionReason,
-    /// The same for a person.
+    /// The reason as a sentence for people; empty where `lastError` has it.
     pub message: String,
 }
 
-/// Writes a finding into `conditions`. The transition time changes only with the status.
+/// Writes a condition into `conditions`. The transition time changes only with the status.
 pub fn record(
     conditions: &mut Vec<Condition>,
-    finding: ConditionUpdate,
+    update: ConditionUpdate,
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let status = if finding.holds { "True" } else { "False" };
-    let existing = conditions.iter_mut().find(|condition| condition.type_ == finding.type_.as_str());
+    let status = if update.holds { "True" } else { "False" };
+    let existing = conditions.iter_mut().find(|condition| condition.type_ == update.type_.as_str());
     let since = existing
         .as_ref()
         .filter(|condition| condition.status == status)
         .map_or_else(|| whole_seconds(now), |condition| condition.last_transition_time.clone());
     let condition = Condition {
-        type_: finding.type_.as_str().to_owned(),
+        type_: update.type_.as_str().to_owned(),
         status: status.to_owned(),
-        reason: finding.reason.as_str().to_owned(),
-        message: finding.message,
+        reason: update.reason.as_str().to_owned(),
+        message: update.message,
         observed_generation: generation,
         last_transition_time: since,
     };
@@ -128,12 +128,12 @@ pub fn find(conditions: &[Condition], type_: ConditionType) -> Option<&Condition
     conditions.iter().find(|condition| condition.type_ == type_.as_str())
 }
 
-/// Whether a condition is there and True.
+/// Whether the condition exists and is True.
 pub fn is_true(conditions: &[Condition], type_: ConditionType) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
-/// `metav1.Time` has whole seconds: what is written must compare equal to what is read back.
+/// `metav1.Time` has whole seconds, so that what is written compares equal to what is read back.
 pub fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_keeps_its_clock_while_its_status_stays() {
+    fn a_condition_keeps_its_transition_time_while_its_status_stays() {
         let mut conditions = Vec::new();
         record(&mut conditions, drained(false, "3 left"), Some(1), at(100));
         record(&mut conditions, drained(false, "2 left"), Some(2), at(200));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_they_are_read_back() {
+    fn a_time_reads_back_as_it_was_written() {
         let precise = Timestamp::from_millisecond(1_700_000_000_999).unwrap();
         let written = serde_json::to_string(&whole_seconds(precise)).unwrap();
         assert_eq!(serde_json::from_str::<Time>(&written).unwrap(), whole_seconds(precise));

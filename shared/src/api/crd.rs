@@ -7,10 +7,8 @@ use kube::CustomResourceExt;
 
 use crate::api::maintenance::NodeMaintenance;
 
-/// The definition: what the derive makes of the types, less what would surprise an API server's user.
-///
-/// A status is written by controllers, so its fields have no defaults (they would be filled into every status that
-/// another controller writes), and an optional field is absent rather than null.
+/// The definition that the derive makes of the types, with two changes: the fields of the status have no defaults, which
+/// the API server would fill into every status that another controller writes, and no field is nullable.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = NodeMaintenance::crd();
     for version in &mut crd.spec.versions {
@@ -41,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_the_one_that_clusters_know() {
+    fn the_definition_is_compatible_with_the_medik8s_operators() {
         let crd = serde_json::to_value(crd()).unwrap();
         assert_eq!(crd["metadata"]["name"], "nodemaintenances.nodemaintenance.medik8s.io");
         assert_eq!(crd["spec"]["scope"], "Cluster");

@@ -1,7 +1,9 @@
-//! Permissions that are granted apart, because the features that need them are off by default.
+//! Permissions that are not installed by default, because the features that need them are off by default.
 
 use std::fmt;
 use std::str::FromStr;
+
+use crate::api::status::ForbiddenAccess;
 
 /// A permission that is not installed by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,7 +18,7 @@ impl Grant {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::NodeConditions, Self::PodDeletion];
 
-    /// The word for `kubectl nm install --grant`. The component of the manifests has it with an underscore.
+    /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NodeConditions => "node-conditions",
@@ -24,7 +26,7 @@ impl Grant {
         }
     }
 
-    /// What is permitted: the verb, and the resource of the core group.
+    /// What it permits: the verb, and the resource of the core group.
     pub fn permission(self) -> (&'static str, &'static str) {
         match self {
             Self::NodeConditions => ("patch", "nodes/status"),
@@ -32,7 +34,7 @@ impl Grant {
         }
     }
 
-    /// What needs it.
+    /// The feature that needs it.
     pub fn feature(self) -> &'static str {
         match self {
             Self::NodeConditions => "--node-conditions",
@@ -40,28 +42,18 @@ impl Grant {
         }
     }
 
-    /// The permission that [`Grant::explain`] has found missing, if it has.
-    pub fn named_in(said: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|grant| said.contains(&grant.command()))
+    /// The grant that gives this access; none if it is installed by default.
+    pub fn of(access: &ForbiddenAccess) -> Option<Self> {
+        let wanted = (access.verb.as_str(), access.resource.as_str());
+        Self::ALL.into_iter().find(|grant| grant.permission() == wanted)
     }
 
-    /// What grants it.
-    fn command(self) -> String {
-        format!("kubectl nm install --grant {self}")
-    }
-
-    /// What the API server says when it refuses, with what grants the permission where that is what is missing.
-    pub fn explain(self, said: &str) -> String {
-        let (verb, resource) = self.permission();
-        // The words of RBAC's refusals (`apiserver/pkg/endpoints/handlers/responsewriters/errors.go`).
-        if !said.contains(&format!("cannot {verb} resource \"{resource}\"")) {
-            return said.to_owned();
-        }
+    /// How to get it, as the end of a sentence.
+    pub fn hint(self) -> String {
         let component = self.as_str().replace('-', "_");
         format!(
-            "{said}; {} needs that, and `{}` or manifests/components/{component} grants it",
-            self.feature(),
-            self.command()
+            "{} needs this permission: run `kubectl nm install --grant {self}` or apply manifests/components/{component}",
+            self.feature()
         )
     }
 }
@@ -88,19 +80,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_permission_is_told_with_what_grants_it_and_other_refusals_are_told_as_they_are() {
-        let missing = "pods \"a\" is forbidden: User \"u\" cannot delete resource \"pods\" in API group \"\"";
-        let told = Grant::PodDeletion.explain(missing);
-        for part in
-            [missing, "spec.drain.deleteAfterSeconds", "--grant pod-deletion", "components/pod_deletion"]
-        {
-            assert!(told.contains(part), "{part} in {told}");
-        }
-        assert_eq!(Grant::NodeConditions.explain(missing), missing);
-        assert_eq!((Grant::named_in(&told), Grant::named_in(missing)), (Some(Grant::PodDeletion), None));
+    fn a_grant_is_found_by_the_access_it_gives() {
+        let of = |verb: &str, resource: &str| {
+            Grant::of(&ForbiddenAccess { user: "u".into(), verb: verb.into(), resource: resource.into() })
+        };
+        assert_eq!(of("delete", "pods"), Some(Grant::PodDeletion));
+        assert_eq!(of("patch", "nodes/status"), Some(Grant::NodeConditions));
+        assert_eq!(of("create", "pods/eviction"), None);
+    }
+
+    #[test]
+    fn a_grant_parses_as_it_prints_and_its_hint_names_both_ways_to_get_it() {
         for grant in Grant::ALL {
             assert_eq!(grant.to_string().parse(), Ok(grant));
         }
         assert!("pods".parse::<Grant>().unwrap_err().contains("node-conditions, pod-deletion"));
+        let hint = Grant::PodDeletion.hint();
+        for part in ["spec.drain.deleteAfterSeconds", "--grant pod-deletion", "components/pod_deletion"] {
+            assert!(hint.contains(part), "{part} in {hint}");
+        }
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! The older two are from before the operator moved to medik8s: `kubevirt.io/v1alpha1` of its versions 0.2 to 0.4 and
 //! `nodemaintenance.kubevirt.io/v1beta1` since 0.5. The shape of the objects, their finalizer and their status
-//! subresource are the same in all; fields were added over time, so an older definition prunes the younger ones. Nodes
-//! bear another taint there and no label (`deploy/crds`, `pkg/controller/nodemaintenance/taint.go` and
-//! `controllers/taint.go` in kubevirt/node-maintenance-operator, v0.2.0 to v0.11.3).
+//! subresource are the same in all. Nodes have another taint there and no label (`deploy/crds`,
+//! `pkg/controller/nodemaintenance/taint.go` and `controllers/taint.go` in kubevirt/node-maintenance-operator, v0.2.0 to
+//! v0.11.3).
+//!
+//! Their definitions prune what they do not know: `spec.drain`, and of the status everything that is not the
+//! operator's ([`Group::keeps_details`]): `conditions`, `blockedPods` with its facts, `migratingPods`, `queue`,
+//! `forbidden` and `podCounts`.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -44,7 +48,7 @@ impl Group {
         }
     }
 
-    /// The version of it that is served.
+    /// The version that is served.
     pub fn version(self) -> &'static str {
         match self {
             Self::Medik8s | Self::NodeMaintenanceKubevirt => "v1beta1",
@@ -65,14 +69,20 @@ impl Group {
         }
     }
 
-    /// Whether its nodes in maintenance are labelled as not to be remediated. An operator that does not know the label
-    /// would leave it on a node that it gives back.
+    /// Whether its nodes in maintenance are labelled to exclude them from remediation. An operator that does not know the
+    /// label would leave it on a node that it uncordons.
     pub fn has_exclude_label(self) -> bool {
         self == Self::Medik8s
     }
 
-    /// Whether the API server serves its maintenances by this definition: it does for as long as the last of them is
-    /// not gone, also while the definition is being deleted.
+    /// Whether its definition keeps our own fields of the status. Where it prunes them, `lastError` is the only place to
+    /// say why pods are blocked.
+    pub fn keeps_details(self) -> bool {
+        self == Self::Medik8s
+    }
+
+    /// Whether the API server serves its maintenances by this definition. It does until the last of them is gone, also
+    /// while the definition is being deleted.
     pub fn is_served_by(self, definition: &CustomResourceDefinition) -> bool {
         let status = definition.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -85,7 +95,7 @@ impl Group {
     }
 }
 
-/// A maintenance and the group that it is of, which only who reads and writes it needs to know.
+/// A maintenance and its group, which only code that reads and writes objects needs to know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grouped {
     /// The group.
@@ -131,10 +141,10 @@ impl Resource for Grouped {
     }
 }
 
-/// What is sent: the group is in `apiVersion`, also of each item of a list.
+/// The serialized form: the group is in `apiVersion`, also of each item of a list.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct SerializedMaintenance {
     api_version: String,
     metadata: ObjectMeta,
     spec: NodeMaintenanceSpec,
@@ -143,7 +153,8 @@ struct Sent {
 
 impl<'de> Deserialize<'de> for Grouped {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Sent { api_version, metadata, spec, status } = Sent::deserialize(deserializer)?;
+        let SerializedMaintenance { api_version, metadata, spec, status } =
+            SerializedMaintenance::deserialize(deserializer)?;
         let group = api_version.split('/').next().unwrap_or_default();
         let group = Group::ALL.into_iter().find(|known| known.name() == group);
         let unknown = || D::Error::custom(format!("no NodeMaintenance is of apiVersion {api_version:?}"));
@@ -158,7 +169,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_maintenance_is_of_the_group_that_its_api_version_names() {
+    fn the_api_version_names_the_group_of_a_maintenance() {
         let read = |api_version: &str| {
             serde_json::from_value::<Grouped>(json!({
                 "apiVersion": api_version, "kind": "NodeMaintenance",
@@ -173,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_the_group_that_the_plugin_knows() {
+    fn the_default_group_is_that_of_node_maintenance() {
         let ours = Group::Medik8s;
         assert_eq!(Grouped::api_version(&ours), NodeMaintenance::api_version(&()));
         assert_eq!(Grouped::url_path(&ours, None), NodeMaintenance::url_path(&(), None));

@@ -1,9 +1,9 @@
-//! The `NodeMaintenance` object: what a person asks for.
+//! The `NodeMaintenance` object: the requested state.
 //!
-//! Creating one puts a node into maintenance, deleting it gives the node back. `spec.drain` says how pods are moved;
-//! every default there is what the medik8s node-maintenance-operator does, whose objects these are.
+//! Creating one puts a node into maintenance, deleting it returns the node to service. `spec.drain` says how pods are
+//! moved; its defaults are the behaviour of the medik8s node-maintenance-operator, whose API this is.
 
-// Every `printcolumn` names its type anew; the lint takes that for a repetition.
+// Every `printcolumn` repeats its type, which the lint takes for a duplicate.
 #![allow(clippy::duplicated_attributes)]
 // The derive repeats the struct in a scope of its own.
 #![allow(unreachable_pub)]
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::status::NodeMaintenanceStatus;
 
-/// How many characters `spec.reason` has at most. A maintenance that is older than the limit may have more.
+/// The maximum number of characters in `spec.reason`. A maintenance that is older than the limit may have more.
 pub const MAX_REASON_LENGTH: usize = 1024;
 
-/// The maintenance that is wanted for a node.
+/// The requested maintenance of a node.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "nodemaintenance.medik8s.io",
@@ -37,7 +37,7 @@ pub const MAX_REASON_LENGTH: usize = 1024;
         name = "Progress",
         type_ = "integer",
         json_path = ".status.drainProgress",
-        description = "Per cent of the pods to move that are gone"
+        description = "Percentage of the pods to be moved that are gone"
     ),
     printcolumn(
         name = "Pending",
@@ -50,7 +50,7 @@ pub const MAX_REASON_LENGTH: usize = 1024;
         name = "Blocked",
         type_ = "integer",
         json_path = ".status.podCounts.blocked",
-        description = "Pods that something refuses to let go"
+        description = "Number of blocked pods"
     ),
     printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -62,18 +62,18 @@ pub struct NodeMaintenanceSpec {
     #[x_kube(validation = ("self == oldSelf", "updating spec.nodeName isn't allowed"))]
     pub node_name: String,
 
-    /// Why, for whoever looks at the node next. At most 1,024 characters.
+    /// Why the node is in maintenance, for people. At most 1,024 characters.
     #[schemars(length(max = MAX_REASON_LENGTH))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// How pods are moved away. Without it: as the medik8s node-maintenance-operator does.
+    /// How pods are moved away. The defaults are the behaviour of the medik8s node-maintenance-operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,
 }
 
 impl NodeMaintenanceSpec {
-    /// The reason as it is copied to other objects: empty without one, and cut where it is longer than allowed.
+    /// The reason as it is copied to other objects: empty if there is none, and cut if it is longer than allowed.
     pub fn short_reason(&self) -> Cow<'_, str> {
         let reason = self.reason.as_deref().unwrap_or_default();
         match reason.char_indices().nth(MAX_REASON_LENGTH) {
@@ -87,35 +87,36 @@ impl NodeMaintenanceSpec {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainSpec {
-    /// Seconds that each pod may take to end; -1 leaves it to the pod's own terminationGracePeriodSeconds. 0 force-deletes
-    /// pods: their containers may still run after the maintenance is drained.
+    /// Grace period of each pod in seconds; -1 is the pod's own terminationGracePeriodSeconds. 0 force-deletes pods:
+    /// their containers may still run after the node is drained.
     #[schemars(range(min = -1))]
     pub grace_period_seconds: i64,
 
-    /// Only pods with matching labels are moved; the others stay. Without it: all.
+    /// Only pods with matching labels are moved; the others stay. Default: all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
 
-    /// Whether pods that no controller would replace are evicted too. If not, they block the drain.
+    /// Whether pods without a controller, which nothing replaces, are evicted too. If false, they block the drain.
     pub force: bool,
 
-    /// Whether pods with emptyDir volumes are evicted, which loses that data. If not, they block the drain.
+    /// Whether pods with emptyDir volumes are evicted, which deletes that data. If false, they block the drain.
     pub delete_empty_dir_data: bool,
 
     /// Seconds after which an unfinished drain is Failed; the node stays cordoned. 0: never.
     #[schemars(range(min = 0))]
     pub timeout_seconds: i64,
 
-    /// Pods that have been terminating for more than this many seconds are no longer waited for. 0: wait.
+    /// Seconds after which the drain no longer waits for a terminating pod. 0: it always waits.
     #[schemars(range(min = 0))]
     pub skip_wait_for_delete_timeout_seconds: i64,
 
-    /// A pod that is refused for this many seconds without a break is deleted, past any disruption budget. 0: never.
-    /// The reconciler needs the permission to delete pods for that: `kubectl nm install --grant pod-deletion`.
+    /// Seconds after which a pod whose eviction is refused without interruption is deleted instead, bypassing disruption
+    /// budgets. 0: never. This needs a permission that is not installed by default: run
+    /// `kubectl nm install --grant pod-deletion`.
     #[schemars(range(min = 0))]
     pub delete_after_seconds: i64,
 
-    /// Which pods go first.
+    /// The order in which pods are evicted.
     pub order: DrainOrder,
 }
 
@@ -135,23 +136,23 @@ impl Default for DrainSpec {
 }
 
 impl DrainSpec {
-    /// What everybody should know who asks for this, whatever pods there are.
+    /// A warning about these settings that does not depend on the pods of a node.
     pub fn warning(&self) -> Option<&'static str> {
         // The API server removes such a pod at once, and its kubelet learns of it afterwards.
         (self.grace_period_seconds == 0).then_some(
             "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
-             maintenance is drained",
+             node is drained",
         )
     }
 }
 
-/// Which pods go first.
+/// The order in which pods are evicted.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DrainOrder {
     /// All at once.
     #[default]
     None,
-    /// Pods of a lower priority are gone before those of the next begin.
+    /// By priority class: all pods of a lower priority are gone before the first of a higher one is evicted.
     PriorityAscending,
 }
 
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_is_longer_than_allowed_is_cut_where_it_is_copied() {
+    fn a_copied_reason_is_cut_to_the_maximum_length() {
         let short = |reason: Option<String>| {
             NodeMaintenanceSpec { reason, ..NodeMaintenanceSpec::default() }.short_reason().into_owned()
         };

@@ -1,8 +1,7 @@
-//! The objects: `NodeMaintenance`, its status and conditions, the groups that serve it, and the names that clusters know it by.
+//! The API: `NodeMaintenance` with its status and conditions, the API groups that serve it, and names in the cluster.
 
 pub mod condition;
 pub mod crd;
-pub mod dns_label;
 pub mod grant;
 pub mod group;
 pub mod latency_budget;

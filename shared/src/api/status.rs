@@ -1,7 +1,11 @@
-//! The status of a `NodeMaintenance`: what has been done and what stands in the way.
+//! The status of a `NodeMaintenance`: what has been done and what blocks it.
 //!
 //! The fields of the medik8s node-maintenance-operator keep their names, spelling included. Every field but
-//! `lastUpdate` is always written, so that a merge patch leaves nothing stale behind.
+//! `lastUpdate` is always written, so that a merge patch leaves nothing stale behind: an absent one is written as null.
+//!
+//! Each sentence is stored once: why a pod is blocked in `blockedPods`, everything else that is wrong in `lastError`.
+//! Facts beside the sentences are typed, so that no program parses them. All of them are optional: a status that was
+//! written before they existed, or that an older definition pruned, does not have them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -17,21 +21,22 @@ pub const MAX_MIGRATING_PODS: usize = 50;
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeMaintenanceStatus {
-    /// Where the maintenance stands.
+    /// The phase of the maintenance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// Per cent of `evictionPods` that are gone, 0 to 100.
+    /// Percentage of `evictionPods` that are gone, 0 to 100.
     pub drain_progress: i32,
 
     /// When this status last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_update: Option<Time>,
 
-    /// What went wrong last; empty when nothing is wrong.
+    /// The last error; empty when there is none. While pods are blocked it only names the first of them: `blockedPods`
+    /// has the details.
     pub last_error: String,
 
-    /// Names of the pods that are still to go.
+    /// Names of the pods that are still to be moved.
     pub pending_pods: Vec<String>,
 
     /// The same pods with their namespaces.
@@ -51,35 +56,41 @@ pub struct NodeMaintenanceStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// Pods that something refuses to let go, sorted by namespace and name; at most 50.
+    /// Pods whose eviction or termination is blocked, sorted by namespace and name; at most 50.
     #[schemars(length(max = 50))]
     pub blocked_pods: Vec<BlockedPod>,
 
-    /// Virtual machines on their way to other nodes, sorted by namespace and name of their pods; at most 50. Absent
-    /// where there are none.
-    // Written as null then, by which a merge patch removes it.
+    /// Virtual machines that are migrating to other nodes, sorted by namespace and name of their pods; at most 50.
+    /// Absent if there are none.
     #[schemars(length(max = 50))]
     pub migrating_pods: Option<Vec<MigratingPod>>,
+
+    /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise.
+    pub queue: Option<QueuePosition>,
+
+    /// The access that the reconciler lacks for the maintenance as a whole. Absent if it lacks none; what it lacks for
+    /// single pods is in `blockedPods`.
+    pub forbidden: Option<ForbiddenAccess>,
 
     /// How many pods are in which state.
     pub pod_counts: PodCounts,
 }
 
-/// Where a maintenance stands.
+/// The phase of a maintenance.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// It waits for its turn.
+    /// It waits: for the node's lease, for etcd's quorum or in the queue.
     Pending,
     /// The node is cordoned and pods are being moved.
     Running,
     /// Every pod that was to be moved is gone. The node stays in maintenance.
     Succeeded,
-    /// It was given up; `lastError` says why.
+    /// It failed; `lastError` says why.
     Failed,
 }
 
 impl Phase {
-    /// The word in the status.
+    /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -106,7 +117,7 @@ impl std::fmt::Display for PodReference {
     }
 }
 
-/// A pod that does not go, and why.
+/// A pod that cannot be moved, and why.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockedPod {
@@ -114,15 +125,80 @@ pub struct BlockedPod {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// The kind of obstacle.
+    /// Why it is blocked, as a word for programs.
     pub reason: BlockReason,
-    /// The obstacle by name, with its numbers.
+    /// Why it is blocked, as a sentence for people.
     pub message: String,
-    /// Since when it has been in the way.
+    /// Since when it has been blocked for this reason.
     pub since: Time,
     /// How many evictions have been refused.
     // A change of this number alone is written once a minute at most.
     pub attempts: i32,
+    /// The facts in the message.
+    #[serde(flatten)]
+    pub facts: BlockFacts,
+}
+
+/// The facts in the message of a blocked pod, as far as they are known.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BlockFacts {
+    /// The disruption budget that allows no eviction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetFacts>,
+    /// Name of the admission webhook that refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// Finalizers that keep the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// The access that the reconciler lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forbidden: Option<ForbiddenAccess>,
+    /// Name of the node that is at fault: the pod's own if that is not Ready, the target of a migration that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// A disruption budget in the pod's namespace and its numbers, as far as they are known.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetFacts {
+    /// Name of the budget.
+    pub name: String,
+    /// How many healthy pods it requires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired_healthy: Option<i32>,
+    /// How many healthy pods there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_healthy: Option<i32>,
+    /// How many disruptions it allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disruptions_allowed: Option<i32>,
+}
+
+/// Access that the API server denies.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForbiddenAccess {
+    /// The user whom the API server refuses.
+    pub user: String,
+    /// The verb.
+    pub verb: String,
+    /// The resource, with its subresource if any: `pods/eviction`.
+    pub resource: String,
+}
+
+/// A position in the queue of maintenances that wait because too many nodes are unavailable.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueuePosition {
+    /// The position, from 1.
+    pub position: i32,
+    /// How many maintenances are in the queue.
+    pub length: i32,
+    /// How many nodes may be unavailable at once.
+    pub limit: i32,
 }
 
 impl BlockedPod {
@@ -132,7 +208,7 @@ impl BlockedPod {
     }
 }
 
-/// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves.
+/// A virtual machine that KubeVirt migrates to another node, by the pod that it leaves behind.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MigratingPod {
@@ -140,7 +216,7 @@ pub struct MigratingPod {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// The virtual machine, by its name.
+    /// Name of the virtual machine.
     pub machine: String,
     /// The node that it leaves, once the migration has begun.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +229,7 @@ pub struct MigratingPod {
     pub since: Option<Time>,
 }
 
-/// The kind of obstacle that a pod meets.
+/// Why a pod is blocked.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockReason {
     /// A disruption budget allows no more disruptions.
@@ -162,11 +238,11 @@ pub enum BlockReason {
     MultipleDisruptionBudgets,
     /// An admission webhook refuses.
     AdmissionWebhook,
-    /// A virtual machine that cannot be migrated.
+    /// It runs a virtual machine that cannot be migrated.
     NotMigratable,
-    /// A virtual machine whose last migration failed. KubeVirt tries again.
+    /// It runs a virtual machine whose last migration failed. KubeVirt tries again.
     MigrationFailed,
-    /// The reconciler lacks the right to evict it.
+    /// The reconciler lacks the access to evict or delete it.
     Forbidden,
     /// Its namespace is terminating, and evictions are refused there.
     NamespaceTerminating,
@@ -176,21 +252,21 @@ pub enum BlockReason {
     Unmanaged,
     /// `spec.drain.deleteEmptyDirData` is off and it has such a volume.
     LocalStorage,
-    /// Its owner's pods come back to the node however often they are moved.
+    /// It respawns: its owner recreates it on the node however often it is evicted.
     ComesBack,
-    /// Finalizers hold it past its grace period.
+    /// Finalizers keep it past its grace period.
     Finalizers,
-    /// Its node is not Ready, so nobody confirms its end.
+    /// Its node is not Ready, so no kubelet confirms that it has ended.
     NodeNotReady,
-    /// It has outlived its grace period by far.
+    /// It is still there long after its grace period.
     NotEnding,
-    /// A reason that a newer reconciler writes.
+    /// A reason that only a newer version knows.
     #[serde(other)]
     Unknown,
 }
 
 impl BlockReason {
-    /// The word in the status.
+    /// The value in the status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DisruptionBudget => "DisruptionBudget",
@@ -218,16 +294,16 @@ impl BlockReason {
 pub struct PodCounts {
     /// An eviction is under way.
     pub evicting: i32,
-    /// Ending, within its grace period.
+    /// Terminating, within its grace period.
     pub terminating: i32,
-    /// Something refuses to let it go.
+    /// Blocked.
     pub blocked: i32,
-    /// A virtual machine on its way to another node.
+    /// A virtual machine that is migrating to another node.
     pub migrating: i32,
-    /// To be evicted, but not yet asked.
+    /// Waiting to be evicted.
     pub waiting: i32,
-    /// Stays: `DaemonSet` pods, mirror pods, pods that the selector leaves out.
+    /// Staying: `DaemonSet` pods, mirror pods, pods that the selector excludes.
     pub skipped: i32,
-    /// Moved.
+    /// Gone.
     pub gone: i32,
 }

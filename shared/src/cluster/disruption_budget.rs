@@ -1,4 +1,4 @@
-//! One disruption budget: which pods it guards, what it allows, and how the API server would refuse for it.
+//! A disruption budget: which pods it guards, what it allows, and how the API server refuses an eviction because of it.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,38 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{Selector, SelectorExt};
 
-use crate::api::status::PodReference;
+use crate::api::status::{BudgetFacts, PodReference};
 use crate::cluster::pod;
 
-/// Which budget: its namespace and name.
+/// The namespace and name of a budget.
 pub type BudgetKey = PodReference;
 
-/// A budget as it was at some resourceVersion.
+/// A budget at a resourceVersion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct BudgetVersion {
-    /// Which budget.
+    /// The budget.
     pub key: BudgetKey,
     /// Its resourceVersion.
     pub version: String,
 }
 
-/// A budget as it is seen, read once for all decisions.
+/// Why the API server refuses an eviction because of a budget.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BudgetRefusal {
+    /// The API server's sentence.
+    pub message: String,
+    /// The budget and its numbers, as far as they are known.
+    pub budget: Option<BudgetFacts>,
+}
+
+/// A budget as it was last observed, parsed once for all decisions.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    seen: BudgetVersion,
-    /// None where it selects nothing, as `selector: null` does.
+    version: BudgetVersion,
+    /// None if it selects nothing, as `selector: null` does.
     selector: Option<Selector>,
     status: PodDisruptionBudgetStatus,
-    /// Its controller has not seen its latest spec.
+    /// Its controller has not processed its latest spec.
     unprocessed: bool,
     always_allows_unhealthy: bool,
 }
@@ -46,7 +55,7 @@ impl From<&PodDisruptionBudget> for Budget {
         let policy = spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
         let status = object.status.clone().unwrap_or_default();
         Self {
-            seen: BudgetVersion { key, version: metadata.resource_version.clone().unwrap_or_default() },
+            version: BudgetVersion { key, version: metadata.resource_version.clone().unwrap_or_default() },
             selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
             unprocessed: status.observed_generation.unwrap_or(0) < metadata.generation.unwrap_or(0),
             always_allows_unhealthy: policy == Some("AlwaysAllow"),
@@ -56,9 +65,9 @@ impl From<&PodDisruptionBudget> for Budget {
 }
 
 impl Budget {
-    /// Which budget, and as it was when.
-    pub fn seen(&self) -> &BudgetVersion {
-        &self.seen
+    /// The budget and the resourceVersion at which it was observed.
+    pub fn version(&self) -> &BudgetVersion {
+        &self.version
     }
 
     /// Whether it guards a pod of its namespace.
@@ -70,18 +79,18 @@ impl Budget {
         self.selector.as_ref().is_some_and(matches)
     }
 
-    /// Disruptions that it allows; none while its controller has not seen its latest spec, as the API server has it.
+    /// How many disruptions it allows; 0 while its controller has not processed its latest spec, as in the API server.
     pub fn allowed(&self) -> i32 {
         if self.unprocessed { 0 } else { self.status.disruptions_allowed }
     }
 
-    /// How many disruptions it allows at once when all pods that it expects are healthy.
+    /// How many disruptions it allows when all expected pods are healthy.
     pub fn at_most(&self) -> usize {
         usize::try_from(self.status.expected_pods - self.status.desired_healthy).unwrap_or(0)
     }
 
-    /// Pods whose end is no disruption: those that do not run, and unhealthy ones where the policy says so.
-    pub fn lets_pass(&self, pod: &Pod) -> bool {
+    /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.
+    pub fn ignores(&self, pod: &Pod) -> bool {
         if pod::is_pending(pod) || pod::is_finished(pod) {
             return true;
         }
@@ -92,9 +101,24 @@ impl Budget {
         self.always_allows_unhealthy || (current >= desired && desired > 0)
     }
 
-    /// The sentence by which the API server refuses (`pkg/registry/core/pod/storage/eviction.go` in kubernetes).
-    pub fn refusal(&self) -> String {
-        let (status, name) = (&self.status, &self.seen.key.name);
+    /// The budget and its numbers.
+    pub fn facts(&self) -> BudgetFacts {
+        BudgetFacts {
+            name: self.version.key.name.clone(),
+            desired_healthy: Some(self.status.desired_healthy),
+            current_healthy: Some(self.status.current_healthy),
+            disruptions_allowed: Some(self.allowed()),
+        }
+    }
+
+    /// How the API server refuses an eviction because of this budget.
+    pub fn refusal(&self) -> BudgetRefusal {
+        BudgetRefusal { message: self.sentence(), budget: Some(self.facts()) }
+    }
+
+    /// The API server's sentence (`pkg/registry/core/pod/storage/eviction.go` in kubernetes).
+    fn sentence(&self) -> String {
+        let (status, name) = (&self.status, &self.version.key.name);
         if self.unprocessed {
             return format!("The disruption budget {name} is still being processed by the server.");
         }

@@ -1,42 +1,42 @@
-//! The lease by which one of several reconcilers leads, and what it says.
+//! The lease of the leading reconciler.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-/// The name of the lease, in the program's own namespace.
+/// The name of the lease, in the reconciler's namespace.
 pub const NAME: &str = "nm-reconciler";
 
-/// Who leads, as the lease says.
+/// Who leads, by the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderLeaseState {
-    /// Nobody: the lease was given back, or there is none.
+    /// Nobody: the lease was released, or there is none.
     Released,
-    /// Nobody any more: whoever did has not renewed in time.
+    /// Nobody: the last leader has not renewed it in time.
     Expired,
-    /// Somebody.
+    /// A leader.
     Held {
-        /// By its own name.
+        /// The identity of the leader.
         by: String,
-        /// When it last renewed, by its own clock.
+        /// When it last renewed the lease, by its clock.
         renewed: Timestamp,
-        /// Until when, unless it renews.
+        /// When the lease expires unless it is renewed.
         until: Timestamp,
     },
 }
 
-/// Somebody who leads, and where.
+/// A leader and its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// The namespace of the lease.
     pub namespace: String,
-    /// The leader's own name.
+    /// The identity of the leader.
     pub holder: String,
-    /// Until when, unless it renews.
+    /// When the lease expires unless it is renewed.
     pub until: Timestamp,
 }
 
-/// Who leads at this time by one of these leases, as far as they are leases of this program.
+/// The leader by one of these leases, if it is the lease of a reconciler.
 pub fn leader(leases: &[Lease], now: Timestamp) -> Option<Leader> {
     let ours = leases.iter().filter(|lease| lease.metadata.name.as_deref() == Some(NAME));
     ours.into_iter().find_map(|lease| match state(Some(lease), now) {
@@ -48,7 +48,7 @@ pub fn leader(leases: &[Lease], now: Timestamp) -> Option<Leader> {
     })
 }
 
-/// What the lease says at this time.
+/// The state of the lease.
 pub fn state(lease: Option<&Lease>, now: Timestamp) -> LeaderLeaseState {
     let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return LeaderLeaseState::Released };
     let Some(by) = spec.holder_identity.clone() else { return LeaderLeaseState::Released };
@@ -62,8 +62,8 @@ pub fn state(lease: Option<&Lease>, now: Timestamp) -> LeaderLeaseState {
     LeaderLeaseState::Held { by, renewed: renewed.0, until }
 }
 
-/// The merge patch that makes the lease vacant. It carries the resourceVersion: if someone was faster, the API server
-/// answers 409, and nobody's tenure is ended by what was known of another's.
+/// The merge patch that releases the lease. It has the resourceVersion: if the lease has changed since, the API server
+/// answers 409, so that no other leader loses it.
 pub fn release_patch(lease: &Lease) -> Value {
     json!({
         "metadata": {"resourceVersion": lease.metadata.resource_version},
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_held_until_its_duration_is_over() {
+    fn a_lease_is_held_until_it_expires() {
         let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
         let held = |by: &str| LeaderLeaseState::Held { by: by.to_owned(), renewed: at(0), until: at(15) };
         let renewed = at(0).to_string();
@@ -90,7 +90,7 @@ mod tests {
             (of(json!("a")), 0, held("a")),
             (of(json!("a")), 14, held("a")),
             (of(json!("a")), 15, LeaderLeaseState::Expired),
-            // client-go gives leases back like this.
+            // client-go releases leases like this.
             (of(json!("")), 0, LeaderLeaseState::Expired),
             (of(Value::Null), 0, LeaderLeaseState::Released),
             (json!({"leaseTransitions": 3}), 0, LeaderLeaseState::Released),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_a_lease_of_this_name_leads_wherever_that_is() {
+    fn the_holder_of_a_lease_of_this_name_leads_in_any_namespace() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let of = |namespace: &str, name: &str, renewed: i64| -> Lease {
             let renewed = Timestamp::from_second(1_000_000 + renewed).unwrap().to_string();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_vacated_only_as_it_was_seen() {
+    fn a_lease_is_released_only_at_its_observed_version() {
         assert_eq!(release_patch(&lease(&json!({})))["metadata"]["resourceVersion"], "7");
     }
 }

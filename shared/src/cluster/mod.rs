@@ -1,4 +1,4 @@
-//! Typed views of what a drain needs to know about the cluster: nodes, pods, disruption budgets, leases, selectors and quantities.
+//! Typed views of the cluster: nodes, pods, disruption budgets, leases, selectors and quantities.
 
 pub mod disruption_budget;
 pub mod leader_lease;

@@ -1,25 +1,23 @@
-//! What decisions need to know of one node.
+//! Reading a node.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 
-use crate::api::dns_label::is_label;
-
-/// Labels of control-plane nodes, with any value; the second is the older name.
+/// Labels of control-plane nodes, with any value; the second is the older one.
 pub const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// Its name.
+/// The name of a node.
 pub fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whether its kubelet says that it is Ready; one that has said nothing yet counts as Ready.
+/// Whether the node is Ready. A node that has not reported the condition counts as Ready.
 pub fn is_ready(node: &Node) -> bool {
     ready(node).is_none_or(|ready| ready.status == "True")
 }
 
-/// Whether its kubelet says that it is Ready; one that has said nothing yet does not count on.
-pub fn says_ready(node: &Node) -> bool {
+/// Whether the node reports that it is Ready. A node that has not reported the condition does not.
+pub fn reports_ready(node: &Node) -> bool {
     ready(node).is_some_and(|ready| ready.status == "True")
 }
 
@@ -28,16 +26,25 @@ fn ready(node: &Node) -> Option<&NodeCondition> {
     conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// Whether it is of the control plane, by its labels.
+/// Whether it is a control-plane node, by its labels.
 pub fn is_control_plane(node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)))
 }
 
-/// Whether a node may have this name: a DNS subdomain. Only such a name is a path's segment or a selector's value and
-/// nothing else.
-pub fn may_be_named(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_label)
+/// Whether a node may have this name, which is a DNS subdomain (RFC 1123). Such a name is safe as a segment of a path and
+/// as a value of a selector.
+pub fn is_valid_name(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
+}
+
+/// Whether a text is a DNS label (RFC 1123) of any length: lower-case letters, digits and `-`, without a `-` at either
+/// end.
+pub fn is_dns_label(text: &str) -> bool {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(is_alphanumeric)
+        && text.ends_with(is_alphanumeric)
+        && text.chars().all(|c| is_alphanumeric(c) || c == '-')
 }
 
 #[cfg(test)]
@@ -45,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_nothing_but_a_name() {
+    fn a_node_name_is_a_dns_subdomain() {
         for name in ["n", "node-01", "ip-10-0-0-1.eu.internal", "1"] {
-            assert!(may_be_named(name), "{name}");
+            assert!(is_valid_name(name), "{name}");
         }
         for name in ["", "n1/status", "..", "a..b", "-a", "a-", "N1", "a,b=c", "a?b", "a%2fb", "\u{1b}[31m"] {
-            assert!(!may_be_named(name), "{name}");
+            assert!(!is_valid_name(name), "{name}");
         }
-        assert!(!may_be_named(&"a".repeat(254)));
+        assert!(!is_valid_name(&"a".repeat(254)));
     }
 }

@@ -1,8 +1,8 @@
-//! Whether a pod may run on a node, whatever room there is: cordons, taints, node selectors, required node affinity
-//! and the nodes that its volumes can be reached from.
+//! Whether a pod may run on a node regardless of its capacity: cordons, taints, node selectors, required node affinity
+//! and the nodes from which its volumes are accessible.
 //!
-//! What depends on other pods, or on what the scheduler of a cluster was given, is not decided here; [`left_out`] says
-//! what a pod asks for that is not looked at. Source: `pkg/scheduler/framework/plugins` in kubernetes.
+//! Requirements that depend on other pods or on the configuration of the scheduler are not checked; [`left_out`] lists
+//! those of a pod. Source: `pkg/scheduler/framework/plugins` in kubernetes.
 
 use std::fmt;
 
@@ -23,11 +23,11 @@ pub enum Unfit {
     Cordoned,
     /// It has a taint that the pod does not tolerate.
     Taint(String),
-    /// The pod asks for other nodes.
+    /// The pod selects other nodes.
     NotSelected,
-    /// A volume of the pod cannot be reached from it.
+    /// A volume of the pod is not accessible from it.
     Volume,
-    /// It has too little left of a resource.
+    /// It lacks a resource.
     Short(String),
 }
 
@@ -38,17 +38,17 @@ impl fmt::Display for Unfit {
             Self::Cordoned => f.write_str("cordoned"),
             Self::Taint(taint) => write!(f, "tainted {taint}"),
             Self::NotSelected => f.write_str("not selected"),
-            Self::Volume => f.write_str("out of reach of its volume"),
+            Self::Volume => f.write_str("cannot access its volume"),
             Self::Short(resource) if resource == PODS => f.write_str("full"),
             Self::Short(resource) => write!(f, "short of {resource}"),
         }
     }
 }
 
-/// Whether `node` may take `pod`, whose volumes are bound to nodes like these.
+/// Whether `pod`, whose volumes are accessible from these nodes, may run on `node`.
 ///
 /// # Errors
-/// Says why not.
+/// The reason why not.
 pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Unfit> {
     let unsaid = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&unsaid);
@@ -77,7 +77,7 @@ pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Un
     }
 }
 
-/// What the pod asks for that [`check`] does not look at.
+/// The requirements of the pod that [`check`] does not consider.
 pub fn left_out(pod: &Pod) -> Vec<&'static str> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let affinity = spec.affinity.as_ref();
@@ -135,12 +135,12 @@ fn is_selected(spec: &PodSpec, node: &Node) -> bool {
         && required.is_none_or(|required| selects(required, node))
 }
 
-/// One term is enough.
+/// One matching term is enough.
 fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| fulfils(term, node))
 }
 
-/// A term that asks for nothing selects nothing.
+/// An empty term selects nothing.
 fn fulfils(term: &NodeSelectorTerm, node: &Node) -> bool {
     let (labels, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
     let (labels, fields) = (labels.unwrap_or_default(), fields.unwrap_or_default());

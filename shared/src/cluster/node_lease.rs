@@ -1,9 +1,9 @@
-//! The lease by which those who change nodes keep out of each other's way: node-health checkers, remediators and the
-//! medik8s operators take `node-NAME` in `medik8s-leases` before they touch a node.
+//! The lease on a node. Node health checkers, remediators and the medik8s operators take `node-NAME` in
+//! `medik8s-leases` before they change a node.
 //!
-//! The fields and the holder are those of the medik8s node-maintenance-operator, whose maintenances can so be taken
-//! over. One rule differs: that operator takes a lease whose `renewTime` lies in the future for void, which robs a
-//! holder whose clock is a moment ahead; here it is void only from a minute on.
+//! The fields and the holder are those of the medik8s node-maintenance-operator, so that its maintenances can be taken
+//! over. One rule differs: that operator ignores a lease whose `renewTime` is in the future, and so takes it from a
+//! holder whose clock is slightly ahead; here it is ignored only if it is more than a minute ahead.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use crate::api::names::{LEASE_HOLDER, LEASE_NAMESPACE};
 
-/// For how long the node is ours after each renewal.
+/// The duration of the lease.
 const DURATION: SignedDuration = SignedDuration::from_secs(3600);
 
-/// Renewed when this much of the duration is left.
+/// It is renewed when this much of the duration is left.
 const RENEWED_BEFORE: SignedDuration = SignedDuration::from_secs(1800);
 
-/// No clock is farther ahead than this.
+/// The maximum by which the clock of another holder may be ahead.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// The name of a node's lease.
@@ -27,49 +27,49 @@ pub fn name(node: &str) -> String {
     format!("node-{node}")
 }
 
-/// What the API server says when it refuses leases, and what is to be done. The namespace takes our rights on leases with
-/// it when it is removed, and nobody may make it anew who may not make any.
-pub fn refused(sentence: &str) -> String {
+/// The API server's denial of access to leases, with a hint at the usual cause: if the namespace is removed, our
+/// permissions on leases are removed with it, and the reconciler may not create namespaces.
+pub fn with_hint(denial: &str) -> String {
     format!(
-        "{sentence}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
+        "{denial}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
          lease_role_binding.yaml of the manifests again"
     )
 }
 
-/// The node that a lease of this name is on; none if it is no node's.
+/// The node of the lease with this name; none if it is not the lease of a node.
 pub fn node(lease: &str) -> Option<&str> {
     lease.strip_prefix("node-")
 }
 
-/// Who has a node.
+/// Who has the lease on a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Claim {
-    /// We do, until it is to be renewed.
+    /// We do.
     Held {
         /// When to renew.
         renew_at: Timestamp,
     },
-    /// We do once this is written.
+    /// We do, once this is written.
     Take(LeaseWrite),
     /// Someone else does.
     Foreign(ForeignHolder),
 }
 
-/// Someone else who has a node.
+/// Another holder of the lease on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignHolder {
-    /// By its own name.
+    /// Its identity.
     pub holder: String,
-    /// Until when, unless it renews.
+    /// When the lease expires unless it is renewed.
     pub until: Timestamp,
 }
 
-/// How the lease becomes, stays or ceases to be ours.
+/// The write that takes or renews the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LeaseWrite {
-    /// To be made.
+    /// Creates the lease.
     Create(Box<Lease>),
-    /// A merge patch that carries the resourceVersion: if someone was faster the API server answers 409.
+    /// A merge patch with the resourceVersion: if someone else has changed the lease, the API server answers 409.
     Patch(Value),
 }
 
@@ -97,7 +97,7 @@ pub fn claim(lease: Option<&Lease>, node: &Node, now: Timestamp) -> Claim {
     Claim::Held { renew_at }
 }
 
-/// Whether the lease is in the name of node maintenance.
+/// Whether the holder is node maintenance.
 pub fn is_ours(lease: &Lease) -> bool {
     holder(lease) == LEASE_HOLDER
 }
@@ -136,7 +136,7 @@ fn renewal(lease: &Lease, node: &Node, now: Timestamp) -> Value {
     })
 }
 
-/// With it the lease goes when the node is deleted.
+/// The lease is deleted with its owner, the node.
 fn owner_of(node: &Node) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),
@@ -151,7 +151,7 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Until when the lease keeps others out; none if it does not.
+/// When the lease expires; none if it has expired or is invalid.
 fn valid_until(lease: &Lease, now: Timestamp) -> Option<Timestamp> {
     let renewed = lease.spec.as_ref()?.renew_time.as_ref()?.0;
     let until = due(lease)?;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_lease_is_made_as_the_medik8s_operators_make_it() {
+    fn a_missing_lease_is_created_as_the_medik8s_operators_create_it() {
         let LeaseWrite::Create(lease) = taken(claim(None, &node(), at(0))) else { panic!("not created") };
         let written = serde_json::to_value(lease).unwrap();
         assert_eq!(
@@ -213,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn our_lease_is_renewed_when_half_of_it_is_over() {
+    fn our_lease_is_renewed_after_half_of_its_duration() {
         let ours = lease(Some(LEASE_HOLDER), 0, 3600);
         assert_eq!(claim(Some(&ours), &node(), at(1799)), Claim::Held { renew_at: at(1800) });
         let LeaseWrite::Patch(patch) = taken(claim(Some(&ours), &node(), at(1800))) else {
-            panic!("made anew")
+            panic!("created")
         };
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(patch["spec"]["renewTime"], "2026-01-01T00:30:00.000000Z");
-        assert!(patch["spec"]["leaseTransitions"].is_null(), "it does not change hands");
+        assert!(patch["spec"]["leaseTransitions"].is_null(), "the holder stays");
         let short = lease(Some(LEASE_HOLDER), 0, 600);
         assert!(matches!(claim(Some(&short), &node(), at(0)), Claim::Take(_)), "of another duration");
         let mut orphan = ours;
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_is_respected_for_as_long_as_it_is_valid() {
+    fn the_lease_of_another_holder_is_respected_until_it_expires() {
         let foreign = lease(Some("nhc"), 0, 600);
         let held = Claim::Foreign(ForeignHolder { holder: "nhc".to_owned(), until: at(600) });
         for second in [-60, 0, 599] {
             assert_eq!(claim(Some(&foreign), &node(), at(second)), held, "{second}");
         }
         let LeaseWrite::Patch(patch) = taken(claim(Some(&foreign), &node(), at(600))) else {
-            panic!("made anew")
+            panic!("created")
         };
         assert_eq!(
             (&patch["spec"]["holderIdentity"], &patch["spec"]["leaseTransitions"]),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_says_nothing_keeps_nobody_out() {
+    fn an_incomplete_lease_is_ignored() {
         let mut nobody = lease(None, 0, 600);
         assert!(matches!(claim(Some(&nobody), &node(), at(0)), Claim::Take(_)));
         nobody.spec = None;

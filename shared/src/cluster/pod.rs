@@ -1,4 +1,4 @@
-//! What a drain needs to know of one pod.
+//! Reading a pod.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -89,18 +89,18 @@ impl PodView for Pod {
     }
 }
 
-/// Whether its containers have ended for good.
+/// Whether its containers have terminated for good.
 pub fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether its kubelet runs it from a file.
+/// Whether it is a mirror pod, which the kubelet runs from a file.
 pub fn is_mirror(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
 }
 
-/// Whether it keeps data that goes with it.
+/// Whether it has emptyDir data, which is deleted with it.
 pub fn has_empty_dir(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     volumes.iter().any(|volume| volume.empty_dir.is_some())
@@ -117,12 +117,12 @@ pub fn daemon_set(pod: &Pod) -> Option<&OwnerReference> {
     controller(pod).filter(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
 }
 
-/// When its grace ends, if it is terminating.
+/// When its grace period ends, if it is terminating.
 pub fn deadline(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().map(|time| time.0)
 }
 
-/// For how long its grace has been over; negative while it is not. None if it is not terminating.
+/// The time since its grace period ended; negative while it lasts. None if the pod is not terminating.
 pub fn overdue(pod: &Pod, now: Timestamp) -> Option<SignedDuration> {
     deadline(pod).map(|deadline| now.duration_since(deadline))
 }
@@ -135,12 +135,12 @@ pub fn reference(pod: &Pod) -> PodReference {
     }
 }
 
-/// Its uid: what tells it from a replacement of the same name.
+/// Its uid, which distinguishes it from a replacement of the same name.
 pub fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// What an API path and a precondition need of a pod.
+/// The names of a pod for an API path and a precondition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodNames<'a> {
     /// Namespace.
@@ -171,7 +171,7 @@ pub fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The number that its priority class stands for; 0 without one.
+/// The value of its priority class; 0 without one.
 pub fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! What a pod asks of a node: the resources that the scheduler keeps free for it.
+//! The resource requests of a pod, which the scheduler reserves on a node.
 //!
 //! Source: `pkg/scheduler/framework/types.go` and `k8s.io/component-helpers/resource` in kubernetes. Containers run
-//! together, init containers one after another before them, and init containers that always restart stay.
+//! concurrently, init containers one after another before them, and init containers that always restart keep running.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::cluster::quantity;
 
-/// The resource of which each pod takes one.
+/// The resource of which each pod uses one.
 pub const PODS: &str = "pods";
 
 /// Amounts by resource, in thousandths.
@@ -18,7 +18,7 @@ pub const PODS: &str = "pods";
 pub struct Resources(BTreeMap<String, i128>);
 
 impl Resources {
-    /// What the pod asks for, its place among the node's pods included.
+    /// The requests of a pod, including one of [`PODS`].
     pub fn of_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let mut running = Self::default();
@@ -36,7 +36,7 @@ impl Resources {
         }
         running.add(&sidecars);
         running.raise_to(&begin);
-        // What is asked for the pod as a whole counts in place of what its containers ask for.
+        // Requests of the pod as a whole replace those of its containers.
         for (name, amount) in requests(spec.resources.as_ref()).0 {
             running.0.insert(name, amount);
         }
@@ -45,7 +45,7 @@ impl Resources {
         running
     }
 
-    /// What the node has for pods.
+    /// The allocatable resources of a node.
     pub fn of_node(node: &Node) -> Self {
         Self::read(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
@@ -56,7 +56,7 @@ impl Resources {
         Self(amounts.into_iter().flatten().filter_map(read).collect())
     }
 
-    /// How much there is of a resource.
+    /// The amount of a resource.
     pub fn amount(&self, resource: &str) -> i128 {
         self.0.get(resource).copied().unwrap_or(0)
     }
@@ -68,14 +68,14 @@ impl Resources {
         }
     }
 
-    /// Takes others off these.
-    pub fn take(&mut self, others: &Self) {
+    /// Subtracts others from these.
+    pub fn subtract(&mut self, others: &Self) {
         for (name, amount) in &others.0 {
             *self.0.entry(name.clone()).or_default() -= amount;
         }
     }
 
-    /// The first resource of which `wanted` needs more than there is. What asks for nothing lacks nothing.
+    /// The first resource of which `wanted` requests more than there is.
     pub fn short_of<'a>(&self, wanted: &'a Self) -> Option<&'a str> {
         let lacks = |(name, amount): &(&String, &i128)| **amount > 0 && **amount > self.amount(name);
         wanted.0.iter().find(lacks).map(|(name, _)| name.as_str())
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_add_up_and_the_greatest_of_what_comes_before_counts() {
+    fn requests_of_containers_add_up_and_the_largest_init_container_counts() {
         let two = json!([container("1"), container("500m")]);
         let sidecar = |cpu: &str| {
             let mut sidecar = container(cpu);
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_named_and_what_is_not_asked_for_is_not() {
+    fn a_resource_is_short_only_if_it_is_requested() {
         let resources = |amounts: Value| Resources::read(serde_json::from_value(amounts).ok().as_ref());
         let mut free = resources(json!({"cpu": "2", "memory": "1Gi"}));
         assert_eq!(free.short_of(&resources(json!({"cpu": "2", "memory": "1Gi"}))), None);
         assert_eq!(free.short_of(&resources(json!({"example.com/gpu": "1"}))), Some("example.com/gpu"));
-        free.take(&resources(json!({"cpu": "3"})));
+        free.subtract(&resources(json!({"cpu": "3"})));
         assert_eq!(free.short_of(&resources(json!({"cpu": "0", "memory": "1"}))), None);
         assert_eq!(free.short_of(&resources(json!({"cpu": "1m"}))), Some("cpu"));
         free.add(&resources(json!({"cpu": "2"})));

@@ -1,12 +1,12 @@
 //! Quantities of resources as Kubernetes writes them: `250m`, `1.5`, `2Gi`, `1e3`.
 //!
-//! Source: the package `k8s.io/apimachinery/pkg/api/resource`, whose rounding this is too: up, so that no request is
-//! taken for less than it is.
+//! Source: the package `k8s.io/apimachinery/pkg/api/resource`. Like there, values are rounded up, so that no request is
+//! underestimated.
 
-/// More digits than any quantity has: what is longer is none, and cannot overflow.
+/// The maximum number of digits. No quantity has more, and the result cannot overflow.
 const MOST_DIGITS: usize = 24;
 
-/// The quantity in thousandths; none if it is no quantity.
+/// The quantity in thousandths; none if the text is not a quantity.
 pub fn thousandths(text: &str) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -26,7 +26,7 @@ pub fn thousandths(text: &str) -> Option<i128> {
     Some(if negative { -rounded } else { rounded })
 }
 
-/// What a suffix multiplies by, and what it divides by.
+/// The multiplier and the divisor of a suffix.
 fn factor(suffix: &str) -> Option<(i128, i128)> {
     let ten = |power: u32| 10_i128.checked_pow(power);
     Some(match suffix {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_none() {
+    fn other_texts_are_no_quantities() {
         let long = "9".repeat(40);
         for text in ["", ".", "m", "1.2.3", "1KiB", "1e", "1e99", "--1", "1 Gi", "é", &long] {
             assert_eq!(thousandths(text), None, "{text}");

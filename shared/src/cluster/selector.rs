@@ -1,22 +1,22 @@
 //! Label selectors as people write them: `app=web,tier in (a, b),!canary`.
 //!
-//! kubectl has the same language; what comes out is the selector that objects hold.
+//! The syntax is that of kubectl; the result is the type in the API.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-/// Reads a label selector. The empty one selects everything.
+/// Parses a label selector. The empty one selects everything.
 ///
 /// # Errors
 ///
-/// Says which part cannot be read.
+/// Names the part that is invalid.
 pub fn parse(text: &str) -> Result<LabelSelector, String> {
     let (mut equal, mut other) = (BTreeMap::new(), Vec::new());
     for part in parts(text)?.into_iter().map(str::trim) {
         let requirement = requirement(part)?;
         match (requirement.operator.as_str(), requirement.values.as_deref()) {
-            // Said twice with different values it selects nothing, which only expressions can say.
+            // With two different values a key selects nothing, which only expressions can express.
             ("In", Some([value])) if !equal.contains_key(&requirement.key) => {
                 equal.insert(requirement.key, value.clone());
             }
@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<LabelSelector, String> {
     })
 }
 
-/// The parts between commas that are not in parentheses.
+/// Splits at commas outside parentheses.
 fn parts(text: &str) -> Result<Vec<&str>, String> {
     let (mut parts, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
@@ -85,13 +85,13 @@ fn requirement(part: &str) -> Result<LabelSelectorRequirement, String> {
     }
 }
 
-/// Whether a label may be called so: letters, digits and `-_.`, after a prefix with a slash if any.
+/// Whether a text is a valid label key: letters, digits and `-_.`, with an optional prefix and slash.
 fn is_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     !name.is_empty() && is_value(name) && prefix.is_none_or(|prefix| !prefix.is_empty() && is_value(prefix))
 }
 
-/// Whether a label may have this value.
+/// Whether a text is a valid label value.
 fn is_value(value: &str) -> bool {
     let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_by_the_part_that_is_wrong() {
+    fn an_invalid_selector_is_refused_with_the_invalid_part() {
         for (text, complaint) in [
             ("a=b,", "\"\" selects no labels"),
             ("a b", "\"a b\" selects no labels"),

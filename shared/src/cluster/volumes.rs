@@ -1,4 +1,4 @@
-//! The volumes behind the claims of pods, as far as they bind a pod to nodes.
+//! The persistent volumes of pods, as far as they restrict the nodes for a pod.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, Pod};
 
 use crate::cluster::pod;
 
-/// Volumes by the namespace and name of the claim that has them.
+/// Volumes by the namespace and name of their claim.
 #[derive(Debug, Clone, Default)]
 pub struct Volumes(HashMap<(String, String), PersistentVolume>);
 
 impl Volumes {
-    /// Those of the cluster that a claim has.
+    /// The volumes that have a claim.
     pub fn new(volumes: impl IntoIterator<Item = PersistentVolume>) -> Self {
         let by_claim = volumes.into_iter().filter_map(|volume| {
             let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
@@ -21,13 +21,13 @@ impl Volumes {
         Self(by_claim.collect())
     }
 
-    /// The nodes that the pod's volumes can be reached from.
-    pub fn reach<'a>(&'a self, pod: &'a Pod) -> Vec<&'a NodeSelector> {
+    /// The nodes from which the pod's volumes are accessible.
+    pub fn node_selectors<'a>(&'a self, pod: &'a Pod) -> Vec<&'a NodeSelector> {
         let specs = self.of(pod).filter_map(|volume| volume.spec.as_ref());
         specs.filter_map(|spec| spec.node_affinity.as_ref()?.required.as_ref()).collect()
     }
 
-    /// The names of the pod's volumes that are on the node itself: their data stays behind.
+    /// The names of the pod's volumes that are local to the node, whose data stays behind.
     pub fn local<'a>(&'a self, pod: &'a Pod) -> Vec<&'a str> {
         let is_local = |volume: &&PersistentVolume| {
             volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
@@ -79,7 +79,7 @@ mod tests {
             volume("pv-disk", "disk", &json!({"kind": "csi", "is": {"driver": "d", "volumeHandle": "h"}})),
             PersistentVolume::default(),
         ]);
-        let found = |pod: &Pod| (volumes.local(pod).join(","), volumes.reach(pod).len());
+        let found = |pod: &Pod| (volumes.local(pod).join(","), volumes.node_selectors(pod).len());
         assert_eq!(found(&pod("shop", &["data", "disk"])), ("pv-local".to_owned(), 2));
         assert_eq!(found(&pod("shop", &["logs"])), ("pv-path".to_owned(), 1));
         assert_eq!(found(&pod("elsewhere", &["data"])), (String::new(), 0));

@@ -1,4 +1,4 @@
-//! What the reconciler saw, all of it, before a decision is made.
+//! Everything that a decision about one maintenance depends on, as the reconciler observed it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,84 +14,86 @@ use crate::api::status::PodReference;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::cordon_backoff::RecordonBackoff;
+use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::plan::DaemonSets;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::virtual_machine::Evacuations;
 use crate::gate::Gate;
 
-/// The surroundings of one maintenance.
+/// The part of the cluster that concerns one maintenance.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterState {
-    /// The group of the maintenance, by which its node is marked.
+    /// The API group of the maintenance.
     pub group: Group,
-    /// The node; none if there is no node of that name.
+    /// The node; none if it does not exist.
     pub node: Option<Arc<Node>>,
     /// What keeps the maintenance from beginning.
     pub gate: Gate,
-    /// The lease on the node, if there is one.
+    /// The node's lease, if there is one.
     pub lease: Option<Arc<Lease>>,
-    /// The API server's sentence, if it refuses to list leases.
-    pub leases_forbidden: Option<String>,
-    /// The pods on the node; none until they have been listed once.
+    /// The denial, if the API server denies listing leases.
+    pub leases_forbidden: Option<AccessDenied>,
+    /// The pods on the node; none until they have been listed.
     pub pods: Option<Vec<Arc<Pod>>>,
-    /// The API server's sentence, if it refuses to list them.
-    pub pods_forbidden: Option<String>,
+    /// The denial, if the API server denies listing them.
+    pub pods_forbidden: Option<AccessDenied>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: Arc<DaemonSets>,
-    /// The disruption budgets of the pods' namespaces, and what is left of them.
+    /// The disruption budgets in the pods' namespaces, and the disruptions that remain.
     pub budgets: Budgets,
-    /// The virtual machines that KubeVirt is to take away.
+    /// The virtual machines that KubeVirt is to migrate away.
     pub evacuations: Evacuations,
-    /// When all this was seen, by the clock that `attempts` and `budgets` count by.
+    /// When this was observed, by the clock that `attempts` and `budgets` use.
     pub steady_now: SteadyTime,
-    /// The evictions so far, by the pod's uid.
+    /// The evictions of each pod, by its uid.
     pub attempts: HashMap<String, Attempt>,
-    /// The pods, by uid, whose owner has brought them back too often to be moved again.
+    /// The uids of pods that respawned too often to be evicted again.
     pub respawned: HashSet<String>,
-    /// Whether the node is to tell by its conditions where the maintenance stands.
+    /// Whether the state of the maintenance is written to the node's conditions (`--node-conditions`).
     pub node_conditions: bool,
-    /// The API server's sentence, if it refuses to have these conditions written.
-    pub node_conditions_forbidden: Option<String>,
-    /// The pod that the reconciler itself runs in, if it does.
+    /// The denial, if the API server denies writing these conditions.
+    pub node_conditions_forbidden: Option<AccessDenied>,
+    /// The reconciler's own pod, if it runs in one.
     pub own_pod: Option<PodReference>,
     /// Other maintenances of the same node that are not being deleted.
     pub competing: Vec<Arc<NodeMaintenance>>,
     /// The uids of all other maintenances of the same node, those being deleted included.
     pub other_uids: HashSet<String>,
-    /// How often this process has put the cordon back that someone else removed.
+    /// How often this process has restored a cordon that someone else removed.
     pub recordons: RecordonBackoff,
-    /// The maintenances that began with this one, if the first eviction should wait for them.
+    /// The maintenances that begin together with this one.
     pub batch: StartBatch,
     /// When this process last wrote the status.
     pub status_written: Option<Timestamp>,
 }
 
-/// Maintenances that begin together are all cordoned before the first pod is moved, so that no pod moves twice.
+/// The maintenances that begin together. All their nodes are cordoned before the first pod is evicted, so that no pod is
+/// moved twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StartBatch {
-    /// For how long this maintenance has been known.
+    /// The time since this maintenance was first observed.
     pub age: Duration,
-    /// For how long no further maintenance has begun.
+    /// The time since the last maintenance was first observed.
     pub quiet_for: Duration,
     /// Whether a node that should be cordoned is not yet.
     pub uncordoned: bool,
 }
 
 impl StartBatch {
-    /// Nobody is waited for longer than this.
+    /// The maximum delay of the first eviction.
     pub const MAX_DELAY: Duration = Duration::from_secs(2);
-    /// Maintenances that begin within this of each other begin together: a little more than `kubectl apply` takes
-    /// from one object of a file to the next.
+    /// Maintenances begin together if they are created within this time of each other, which is a little more than
+    /// `kubectl apply` takes from one object of a file to the next.
     pub const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
-    /// How long to hold evictions back before looking again; none when they may go.
+    /// How long to delay evictions; none if they may begin.
     pub fn eviction_delay(&self) -> Option<Duration> {
-        let patience = Self::MAX_DELAY.checked_sub(self.age).filter(|left| !left.is_zero())?;
+        let remaining = Self::MAX_DELAY.checked_sub(self.age).filter(|left| !left.is_zero())?;
         let quiet = Self::QUIET_PERIOD.saturating_sub(self.quiet_for);
         match (self.uncordoned, quiet.is_zero()) {
             (false, true) => None,
-            (false, false) => Some(quiet.min(patience)),
-            (true, _) => Some(Self::QUIET_PERIOD.min(patience)),
+            (false, false) => Some(quiet.min(remaining)),
+            (true, _) => Some(Self::QUIET_PERIOD.min(remaining)),
         }
     }
 }
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_eviction_waits_for_those_who_begin_together_but_not_for_ever() {
+    fn the_first_eviction_waits_for_maintenances_that_begin_together_but_not_forever() {
         check(0, 0, false, Some(100));
         check(60, 60, false, Some(40));
         check(100, 100, false, None);

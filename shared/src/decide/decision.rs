@@ -1,4 +1,4 @@
-//! What is to be done for one maintenance, in the order in which it is done.
+//! The decision about one maintenance: its steps, in the order in which they are applied.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,63 +15,63 @@ use crate::drain::budget_forecast::Allowance;
 use crate::drain::node_conditions::WantedCondition;
 use crate::drain::node_patch::NodePatch;
 
-/// The next steps. Each is optional; an empty decision means that all is as it should be.
+/// The next steps. Each is optional; an empty decision changes nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
-    /// Whether the node is the maintenance's to work on.
+    /// Whether the maintenance has its node and works on it.
     pub at_work: bool,
-    /// First: a merge patch that puts our finalizer and the owner reference on the object.
+    /// First: a merge patch that adds our finalizer and the owner reference to the object.
     pub add_finalizer: Option<Value>,
-    /// What makes the node's lease ours, or keeps it so, before the node is touched.
+    /// The write that takes or renews the node's lease, before the node is changed.
     pub lease: Option<LeaseWrite>,
     /// A patch for the node.
     pub node: Option<NodePatch>,
-    /// How often the cordon was put back, if that patch puts back what someone else removed.
+    /// The new count of restored cordons, if that patch restores one.
     pub recordon_count: Option<u32>,
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
-    /// The conditions by which the node is to tell where the maintenance stands, if it is to. Nothing waits for them.
+    /// The conditions that the node is to have (`--node-conditions`). Nothing waits for them.
     pub node_conditions: Option<Vec<WantedCondition>>,
-    /// Pods to evict.
+    /// The evictions to request.
     pub evictions: Vec<Eviction>,
-    /// Pods that are not asked to go, because a budget would refuse.
+    /// Pods for which no eviction is requested, because a budget would refuse it.
     pub blocked_by_budget: Vec<(Arc<Pod>, BudgetKey)>,
-    /// The pods, by uid, that may still be asked to go: requests for others that are not sent yet never are. None where
-    /// that is not the maintenance's to say: another has the node, or its pods are not known.
+    /// The uids of the pods that may be evicted; queued requests for others are dropped. None if this maintenance does not
+    /// decide that: another has the node, or the pods are not known.
     pub evictable: Option<HashSet<String>>,
-    /// Whether nobody has the node any more: all that is under way for it stops before anything else is done.
+    /// Whether no maintenance has the node any more. All requests for it stop before any other step.
     pub node_released: bool,
-    /// Our lease, to be deleted once the node is given back.
+    /// Our lease, to be deleted once the node has returned to service.
     pub release_lease: Option<Arc<Lease>>,
-    /// Whether KubeVirt may still be taking virtual machines away that may now stay.
+    /// Whether KubeVirt may be migrating virtual machines that may now stay.
     pub cancel_evacuation: bool,
-    /// After all else: a merge patch that takes our finalizer off the object.
+    /// Last: a merge patch that removes our finalizer from the object.
     pub remove_finalizer: Option<Value>,
-    /// What to tell people, once it is true.
+    /// The events to publish after these steps.
     pub events: Vec<PendingEvent>,
-    /// When to look again if nothing happens before.
+    /// When to reconcile again without an event.
     pub requeue_after: Option<Duration>,
 }
 
 impl Decision {
-    /// Looks again after `wait`, or sooner if that was decided already.
+    /// Reconciles again after `wait`, or sooner if that is decided already.
     pub fn requeue_in(&mut self, wait: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(wait, |sooner| sooner.min(wait)));
     }
 }
 
-/// A pod to be removed from the node.
+/// A pod to be evicted or deleted.
 #[derive(Debug, Clone)]
 pub struct Eviction {
     /// The pod; its uid is the precondition.
     pub pod: Arc<Pod>,
-    /// By which request.
+    /// The request.
     pub request: RemovalRequest,
-    /// Seconds that it may take; none means its own grace.
+    /// The grace period in seconds; none is that of the pod.
     pub grace_period_seconds: Option<i64>,
     /// The budgets that guard it, as they were when this was decided.
     pub guards: Vec<BudgetVersion>,
-    /// What it spends of one of them. If that is spent by others when it is to be sent, it is not.
+    /// The disruption that it uses. If others have used it by then, the request is not sent.
     pub spends: Option<Allowance>,
 }
 
@@ -80,26 +80,26 @@ pub struct Eviction {
 pub enum RemovalRequest {
     /// An eviction, which budgets and webhooks may refuse.
     Evict,
-    /// A deletion with the pod's grace, which passes them.
+    /// A deletion with the pod's grace period, which budgets do not apply to.
     Delete,
 }
 
 /// An event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingEvent {
-    /// What it is about.
+    /// The object that it is about.
     pub subject: EventSubject,
-    /// What happened.
+    /// What happened, as a word for programs.
     pub reason: EventReason,
-    /// The same for a person.
+    /// What happened, as a sentence for people.
     pub note: String,
 }
 
-/// So many bytes of a note the API server takes; an event with a longer one is refused.
+/// The API server refuses events with longer notes.
 const MAX_NOTE_BYTES: usize = 1024;
 
 impl PendingEvent {
-    /// The note as far as an event can hold it; one that is cut ends in an ellipsis.
+    /// The note, cut to the length that an event may have. A cut note ends in an ellipsis.
     pub fn event_note(&self) -> String {
         const ELLIPSIS: &str = "…";
         if self.note.len() <= MAX_NOTE_BYTES {
@@ -111,7 +111,7 @@ impl PendingEvent {
     }
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventSubject {
     /// The maintenance.
@@ -120,27 +120,27 @@ pub enum EventSubject {
     Node,
 }
 
-/// The events of the medik8s node-maintenance-operator, and those of ours.
+/// The events of the medik8s node-maintenance-operator and our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventReason {
     /// The maintenance began.
     BeginMaintenance,
     /// The node is drained.
     SucceedMaintenance,
-    /// The maintenance was given up.
+    /// The maintenance failed.
     FailedMaintenance,
-    /// The maintenance is over.
+    /// The maintenance was removed.
     RemovedMaintenance,
-    /// The node was given back.
+    /// The node was uncordoned.
     UncordonNode,
-    /// A control-plane node goes into maintenance although etcd may lose its quorum.
+    /// The maintenance of a control-plane node begins although etcd may lose its quorum.
     QuorumOverridden,
-    /// Someone had uncordoned the node during its maintenance.
+    /// Someone uncordoned the node during its maintenance.
     RecordonNode,
 }
 
 impl EventReason {
-    /// The word in the event.
+    /// The value in the event.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BeginMaintenance => "BeginMaintenance",
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_cut_to_what_an_event_holds_and_between_two_characters() {
+    fn a_note_is_cut_to_the_length_of_an_event_between_two_characters() {
         let told = |note: &str| {
             let (subject, reason) = (EventSubject::Maintenance, EventReason::FailedMaintenance);
             PendingEvent { subject, reason, note: note.to_owned() }.event_note()

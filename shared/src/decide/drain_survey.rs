@@ -1,4 +1,4 @@
-//! How far a drain has come, in the words of the status.
+//! The states of all pods of a node, and their part of the status.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,23 +15,23 @@ use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::pod_state::{self, Blocker, PodContext, PodState};
 use crate::drain::virtual_machine;
 
-/// How many blocked pods a sentence names before it says "and N more".
-const NAMED_IN_A_SENTENCE: usize = 3;
+/// How many blocked pods `lastError` names before it says "and N more".
+const MAX_NAMED_PODS: usize = 3;
 
-/// How often evictions were refused is a reason to write a status only so long after the last write.
+/// A status in which only the counts of refused evictions have changed is written this long after the last one.
 const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
-/// The pods of a node by where they stand, sorted by namespace and name.
+/// The pods of a node and their states, sorted by namespace and name.
 #[derive(Debug, Clone)]
 pub struct DrainSurvey<'a> {
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
-    /// What is refused and keeps no pod here.
-    forbidden: Option<String>,
+    /// Whether the definition of the maintenance keeps `blockedPods`.
+    keeps_details: bool,
 }
 
 impl<'a> DrainSurvey<'a> {
-    /// Looks at every pod of the plan.
+    /// Determines the state of each pod of the plan.
     pub fn new(
         plan: &'a DrainPlan,
         observed: &ClusterState,
@@ -39,55 +39,54 @@ impl<'a> DrainSurvey<'a> {
         node_ready: bool,
         now: Timestamp,
     ) -> Self {
-        let pods = plan.pods.iter().map(|judged| {
-            let uid = pod::uid(&judged.pod);
+        let pods = plan.pods.iter().map(|planned| {
+            let uid = pod::uid(&planned.pod);
             let known = PodContext {
                 group: observed.group,
                 attempt: observed.attempts.get(uid),
                 steady_now: observed.steady_now,
-                held: queue.blocked_by_budget.get(uid).map(|held| held.message.as_str()),
+                blocked_by_budget: queue.blocked_by_budget.get(uid).map(|block| &block.refusal),
                 overdue: queue.overdue.contains(uid),
                 budgets: &observed.budgets,
-                evacuation: observed.evacuations.evacuation(&judged.pod),
+                evacuation: observed.evacuations.evacuation(&planned.pod),
                 node_ready,
             };
-            (judged, pod_state::state(judged, &known, now))
+            (planned, pod_state::state(planned, &known, now))
         });
         let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
-        let migrating = migrating.map(|(judged, _)| migrating_pod(judged, observed)).collect();
-        Self { pods, migrating, forbidden: observed.node_conditions_forbidden.clone() }
+        let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
+        Self { pods, migrating, keeps_details: observed.group.keeps_details() }
     }
 
-    /// The pods whose end is waited for.
+    /// The pods that the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = PodReference> {
         self.pods
             .iter()
             .filter(|(_, state)| *state != PodState::Skipped)
-            .map(|(judged, _)| pod::reference(&judged.pod))
+            .map(|(planned, _)| pod::reference(&planned.pod))
     }
 
-    /// The pods that something refuses to let go.
+    /// The blocked pods.
     pub fn blocked(&self) -> impl Iterator<Item = (&'a PlannedPod, &Blocker)> {
-        self.pods.iter().filter_map(|(judged, state)| match state {
-            PodState::Blocked(obstacle) => Some((*judged, obstacle)),
+        self.pods.iter().filter_map(|(planned, state)| match state {
+            PodState::Blocked(blocker) => Some((*planned, blocker)),
             _ => None,
         })
     }
 
-    /// What is said of a right that is missing: the first by which a pod is kept here, before those by which none is.
-    pub fn missing_access(&self) -> Option<&str> {
-        let forbidden = self.blocked().find(|(_, obstacle)| obstacle.reason == BlockReason::Forbidden);
-        forbidden.map(|(_, obstacle)| obstacle.message.as_str()).or(self.forbidden.as_deref())
+    /// How many pods are blocked because the reconciler lacks access.
+    pub fn forbidden(&self) -> usize {
+        self.blocked().filter(|(_, blocker)| blocker.reason == BlockReason::Forbidden).count()
     }
 
-    /// Writes the survey into a status: the pods to move are counted when a maintenance begins, and not again.
+    /// Writes the states into a status. The pods to be moved are counted only when the maintenance `begins`.
     pub fn write_to(&self, status: &mut NodeMaintenanceStatus, begins: bool, now: Timestamp) {
         let pending: Vec<PodReference> = self.pending().collect();
         if begins {
             status.total_pods = count(self.pods.len());
-            // What may have to stay is not counted on.
-            let waits = self.pods.iter().filter(|(judged, _)| judged.verdict == Verdict::Wait).count();
+            // Pods that may have to stay are not counted.
+            let waits = self.pods.iter().filter(|(planned, _)| planned.verdict == Verdict::Wait).count();
             status.eviction_pods = count(pending.len() - waits);
         }
         status.drain_progress = percent_gone(status.eviction_pods, count(pending.len()));
@@ -97,19 +96,29 @@ impl<'a> DrainSurvey<'a> {
         status.migrating_pods = Some(migrating).filter(|pods: &Vec<_>| !pods.is_empty());
         status.pending_pods = pending.iter().map(|pod| pod.name.clone()).collect();
         status.pending_pods_refs = pending;
-        status.last_error = self.obstacles();
+        status.last_error = self.error();
     }
 
-    /// What stands in the way, in a sentence; empty if nothing does.
-    pub fn obstacles(&self) -> String {
-        let sentences: Vec<String> = self
-            .blocked()
-            .take(NAMED_IN_A_SENTENCE)
-            .map(|(judged, obstacle)| format!("{}: {}", pod::reference(&judged.pod), obstacle.message))
-            .collect();
-        let more = self.blocked().count().saturating_sub(NAMED_IN_A_SENTENCE);
-        let ending = if more > 0 { format!("; and {more} more") } else { String::new() };
-        sentences.join("; ") + &ending
+    /// The blocked pods for `lastError`; empty if there are none. Their sentences are in `blockedPods`, unless the
+    /// definition of the maintenance prunes that.
+    fn error(&self) -> String {
+        let count = self.blocked().count();
+        if count == 0 {
+            return String::new();
+        }
+        let named = self.blocked().take(MAX_NAMED_PODS).map(|(planned, blocker)| {
+            let (pod, reason) = (pod::reference(&planned.pod), blocker.reason.as_str());
+            if self.keeps_details {
+                format!("{pod} ({reason})")
+            } else {
+                format!("{pod}: {}", blocker.message)
+            }
+        });
+        let separator = if self.keeps_details { ", " } else { "; " };
+        let named = named.collect::<Vec<_>>().join(separator);
+        let more = count.saturating_sub(MAX_NAMED_PODS);
+        let ending = if more > 0 { format!("{separator}and {more} more") } else { String::new() };
+        format!("{} blocked: {named}{ending}", pods_are(count))
     }
 
     fn counts(&self, eviction_pods: i32) -> PodCounts {
@@ -131,37 +140,38 @@ impl<'a> DrainSurvey<'a> {
     }
 
     fn blocked_pods(&self, before: &[BlockedPod], now: Timestamp) -> Vec<BlockedPod> {
-        let blocked = self.blocked().take(MAX_BLOCKED_PODS).map(|(judged, obstacle)| {
-            let PodReference { namespace, name } = pod::reference(&judged.pod);
+        let blocked = self.blocked().take(MAX_BLOCKED_PODS).map(|(planned, blocker)| {
+            let PodReference { namespace, name } = pod::reference(&planned.pod);
             let same = before
                 .iter()
-                .find(|b| b.namespace == namespace && b.name == name && b.reason == obstacle.reason);
-            let since = match (same, obstacle.since) {
+                .find(|b| b.namespace == namespace && b.name == name && b.reason == blocker.reason);
+            let since = match (same, blocker.since) {
                 (Some(same), _) => same.since.clone(),
                 (None, since) => whole_seconds(since.unwrap_or(now).min(now)),
             };
             BlockedPod {
                 namespace,
                 name,
-                reason: obstacle.reason,
-                message: obstacle.message.clone(),
+                reason: blocker.reason,
+                message: blocker.message.clone(),
+                facts: blocker.facts.clone(),
                 since,
-                attempts: i32::try_from(obstacle.refusals).unwrap_or(i32::MAX),
+                attempts: i32::try_from(blocker.refusals).unwrap_or(i32::MAX),
             }
         });
         blocked.collect()
     }
 }
 
-fn migrating_pod(judged: &PlannedPod, observed: &ClusterState) -> MigratingPod {
-    let PodReference { namespace, name } = pod::reference(&judged.pod);
-    let machine = virtual_machine::run_by(&judged.pod).unwrap_or_default().to_owned();
-    let evacuation = observed.evacuations.evacuation(&judged.pod).cloned().unwrap_or_default();
+fn migrating_pod(planned: &PlannedPod, observed: &ClusterState) -> MigratingPod {
+    let PodReference { namespace, name } = pod::reference(&planned.pod);
+    let machine = virtual_machine::run_by(&planned.pod).unwrap_or_default().to_owned();
+    let evacuation = observed.evacuations.evacuation(&planned.pod).cloned().unwrap_or_default();
     let since = evacuation.since.map(whole_seconds);
     MigratingPod { namespace, name, machine, source: evacuation.source, target: evacuation.target, since }
 }
 
-/// Per cent of `all` that are gone while `pending` are not; pods that came later do not count against it.
+/// The percentage of `all` that are gone while `pending` are not; pods that came later do not count.
 fn percent_gone(all: i32, pending: i32) -> i32 {
     match all {
         0 if pending == 0 => 100,
@@ -170,11 +180,16 @@ fn percent_gone(all: i32, pending: i32) -> i32 {
     }
 }
 
+/// `1 pod is`, `2 pods are`.
+pub(super) fn pods_are(count: usize) -> String {
+    if count == 1 { "1 pod is".to_owned() } else { format!("{count} pods are") }
+}
+
 fn count(pods: usize) -> i32 {
     i32::try_from(pods).unwrap_or(i32::MAX)
 }
 
-/// Stamps `next` with the time if it differs from `before`; none if it does not.
+/// `next` with the time as its `lastUpdate`; none if it does not differ from `before`.
 pub fn if_changed(
     before: &NodeMaintenanceStatus,
     mut next: NodeMaintenanceStatus,
@@ -188,9 +203,8 @@ pub fn if_changed(
     Some(next)
 }
 
-/// When `next` is to be written, if it differs from `before` in nothing but how often evictions were refused: a node
-/// whose pods are stuck would else write its status with each retry, for ever. That a pod was refused at all is a change
-/// like any other.
+/// When to write `next` if it differs from `before` only in how often evictions were refused: otherwise the status of a
+/// node with blocked pods would be written with each retry. The first refusal of a pod is a change like any other.
 pub fn attempts_due(
     before: &NodeMaintenanceStatus,
     next: &NodeMaintenanceStatus,
@@ -198,12 +212,12 @@ pub fn attempts_due(
 ) -> Option<Timestamp> {
     let mut same = next.clone();
     same.last_update.clone_from(&before.last_update);
-    for (pod, told) in same.blocked_pods.iter_mut().zip(&before.blocked_pods) {
-        if told.attempts > 0 {
-            pod.attempts = told.attempts;
+    for (pod, old) in same.blocked_pods.iter_mut().zip(&before.blocked_pods) {
+        if old.attempts > 0 {
+            pod.attempts = old.attempts;
         }
     }
-    // A clock that was set back holds nothing up.
+    // A clock that was set back delays nothing.
     let written = before.last_update.as_ref().map(|at| at.0).filter(|at| *at <= now && same == *before);
     written.and_then(|at| at.checked_add(ATTEMPTS_WRITE_INTERVAL).ok())
 }
@@ -213,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_the_share_that_is_gone() {
+    fn progress_is_the_percentage_of_pods_that_are_gone() {
         for (all, pending, expected) in
             [(2, 2, 0), (2, 1, 50), (3, 1, 66), (2, 0, 100), (0, 0, 100), (2, 5, 0), (0, 1, 0)]
         {
@@ -222,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_says_the_same_is_not_written() {
+    fn an_unchanged_status_is_not_written() {
         let before =
             NodeMaintenanceStatus { last_update: Some(Time(Timestamp::UNIX_EPOCH)), ..Default::default() };
         assert_eq!(if_changed(&before, NodeMaintenanceStatus::default(), Timestamp::UNIX_EPOCH), None);

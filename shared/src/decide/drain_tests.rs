@@ -1,4 +1,4 @@
-//! What `decide` promises, one situation at a time.
+//! What `decide` promises.
 
 use super::*;
 use crate::api::names::FINALIZER;
@@ -62,7 +62,7 @@ fn pod_named(name: &str, metadata: &Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// A node with pods `a` and `b`, long after all that began together was cordoned.
+/// A node with pods `a` and `b`, long after all nodes that began together were cordoned.
 fn observed() -> ClusterState {
     let node = json!({"metadata": {"name": "n1", "uid": "node-uid", "resourceVersion": "9"}, "spec": {}});
     ClusterState {
@@ -101,7 +101,7 @@ fn condition<'a>(status: &'a NodeMaintenanceStatus, type_: &str) -> (&'a str, &'
 }
 
 #[test]
-fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
+fn a_new_maintenance_is_adopted_and_cordons_counts_and_evicts() {
     let new = maintenance(&json!({"metadata": {"finalizers": [], "ownerReferences": []}}));
     let decision = decide(&new, &observed(), now());
     assert!(
@@ -120,7 +120,7 @@ fn a_new_maintenance_is_adopted_cordons_counts_and_evicts() {
 }
 
 #[test]
-fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
+fn no_pod_is_evicted_before_the_pods_are_known_and_the_other_nodes_are_cordoned() {
     let unlisted = decide(&maintenance(&json!({})), &ClusterState { pods: None, ..observed() }, now());
     assert!(unlisted.node.is_some() && unlisted.status.is_none() && unlisted.evictions.is_empty());
     let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
@@ -130,7 +130,7 @@ fn nobody_is_evicted_before_the_pods_are_known_or_the_others_are_cordoned() {
 }
 
 #[test]
-fn a_pod_is_held_from_the_moment_that_the_status_calls_it_blocked() {
+fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
     let budget = json!({
         "metadata": {"namespace": "ns", "name": "guard"}, "spec": {"selector": {}},
         "status": {"currentHealthy": 2, "desiredHealthy": 2, "disruptionsAllowed": 0, "expectedPods": 2},
@@ -169,7 +169,7 @@ fn a_drained_node_succeeds_once() {
 }
 
 #[test]
-fn a_phase_already_set_keeps_its_counts() {
+fn the_pods_are_counted_only_once() {
     let begun = maintenance(&json!({"status": {"phase": "Running", "totalpods": 7, "evictionPods": 5}}));
     let status = decide(&begun, &observed(), now()).status.unwrap();
     assert_eq!((status.total_pods, status.eviction_pods, status.drain_progress), (7, 5, 60));
@@ -195,7 +195,7 @@ fn a_missing_node_fails_with_begin_and_failed_events() {
 }
 
 #[test]
-fn nobody_is_wanted_off_a_node_that_is_gone_and_a_duplicate_wants_nothing_of_its_node() {
+fn no_pod_of_a_deleted_node_is_evictable_and_a_duplicate_does_not_decide() {
     let gone = decide(&maintenance(&json!({})), &ClusterState { node: None, ..observed() }, now());
     assert_eq!(gone.evictable, Some(HashSet::new()));
     let older = maintenance(&json!({"metadata": {"name": "a", "uid": "older", "generation": 7}}));
@@ -213,7 +213,7 @@ fn a_node_that_appears_later_is_put_into_maintenance_and_counted_then() {
 }
 
 #[test]
-fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
+fn the_second_maintenance_of_a_node_fails_and_changes_nothing() {
     let older =
         maintenance(&json!({"metadata": {"name": "first", "creationTimestamp": "2026-01-01T00:00:00Z"}}));
     let second = maintenance(&json!({"metadata": {"creationTimestamp": "2026-01-01T00:30:00Z"}}));
@@ -227,7 +227,7 @@ fn the_second_maintenance_of_a_node_fails_and_touches_nothing() {
 }
 
 #[test]
-fn virtual_machines_that_were_asked_to_leave_are_called_back_unless_another_maintenance_has_the_node() {
+fn evacuations_are_cancelled_unless_another_maintenance_has_the_node() {
     let gone = |migrating: i32| {
         let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:59:00Z"},
             "status": {"podCounts": {"migrating": migrating}}});
@@ -241,7 +241,7 @@ fn virtual_machines_that_were_asked_to_leave_are_called_back_unless_another_main
 }
 
 #[test]
-fn deletion_gives_the_node_back_then_lets_the_object_go() {
+fn deletion_uncordons_the_node_and_then_removes_the_finalizer() {
     let new = maintenance(&json!({}));
     let seen = observed();
     let patch = decide(&new, &seen, now()).node.unwrap().0;
@@ -264,10 +264,12 @@ fn deletion_gives_the_node_back_then_lets_the_object_go() {
 }
 
 #[test]
-fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
+fn a_refused_pod_is_listed_as_blocked_and_retried_later() {
     let mut attempt = Attempt::default();
     attempt.end(
-        EvictionOutcome::RefusedByBudget("guard needs 1 healthy pods and has 1 currently".into()),
+        EvictionOutcome::RefusedByBudget(
+            "The disruption budget guard needs 1 healthy pods and has 1 currently".into(),
+        ),
         SteadyTime::MIN,
     );
     let attempts = [("a".to_owned(), attempt)].into();
@@ -278,14 +280,17 @@ fn a_refused_pod_is_shown_with_its_reason_and_asked_again_later() {
         (blocked.name.as_str(), blocked.reason, blocked.attempts),
         ("a", BlockReason::DisruptionBudget, 1)
     );
-    assert_eq!(status.last_error, "ns/a: guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(blocked.message, "The disruption budget guard needs 1 healthy pods and has 1 currently");
+    assert_eq!(blocked.facts.budget.as_ref().unwrap().name, "guard");
+    assert_eq!(json!(status).to_string().matches("needs 1 healthy pods").count(), 1, "{status:?}");
+    assert_eq!(status.last_error, "1 pod is blocked: ns/a (DisruptionBudget)");
     assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
     assert_eq!(asked(&decision), ["b"]);
     assert!(decision.requeue_after.unwrap() <= Duration::from_secs(1));
 }
 
 #[test]
-fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
+fn setting_the_clock_delays_no_retry() {
     let mut attempt = Attempt::default();
     attempt.end(
         EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() },
@@ -313,7 +318,7 @@ fn a_clock_that_is_set_keeps_no_refused_pod_waiting() {
 }
 
 #[test]
-fn terminating_pods_and_those_already_asked_are_left_in_peace() {
+fn terminating_pods_and_pods_with_a_request_in_flight_are_not_evicted() {
     let attempt = Attempt { in_flight: true, ..Attempt::default() };
     let ending = pod_named("b", &json!({"deletionTimestamp": "2026-01-01T01:00:20Z"}));
     let seen = ClusterState {
@@ -336,14 +341,14 @@ fn past_its_timeout_a_drain_fails_and_stops_evicting_but_stays_cordoned() {
     let late = decide(&begun, &cordoned(), now().checked_add(SignedDuration::from_secs(60)).unwrap());
     let status = late.status.as_ref().unwrap();
     assert_eq!(status.phase, Some(Phase::Failed));
-    assert_eq!(status.last_error, "the drain is not done after 60 s, 2 pods are left");
+    assert_eq!(status.last_error, "the drain timed out after 60 s, 2 pods are left");
     assert_eq!(condition(status, "Cordoned").0, "True");
     assert!(late.evictions.is_empty());
     assert_eq!(reasons(&late), [EventReason::FailedMaintenance]);
 }
 
 #[test]
-fn a_selector_that_is_none_moves_nobody() {
+fn an_invalid_selector_evicts_no_pod() {
     let selector = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
     let bad = maintenance(&json!({"spec": {"drain": {"podSelector": selector}}}));
     let decision = decide(&bad, &observed(), now());
@@ -357,7 +362,7 @@ fn a_selector_that_is_none_moves_nobody() {
 }
 
 #[test]
-fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
+fn the_status_is_written_at_most_twice_a_second_and_the_last_change_always() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let written = now().checked_sub(SignedDuration::from_millis(100)).unwrap();
@@ -377,7 +382,7 @@ fn the_status_is_written_at_most_twice_a_second_and_the_last_word_always() {
 }
 
 #[test]
-fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
+fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
     let seen = |attempts: u32, message: &str| {
         let mut attempt = Attempt::default();
         for _ in 0..attempts {
@@ -412,7 +417,7 @@ fn attempts_are_written_with_the_next_change_and_alone_once_a_minute() {
 }
 
 #[test]
-fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
+fn a_respawning_pod_is_not_evicted_also_after_a_restart() {
     let new = maintenance(&json!({}));
     let decision = decide(&new, &ClusterState { respawned: ["a".to_owned()].into(), ..observed() }, now());
     assert_eq!(asked(&decision), ["b"]);
@@ -422,11 +427,11 @@ fn a_pod_that_comes_back_is_left_alone_also_by_a_process_that_did_not_count() {
 }
 
 #[test]
-fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_never_again() {
+fn an_override_of_the_quorum_is_recorded_once() {
     let insists =
         json!({"metadata": {"annotations": {crate::api::names::OVERRIDE_QUORUM_ANNOTATION: "true"}}});
     let at_risk = |observed: ClusterState| ClusterState {
-        gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), line: None },
+        gate: crate::gate::Gate { quorum: Some("etcd is at risk".to_owned()), queue: None },
         ..observed
     };
     let maintenance = maintenance(&insists);
@@ -438,7 +443,7 @@ fn an_override_of_the_quorum_is_said_once_the_status_tells_that_it_begins_and_ne
     let once = ["By annotation: etcd is at risk"];
     let (notes, decision) = said(&maintenance, observed());
     assert_eq!((notes.as_slice(), decision.node.is_some()), (&once.map(str::to_owned)[..], true));
-    let unseen = ClusterState { pods_forbidden: Some("cannot list pods".to_owned()), ..observed() };
+    let unseen = ClusterState { pods_forbidden: Some("cannot list pods".into()), ..observed() };
     assert_eq!(said(&maintenance, unseen).0, once, "it begins, though it gets no further");
     // The node was patched, and then somebody was faster with the status.
     let (notes, decision) = said(&maintenance, cordoned());

@@ -1,6 +1,6 @@
-//! Which pods are asked to go now, and which wait for what.
+//! Which pods to evict now, which later, and which are blocked by their budget.
 //!
-//! The order of the drain, disruption budgets and the pauses after refusals all decide here, and nowhere else.
+//! This is the only place that applies the order of the drain, disruption budgets and the backoff after refusals.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::maintenance::{DrainOrder, DrainSpec};
-use crate::cluster::disruption_budget::BudgetKey;
+use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
 use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
@@ -20,43 +20,43 @@ use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::virtual_machine;
 
-/// A budget that has freed up is asked again this long after a refusal, however long the pod's own pause would be.
-const BUDGET_PAUSE: Duration = Duration::from_millis(200);
+/// A pod is retried this soon after a refusal once its budget allows disruptions again, whatever its own backoff.
+const BUDGET_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A budget that seems exhausted is asked anyway this long after it was last asked: the view of it may be wrong.
-const SCOUT_PAUSE: Duration = Duration::from_secs(10);
+/// An eviction is requested this often for a budget that seems exhausted, in case its known status is outdated.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is to be done about the pods that are still to go.
+/// What to do with the pods that are still to be evicted.
 #[derive(Debug, Clone, Default)]
 pub struct EvictionQueue {
-    /// The pods to be asked now.
+    /// The evictions to request now.
     pub evictions: Vec<Eviction>,
-    /// The pods that a budget would refuse, by uid.
+    /// The pods whose eviction a budget would refuse, by uid.
     pub blocked_by_budget: HashMap<String, BudgetBlock>,
-    /// The pods, by uid, that have been refused for `deleteAfterSeconds`.
+    /// The uids of the pods whose eviction has been refused for `deleteAfterSeconds`.
     pub overdue: HashSet<String>,
-    /// When the next of the others is due, if nothing happens before.
+    /// When the next of the other pods is due.
     pub next: Option<SteadyTime>,
 }
 
-/// What a pod is held back for.
+/// The budget that would refuse the eviction of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetBlock {
     /// The budget.
     pub budget: BudgetKey,
-    /// Its numbers.
-    pub message: String,
+    /// How it would refuse.
+    pub refusal: BudgetRefusal,
 }
 
 impl EvictionQueue {
-    /// Goes through the plan once.
+    /// Decides about every pod of the plan.
     pub fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &ClusterState, now: SteadyTime) -> Self {
         let mut queue = Self::default();
         let mut budgets = observed.budgets.clone();
-        let turn = EvictionOrder::new(plan, spec, observed);
-        for judged in plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict) {
-            let pod = &judged.pod;
-            if pod::deadline(pod).is_some() || !turn.has_come(pod) {
+        let order = EvictionOrder::new(plan, spec, observed);
+        for planned in plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict) {
+            let pod = &planned.pod;
+            if pod::deadline(pod).is_some() || !order.allows(pod) {
                 continue;
             }
             let attempt = observed.attempts.get(pod::uid(pod)).cloned().unwrap_or_default();
@@ -69,13 +69,13 @@ impl EvictionQueue {
                 continue;
             }
             if is_overdue && !attempt.was_deletion_refused() {
-                queue.ask(judged, RemovalRequest::Delete, None, spec, observed);
+                queue.request(planned, RemovalRequest::Delete, None, spec, observed);
                 continue;
             }
             queue.next = earliest(queue.next, delete_at.filter(|at| *at > now));
             let at = due(pod, &attempt, observed);
             if waits_for_others(&attempt) && at.is_none_or(|at| at > now) {
-                // What its budget allows meanwhile is for those that can have it.
+                // Meanwhile its budget's disruptions are for other pods.
                 queue.next = earliest(queue.next, at);
                 continue;
             }
@@ -86,62 +86,64 @@ impl EvictionQueue {
                     spends = Some(allowance);
                     at
                 }
-                // What is overdue is asked once more before it is deleted, whatever its budget seems to allow.
+                // The eviction of an overdue pod is tried once more before it is deleted.
                 BudgetPrediction::Exhausted { .. } if is_overdue || asks_kubevirt(pod, &attempt) => at,
-                BudgetPrediction::Exhausted { budget, message } => {
-                    let due = scout(&attempt, &budget, &mut budgets, now);
-                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), BudgetBlock { budget, message });
+                BudgetPrediction::Exhausted { budget, refusal } => {
+                    let due = probe_at(&attempt, &budget, &mut budgets, now);
+                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), BudgetBlock { budget, refusal });
                     due
                 }
             };
             match due {
-                Some(at) if at <= now => queue.ask(judged, RemovalRequest::Evict, spends, spec, observed),
+                Some(at) if at <= now => {
+                    queue.request(planned, RemovalRequest::Evict, spends, spec, observed)
+                }
                 later => queue.next = earliest(queue.next, later),
             }
         }
         queue
     }
 
-    fn ask(
+    fn request(
         &mut self,
-        judged: &PlannedPod,
+        planned: &PlannedPod,
         request: RemovalRequest,
         spends: Option<Allowance>,
         spec: &DrainSpec,
         observed: &ClusterState,
     ) {
         self.evictions.push(Eviction {
-            pod: judged.pod.clone(),
+            pod: planned.pod.clone(),
             request,
             grace_period_seconds: (spec.grace_period_seconds >= 0).then_some(spec.grace_period_seconds),
-            guards: observed.budgets.guarding(&judged.pod),
+            guards: observed.budgets.guarding(&planned.pod),
             spends,
         });
     }
 }
 
-/// Whose turn it is.
+/// Which pods may be evicted now by the order of the drain.
 struct EvictionOrder<'a> {
     observed: &'a ClusterState,
-    /// The lowest priority that is still there, where the order matters.
+    /// The lowest priority of the remaining pods, if the order matters.
     lowest: Option<i32>,
-    /// Whether the reconciler's own pod is all that is left.
-    own_alone: bool,
+    /// Whether only the reconciler's own pod remains.
+    only_own_pod: bool,
 }
 
 impl<'a> EvictionOrder<'a> {
     fn new(plan: &DrainPlan, spec: &DrainSpec, observed: &'a ClusterState) -> Self {
-        let others = || plan.pending().filter(|judged| !is_own(&judged.pod, observed));
+        let others = || plan.pending().filter(|planned| !is_own(&planned.pod, observed));
         let lowest = match spec.order {
             DrainOrder::None => None,
-            DrainOrder::PriorityAscending => others().map(|judged| pod::priority(&judged.pod)).min(),
+            DrainOrder::PriorityAscending => others().map(|planned| pod::priority(&planned.pod)).min(),
         };
-        Self { observed, lowest, own_alone: others().next().is_none() }
+        Self { observed, lowest, only_own_pod: others().next().is_none() }
     }
 
-    fn has_come(&self, pod: &Pod) -> bool {
+    fn allows(&self, pod: &Pod) -> bool {
         if is_own(pod, self.observed) {
-            return self.own_alone;
+            return self.only_own_pod;
         }
         self.lowest.is_none_or(|lowest| pod::priority(pod) <= lowest)
     }
@@ -151,46 +153,46 @@ fn is_own(pod: &Pod, observed: &ClusterState) -> bool {
     observed.own_pod.as_ref() == Some(&pod::reference(pod))
 }
 
-/// When a pod is due that no budget stands in the way of.
+/// When to evict a pod that no budget blocks.
 fn due(pod: &Pod, attempt: &Attempt, observed: &ClusterState) -> Option<SteadyTime> {
     let due = attempt.next_try()?;
     match &attempt.last {
         _ if attempt.was_deletion_refused() => Some(due),
-        // Someone has changed the budgets.
+        // The budgets were changed.
         Some((at, EvictionOutcome::MultipleBudgets(_))) if observed.budgets.guarding(pod).len() < 2 => {
-            Some(due.min(at.after(BUDGET_PAUSE)))
+            Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
-        // The virtual machine has left it.
+        // Its virtual machine has migrated.
         Some((at, EvictionOutcome::Migrating(_))) if pod::is_finished(pod) => {
-            Some(due.min(at.after(BUDGET_PAUSE)))
+            Some(due.min(at.after(BUDGET_RETRY_INTERVAL)))
         }
-        Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_PAUSE))),
+        Some((at, EvictionOutcome::RefusedByBudget(_))) => Some(due.min(at.after(BUDGET_RETRY_INTERVAL))),
         _ => Some(due),
     }
 }
 
-/// Whether KubeVirt answers before the budget does, which is then its own: it lets no machine's pod go.
+/// Whether KubeVirt answers before the budget does. The budget is then KubeVirt's own, which allows no disruptions.
 fn asks_kubevirt(pod: &Pod, attempt: &Attempt) -> bool {
     let refused = matches!(attempt.last, Some((_, EvictionOutcome::RefusedByBudget(_))));
     virtual_machine::run_by(pod).is_some() && !refused
 }
 
-/// When a pod is due whose budget seems exhausted: one pod a budget, now and then.
-fn scout(
+/// When to evict a pod although its budget seems exhausted: one pod for each budget at intervals.
+fn probe_at(
     attempt: &Attempt,
     budget: &BudgetKey,
     budgets: &mut Budgets,
     now: SteadyTime,
 ) -> Option<SteadyTime> {
-    let patience = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(SCOUT_PAUSE));
-    let due = attempt.next_try()?.max(patience);
+    let probe = budgets.asked(budget).map_or(SteadyTime::MIN, |at| at.after(PROBE_INTERVAL));
+    let due = attempt.next_try()?.max(probe);
     if due <= now {
         budgets.note_asked(budget, now);
     }
     Some(due)
 }
 
-/// Whether a pod was answered, and not by its budget: then it is not its budget that it waits for.
+/// Whether something else than its budget answered last, so that the pod does not wait for its budget.
 fn waits_for_others(attempt: &Attempt) -> bool {
     if attempt.was_deletion_refused() {
         return true;
@@ -198,7 +200,7 @@ fn waits_for_others(attempt: &Attempt) -> bool {
     attempt.last.as_ref().is_some_and(|(_, outcome)| !matches!(outcome, EvictionOutcome::RefusedByBudget(_)))
 }
 
-/// When a pod that is refused is deleted instead.
+/// When a pod whose eviction is refused is deleted instead.
 fn delete_at(attempt: &Attempt, spec: &DrainSpec, now: SteadyTime) -> Option<SteadyTime> {
     let since = attempt.unbroken_since(now).filter(|_| spec.delete_after_seconds > 0)?;
     Some(since.after(Duration::from_secs(u64::try_from(spec.delete_after_seconds).ok()?)))

@@ -1,4 +1,4 @@
-//! Who is asked when, one situation at a time.
+//! Which pods are evicted when.
 
 use super::*;
 use crate::api::status::PodReference;
@@ -51,7 +51,7 @@ fn guard(allowed: i32) -> PodDisruptionBudget {
 
 fn refused(milliseconds_ago: u64) -> Attempt {
     let mut attempt = Attempt::default();
-    attempt.end(EvictionOutcome::RefusedByBudget("numbers".to_owned()), ago(milliseconds_ago));
+    attempt.end(EvictionOutcome::RefusedByBudget("numbers".into()), ago(milliseconds_ago));
     attempt
 }
 
@@ -67,7 +67,7 @@ fn asked(queue: &EvictionQueue) -> Vec<&str> {
 }
 
 #[test]
-fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
+fn a_pod_whose_virtual_machine_has_migrated_is_retried_at_once() {
     let mut finished = Pod::clone(&pod("a", 0));
     finished.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
     let mut migrating = Attempt::default();
@@ -79,7 +79,7 @@ fn a_pod_that_its_virtual_machine_has_left_is_asked_again_at_once() {
 }
 
 #[test]
-fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
+fn a_pod_with_two_budgets_is_retried_as_soon_as_one_is_left() {
     let budget = |name: &&str| -> PodDisruptionBudget {
         let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
             "status": {"disruptionsAllowed": 1}});
@@ -97,7 +97,7 @@ fn a_pod_of_two_budgets_is_asked_again_as_soon_as_one_is_left() {
 }
 
 #[test]
-fn a_virtual_machines_pod_is_held_for_a_budget_only_where_kubevirt_left_the_answer_to_it() {
+fn a_budget_blocks_the_pod_of_a_virtual_machine_only_if_kubevirt_leaves_the_answer_to_it() {
     let mut launcher = Pod::clone(&pod("vm", 0));
     launcher.metadata.labels = Some(
         [("kubevirt.io".to_owned(), "virt-launcher".to_owned()), ("app".to_owned(), "a".to_owned())].into(),
@@ -119,7 +119,7 @@ fn answered(outcome: EvictionOutcome, milliseconds_ago: u64) -> Attempt {
 }
 
 #[test]
-fn a_pod_that_waits_for_another_than_its_budget_leaves_what_that_allows_to_the_next() {
+fn a_pod_that_does_not_wait_for_its_budget_leaves_its_disruptions_to_the_next() {
     let webhook = |milliseconds_ago| {
         let refusal = EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
         answered(refusal, milliseconds_ago)
@@ -131,21 +131,13 @@ fn a_pod_that_waits_for_another_than_its_budget_leaves_what_that_allows_to_the_n
         assert!(queue.next.is_some());
         (asked(&queue).join(","), queue.blocked_by_budget.len())
     };
-    assert_eq!(
-        asked(webhook(500)),
-        ("b,c".to_owned(), 1),
-        "one by what the budget allows, one to see whether it does"
-    );
+    assert_eq!(asked(webhook(500)), ("b,c".to_owned(), 1), "one that the budget allows, one as a probe");
     assert_eq!(asked(webhook(1_500)), ("a,b".to_owned(), 2));
-    assert_eq!(
-        asked(refused(100)),
-        ("b".to_owned(), 2),
-        "what the budget allows is for the one that waits for it"
-    );
+    assert_eq!(asked(refused(100)), ("b".to_owned(), 2), "the disruption is for the pod that waits for it");
 }
 
 #[test]
-fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
+fn an_api_server_that_fails_does_not_count_as_refusing() {
     let spec = json!({"deleteAfterSeconds": 60});
     let requests = |attempt: Attempt| {
         let attempts = HashMap::from([("a".to_owned(), attempt)]);
@@ -154,8 +146,7 @@ fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
     };
     let minutes = 120_000;
     let throttled = EvictionOutcome::Throttled { retry_after: None, message: String::new() };
-    for outcome in
-        [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden(String::new())]
+    for outcome in [EvictionOutcome::Unknown(String::new()), throttled, EvictionOutcome::Forbidden("".into())]
     {
         assert_eq!(requests(answered(outcome, minutes)), [RemovalRequest::Evict]);
     }
@@ -165,18 +156,22 @@ fn an_api_server_without_an_answer_has_not_refused_for_however_long() {
     }
     assert_eq!(requests(still_refused), [RemovalRequest::Delete]);
     let mut anew = answered(EvictionOutcome::Unknown(String::new()), minutes);
-    anew.end(EvictionOutcome::RefusedByBudget(String::new()), ago(1_000));
-    assert_eq!(requests(anew), [RemovalRequest::Evict], "it is refused for a second");
-    assert_eq!(requests(refused(minutes)), [RemovalRequest::Evict], "nobody asked for two minutes");
+    anew.end(EvictionOutcome::RefusedByBudget("".into()), ago(1_000));
+    assert_eq!(requests(anew), [RemovalRequest::Evict], "it has been refused for a second");
+    assert_eq!(
+        requests(refused(minutes)),
+        [RemovalRequest::Evict],
+        "no eviction was requested for two minutes"
+    );
 }
 
 #[test]
-fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_numbers() {
+fn an_exhausted_budget_is_probed_with_one_pod_and_blocks_the_others() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let first = queue(&pods, &json!({}), &ClusterState { budgets: budgets(0), ..ClusterState::default() });
     assert_eq!(asked(&first), ["a"]);
     assert_eq!(
-        first.blocked_by_budget["c"].message,
+        first.blocked_by_budget["c"].refusal.message,
         "The disruption budget guard needs 3 healthy pods and has 3 currently"
     );
     let observed = ClusterState {
@@ -192,7 +187,7 @@ fn an_exhausted_budget_is_asked_for_one_pod_and_the_others_are_held_with_its_num
 }
 
 #[test]
-fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
+fn a_budget_that_allows_disruptions_again_is_used_at_once() {
     let pods = [pod("a", 0), pod("b", 0), pod("c", 0)];
     let observed = ClusterState {
         budgets: asked_budgets(2, 300),
@@ -207,19 +202,19 @@ fn a_budget_that_frees_up_is_asked_at_once_for_as_many_pods_as_it_allows() {
 }
 
 #[test]
-fn a_class_of_lower_priority_is_gone_before_the_next_begins() {
+fn pods_of_a_lower_priority_are_gone_before_the_next_begin() {
     let order = json!({"order": "PriorityAscending"});
     let pods = [pod("a", 100), pod("b", 0), pod("c", 0)];
     assert_eq!(asked(&queue(&pods, &order, &ClusterState::default())), ["b", "c"]);
     assert_eq!(asked(&queue(&pods, &json!({}), &ClusterState::default())), ["a", "b", "c"]);
     let attempts = [("b".to_owned(), refused(100)), ("c".to_owned(), refused(100))].into();
     let stuck = ClusterState { attempts, ..ClusterState::default() };
-    assert!(asked(&queue(&pods, &order, &stuck)).is_empty(), "while one of a lower class is still there");
+    assert!(asked(&queue(&pods, &order, &stuck)).is_empty(), "while a pod of a lower priority remains");
     assert_eq!(asked(&queue(&pods[..1], &order, &ClusterState::default())), ["a"]);
 }
 
 #[test]
-fn the_reconcilers_own_pod_goes_last() {
+fn the_reconcilers_own_pod_is_evicted_last() {
     let own_pod = Some(PodReference { namespace: "ns".to_owned(), name: "a".to_owned() });
     let observed = ClusterState { own_pod, ..ClusterState::default() };
     let pods = [pod("a", 0), pod("b", 0)];
@@ -230,7 +225,7 @@ fn the_reconcilers_own_pod_goes_last() {
 }
 
 #[test]
-fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
+fn a_pod_refused_for_too_long_is_deleted_with_its_grace_period() {
     let spec = json!({"deleteAfterSeconds": 60, "gracePeriodSeconds": 7});
     let attempts = |milliseconds| [("a".to_owned(), refused(milliseconds))].into();
     let early = ClusterState { budgets: budgets(0), attempts: attempts(59_000), ..ClusterState::default() };
@@ -246,9 +241,9 @@ fn a_pod_refused_for_too_long_is_deleted_with_its_grace() {
 }
 
 #[test]
-fn a_pod_that_is_only_held_is_deleted_in_time_too() {
+fn a_pod_blocked_by_its_budget_without_a_request_is_deleted_in_time_too() {
     let mut held = Attempt::default();
-    held.hold(ago(60_000));
+    held.block_by_budget(ago(60_000));
     let observed = ClusterState {
         budgets: budgets(0),
         attempts: [("a".to_owned(), held)].into(),
@@ -259,11 +254,11 @@ fn a_pod_that_is_only_held_is_deleted_in_time_too() {
 }
 
 #[test]
-fn a_deletion_that_is_refused_backs_off_as_an_eviction_does_and_comes_after_the_next_refusal() {
+fn a_refused_deletion_backs_off_and_follows_the_next_refused_eviction() {
     let spec = json!({"deleteAfterSeconds": 60});
     let denied = || EvictionOutcome::RefusedByWebhook { webhook: String::new(), message: String::new() };
     let mut attempt = refused(90_000);
-    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), ago(45_000));
+    attempt.end(EvictionOutcome::RefusedByBudget("".into()), ago(45_000));
     attempt.end_deletion(denied(), ago(3_000));
     let queue = |attempt: &Attempt| {
         let attempts = [("a".to_owned(), attempt.clone())].into();
@@ -275,15 +270,15 @@ fn a_deletion_that_is_refused_backs_off_as_an_eviction_does_and_comes_after_the_
     };
     assert_eq!(queue(&attempt), (vec![], Some(Duration::from_secs(1))));
     attempt.deletion = Some((ago(4_000), denied()));
-    assert_eq!(queue(&attempt).0, [RemovalRequest::Evict], "its budget may let it go by now");
-    attempt.end(EvictionOutcome::RefusedByBudget(String::new()), now());
+    assert_eq!(queue(&attempt).0, [RemovalRequest::Evict], "its budget may allow it by now");
+    attempt.end(EvictionOutcome::RefusedByBudget("".into()), now());
     assert_eq!(queue(&attempt).0, [RemovalRequest::Delete]);
 }
 
 #[test]
-fn a_migrating_machine_is_never_deleted_and_asked_slowly() {
+fn a_migrating_virtual_machine_is_never_deleted_and_retried_slowly() {
     let mut migrating = Attempt::default();
-    migrating.end(EvictionOutcome::RefusedByBudget(String::new()), ago(90_000));
+    migrating.end(EvictionOutcome::RefusedByBudget("".into()), ago(90_000));
     migrating.end(EvictionOutcome::Migrating(String::new()), ago(4_000));
     let observed = ClusterState { attempts: [("a".to_owned(), migrating)].into(), ..ClusterState::default() };
     let queue = queue(&[pod("a", 0)], &json!({"deleteAfterSeconds": 60}), &observed);

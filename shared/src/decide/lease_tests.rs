@@ -1,10 +1,10 @@
-//! What is decided while someone else has the node's lease, and when it is given back.
+//! Decisions while another holder has the node's lease, and about releasing it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::*;
 
-/// The surroundings in which someone else has the lease.
+/// The cluster while another holder has the lease.
 fn taken() -> ClusterState {
     let spec = json!({"holderIdentity": "nhc", "leaseDurationSeconds": 600, "renewTime": MicroTime(now())});
     let lease = serde_json::from_value(json!({"metadata": {"name": "node-n1"}, "spec": spec})).unwrap();
@@ -12,7 +12,7 @@ fn taken() -> ClusterState {
 }
 
 #[test]
-fn a_node_whose_lease_another_has_is_not_touched() {
+fn a_node_whose_lease_another_holder_has_is_not_changed() {
     let decision = decide(&maintenance(&json!({})), &taken(), now());
     assert!(decision.node.is_none() && decision.lease.is_none() && decision.evictions.is_empty());
     let status = decision.status.as_ref().unwrap();
@@ -29,13 +29,13 @@ fn a_node_whose_lease_another_has_is_not_touched() {
 }
 
 #[test]
-fn a_lost_lease_stops_the_evictions_and_a_lease_lost_for_good_gives_the_node_back() {
+fn a_lost_lease_stops_evictions_and_one_lost_for_good_uncordons_the_node() {
     let new = maintenance(&json!({}));
     let begun = after(&new, &decide(&new, &observed(), now()));
     let lost = ClusterState { lease: taken().lease, ..cordoned() };
     let decision = decide(&begun, &lost, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
-    assert_eq!(decision.evictable, Some(HashSet::new()), "what is queued is taken back");
+    assert_eq!(decision.evictable, Some(HashSet::new()), "queued requests are dropped");
     let status = decision.status.as_ref().unwrap();
     assert_eq!((status.phase, status.error_on_lease_count), (Some(Phase::Running), 1));
     assert_eq!(condition(status, "Degraded"), ("True", "LeaseLost"));
@@ -55,7 +55,7 @@ fn a_lost_lease_stops_the_evictions_and_a_lease_lost_for_good_gives_the_node_bac
 }
 
 #[test]
-fn the_lease_goes_with_the_maintenance_unless_it_is_not_ours() {
+fn the_lease_is_deleted_with_the_maintenance_if_it_is_ours() {
     let over = maintenance(&json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     assert!(
         decide(&over, &ClusterState { lease: taken().lease, ..cordoned() }, now()).release_lease.is_none()

@@ -1,7 +1,7 @@
-//! The decision: what one maintenance needs next, given all that was seen.
+//! The decision: what to do next for one maintenance, given everything that was observed.
 //!
-//! Level-triggered: nothing here remembers an earlier call, so a reconciler that was killed anywhere goes on from what
-//! the API says. A decision is made for the object as it is, never for the event that led to it.
+//! It is level-triggered: no function here remembers an earlier call, so a reconciler that was killed at any point
+//! continues from the state in the API. A decision depends on the object as it is, never on the event that led to it.
 
 pub mod cluster_state;
 pub mod decision;
@@ -25,8 +25,10 @@ use crate::cluster::node_lease;
 use crate::cluster::pod;
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, PendingEvent};
+use crate::decide::drain_status::{DrainContext, Failure};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
 use crate::decide::eviction_queue::{EvictionQueue, wait_until};
+use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_conditions;
 use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
@@ -35,10 +37,10 @@ use crate::drain::pod_state;
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate};
 
-/// What others do wakes those who wait for them; should that be missed, they look again this much later.
+/// A waiting maintenance is reconciled when what it waits for changes. This is the fallback.
 const QUEUE_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What `maintenance` needs next.
+/// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
     let ends = maintenance.metadata.deletion_timestamp.is_some();
     let mut decision = if ends { stop(maintenance, observed) } else { advance(maintenance, observed, now) };
@@ -51,7 +53,7 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
     decision
 }
 
-/// What a maintenance that is wanted needs next.
+/// Decides about a maintenance that is not being deleted.
 fn advance(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
     let mut decision = Decision {
         add_finalizer: ownership::adopt(maintenance, observed.node.as_deref()),
@@ -60,13 +62,13 @@ fn advance(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestam
     if let Some(holder) = ownership::holder(maintenance, &observed.competing) {
         let error =
             format!("a NodeMaintenance for node {} already exists: {holder}", maintenance.spec.node_name);
-        fail(&mut decision, maintenance, ConditionReason::DuplicateMaintenance, error, now);
+        fail(&mut decision, maintenance, ConditionReason::DuplicateMaintenance, error.into(), now);
         return decision;
     }
     let Some(node) = &observed.node else {
         decision.evictable = Some(HashSet::new());
         let error = format!("nodes {:?} not found", maintenance.spec.node_name);
-        fail(&mut decision, maintenance, ConditionReason::NodeNotFound, error, now);
+        fail(&mut decision, maintenance, ConditionReason::NodeNotFound, error.into(), now);
         return decision;
     };
     if !pass_gate(&mut decision, maintenance, observed, node, now) {
@@ -74,9 +76,9 @@ fn advance(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestam
         return decision;
     }
     let postponed = cordon(&mut decision, maintenance, observed, node);
-    if let Some(error) = observed.pods_forbidden.clone() {
+    if let Some(denied) = observed.pods_forbidden.clone() {
         decision.evictable = Some(HashSet::new());
-        fail(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
+        fail(&mut decision, maintenance, ConditionReason::MissingRights, denied.into(), now);
     } else {
         drain(&mut decision, maintenance, observed, node, postponed, now);
     }
@@ -84,14 +86,14 @@ fn advance(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestam
     decision
 }
 
-/// What is to be said when the API server refuses `maintenance` a right that it cannot do without.
-pub fn missing_access(maintenance: &NodeMaintenance, error: String, now: Timestamp) -> Decision {
+/// The decision for a maintenance whose node or lease the reconciler may not write.
+pub fn missing_access(maintenance: &NodeMaintenance, denied: AccessDenied, now: Timestamp) -> Decision {
     let mut decision = Decision { evictable: Some(HashSet::new()), ..Decision::default() };
-    fail(&mut decision, maintenance, ConditionReason::MissingRights, error, now);
+    fail(&mut decision, maintenance, ConditionReason::MissingRights, denied.into(), now);
     decision
 }
 
-/// Whether the node is ours to work on; says why, if it is not.
+/// Whether the maintenance may work on its node. If not, the status says why.
 fn pass_gate(
     decision: &mut Decision,
     maintenance: &NodeMaintenance,
@@ -99,9 +101,8 @@ fn pass_gate(
     node: &Node,
     now: Timestamp,
 ) -> bool {
-    if let Some(sentence) = &observed.leases_forbidden {
-        let error = node_lease::refused(sentence);
-        fail(decision, maintenance, ConditionReason::MissingRights, error, now);
+    if let Some(denied) = observed.leases_forbidden.clone() {
+        fail(decision, maintenance, ConditionReason::MissingRights, lease_denied(denied).into(), now);
         return false;
     }
     match evaluate(maintenance, node, observed.lease.as_deref(), &observed.gate, now) {
@@ -113,8 +114,8 @@ fn pass_gate(
             }
             true
         }
-        GateResult::Waits { reason, error, until } => {
-            let status = drain_status::waiting(maintenance, reason, error, now);
+        GateResult::Waits { reason, error, queue, until } => {
+            let status = drain_status::waiting(maintenance, reason, error, queue, now);
             settle_status(decision, maintenance, status, observed.status_written, now);
             decision.requeue_in(until.map_or(QUEUE_RECHECK_INTERVAL, |until| wait_until(until, now)));
             false
@@ -127,13 +128,18 @@ fn pass_gate(
         }
         GateResult::Forfeited { error } => {
             uncordon(decision, maintenance, observed, node);
-            fail(decision, maintenance, ConditionReason::LeaseLost, error, now);
+            fail(decision, maintenance, ConditionReason::LeaseLost, error.into(), now);
             false
         }
     }
 }
 
-/// Cordons the node. Where something else keeps uncordoning it, that is put off: returns for how long.
+/// The denial of access to leases, with a hint at the usual cause.
+pub fn lease_denied(denied: AccessDenied) -> AccessDenied {
+    AccessDenied { message: node_lease::with_hint(&denied.message), ..denied }
+}
+
+/// Cordons the node. If something keeps uncordoning it, that is delayed: returns for how long.
 fn cordon(
     decision: &mut Decision,
     maintenance: &NodeMaintenance,
@@ -149,10 +155,9 @@ fn cordon(
             return Some(wait);
         }
         decision.recordon_count = Some(observed.recordons.next_count());
-        // Otherwise it was only the record that was missing, or that named nobody.
+        // Otherwise only the undo record was missing, or it named no maintenance.
         if !node_patch::has_all_marks(node, observed.group) {
-            let sentence =
-                format!("Node {name} was uncordoned during its maintenance, and is cordoned again");
+            let sentence = format!("Node {name} was uncordoned during its maintenance and is cordoned again");
             for subject in [EventSubject::Maintenance, EventSubject::Node] {
                 decision.events.push(event(subject, EventReason::RecordonNode, sentence.clone()));
             }
@@ -173,8 +178,8 @@ fn requester<'a>(maintenance: &'a NodeMaintenance, observed: &'a ClusterState, n
     Requester { uid, group: observed.group, cordoned_by, others: &observed.other_uids }
 }
 
-/// Whether the node bears every mark and no record, before any status tells of them: the finalizer and the lease come
-/// before the marks, so these are ours, and somebody removed the record.
+/// Whether the node has all marks and no undo record, before the status says that it was cordoned. The finalizer and the
+/// lease are written before the marks, so the marks are ours and someone removed the record.
 fn has_lost_record(maintenance: &NodeMaintenance, observed: &ClusterState, node: &Node) -> bool {
     node_patch::has_all_marks(node, observed.group)
         && !node_patch::has_record(node)
@@ -182,8 +187,7 @@ fn has_lost_record(maintenance: &NodeMaintenance, observed: &ClusterState, node:
         && observed.lease.as_deref().is_some_and(node_lease::is_ours)
 }
 
-/// Said with the status by which a maintenance has begun: until that is written, whoever looks again says it again, and
-/// afterwards nobody does.
+/// Records the override with the status by which the maintenance has begun. Until that is written it is recorded again.
 fn record_override(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &ClusterState) {
     let Some(next) = &decision.status else { return };
     let begins =
@@ -197,12 +201,12 @@ fn record_override(decision: &mut Decision, maintenance: &NodeMaintenance, obser
 fn uncordon(decision: &mut Decision, maintenance: &NodeMaintenance, observed: &ClusterState, node: &Node) {
     decision.node = node_patch::uncordon(node, &requester(maintenance, observed, node));
     if decision.node.is_some() {
-        let sentence = format!("Node {} is given back", maintenance.spec.node_name);
+        let sentence = format!("Node {} is uncordoned", maintenance.spec.node_name);
         decision.events.push(event(EventSubject::Node, EventReason::UncordonNode, sentence));
     }
 }
 
-/// The drain of a node that is cordoned, or will be by the time the rest of the decision is carried out.
+/// Drains a node that is cordoned, or will be before the rest of the decision is applied.
 fn drain(
     decision: &mut Decision,
     maintenance: &NodeMaintenance,
@@ -217,17 +221,21 @@ fn drain(
         Ok(plan) => plan,
         Err(error) => {
             decision.evictable = Some(HashSet::new());
-            return fail(decision, maintenance, ConditionReason::InvalidDrain, error.to_string(), now);
+            return fail(decision, maintenance, ConditionReason::InvalidDrain, error.to_string().into(), now);
         }
     };
-    plan.block_respawning(|pod| observed.respawned.contains(pod::uid(pod)) || is_given_up(maintenance, pod));
+    plan.block_respawning(|pod| {
+        observed.respawned.contains(pod::uid(pod)) || is_blocked_as_respawning(maintenance, pod)
+    });
     let queue = EvictionQueue::new(&plan, &spec, observed, observed.steady_now);
     let survey = DrainSurvey::new(&plan, observed, &queue, node::is_ready(node), now);
     let deadline = drain_status::deadline(maintenance, &spec);
     let is_contested = observed.recordons.is_contested();
-    let next = drain_status::of_drain(maintenance, &survey, is_contested, deadline, now);
-    if let Some(calm) = observed.recordons.calm_in().filter(|_| is_contested) {
-        decision.requeue_in(calm);
+    let node_conditions_forbidden = observed.node_conditions_forbidden.as_ref();
+    let context = DrainContext { deadline, is_contested, node_conditions_forbidden };
+    let next = drain_status::draining(maintenance, &survey, context, now);
+    if let Some(reset) = observed.recordons.reset_in().filter(|_| is_contested) {
+        decision.requeue_in(reset);
     }
     let timed_out = next.phase == Some(Phase::Failed);
     settle_status(decision, maintenance, next, observed.status_written, now);
@@ -235,25 +243,23 @@ fn drain(
     if let Some(at) = plan.next_change(&spec, now) {
         decision.requeue_in(wait_until(at, now));
     }
-    let changes = plan.pending().filter_map(|judged| pod_state::next_change(judged, now));
+    let changes = plan.pending().filter_map(|planned| pod_state::next_change(planned, now));
     for at in changes.chain(deadline).filter(|at| *at > now) {
         decision.requeue_in(wait_until(at, now));
     }
-    // A pod that is evicted from a node that takes pods may land on it again.
+    // A pod that is evicted from a schedulable node may be scheduled to it again.
     if timed_out || postponed.is_some() {
         decision.evictable = Some(HashSet::new());
         return;
     }
-    let wanted = plan.pods.iter().filter(|judged| judged.verdict == Verdict::Evict);
-    decision.evictable = Some(wanted.map(|judged| pod::uid(&judged.pod).to_owned()).collect());
-    // Also while nothing is asked yet: the status says of them already that they are blocked.
-    let held = plan.pods.iter().filter_map(|judged| {
-        queue
-            .blocked_by_budget
-            .get(pod::uid(&judged.pod))
-            .map(|held| (judged.pod.clone(), held.budget.clone()))
+    let wanted = plan.pods.iter().filter(|planned| planned.verdict == Verdict::Evict);
+    decision.evictable = Some(wanted.map(|planned| pod::uid(&planned.pod).to_owned()).collect());
+    // Also while evictions are delayed: the status says already that these pods are blocked.
+    let blocked = plan.pods.iter().filter_map(|planned| {
+        let block = queue.blocked_by_budget.get(pod::uid(&planned.pod))?;
+        Some((planned.pod.clone(), block.budget.clone()))
     });
-    decision.blocked_by_budget = held.collect();
+    decision.blocked_by_budget = blocked.collect();
     match observed.batch.eviction_delay() {
         Some(wait) if survey.pending().next().is_some() => decision.requeue_in(wait),
         _ => {
@@ -265,17 +271,17 @@ fn drain(
     }
 }
 
-/// Whether the status says that the pod is not to be moved again: that outlives the process that counted.
-fn is_given_up(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
+/// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
+fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
-    let mut given_up = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
+    let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
     let PodReference { namespace, name } = pod::reference(pod);
-    given_up.any(|blocked| blocked.namespace == namespace && blocked.name == name)
+    respawning.any(|blocked| blocked.namespace == namespace && blocked.name == name)
 }
 
-/// Undoes what was done to the node, then lets the object go.
+/// Returns the node to service, then removes the finalizer.
 fn stop(maintenance: &NodeMaintenance, observed: &ClusterState) -> Decision {
-    // Another maintenance of the node inherits the cordon, and the record of what the node was before.
+    // Another maintenance of the node inherits the cordon and the undo record.
     let node = observed.node.as_deref();
     let heir = ownership::heir(&observed.competing);
     let has_record = |rival: &Arc<NodeMaintenance>| {
@@ -299,24 +305,24 @@ fn stop(maintenance: &NodeMaintenance, observed: &ClusterState) -> Decision {
         decision.release_lease = observed.lease.clone().filter(|lease| node_lease::is_ours(lease));
     }
     let node = &maintenance.spec.node_name;
-    let sentence = format!("Maintenance of node {node} is over");
+    let sentence = format!("Maintenance of node {node} is removed");
     decision.events.push(event(EventSubject::Maintenance, EventReason::RemovedMaintenance, sentence));
     decision
 }
 
-/// Gives the maintenance up for as long as the reason holds.
+/// The maintenance has failed for as long as the reason persists.
 fn fail(
     decision: &mut Decision,
     maintenance: &NodeMaintenance,
     reason: ConditionReason,
-    error: String,
+    error: Failure,
     now: Timestamp,
 ) {
     let status = drain_status::failed(maintenance, decision.at_work, reason, error, now);
     settle_status(decision, maintenance, status, None, now);
 }
 
-/// Writes the status if it changed, not too often, and announces a change of phase.
+/// Writes the status if it changed, at most every [`STATUS_WRITE_INTERVAL`], and records a change of phase as an event.
 fn settle_status(
     decision: &mut Decision,
     maintenance: &NodeMaintenance,
@@ -328,7 +334,7 @@ fn settle_status(
     let Some(next) = if_changed(&before, next, now) else {
         return;
     };
-    // A clock that was set back must not hold the last word.
+    // A clock that was set back must not delay the last write.
     let due = written.map(|at| at.min(now).saturating_add(STATUS_WRITE_INTERVAL).unwrap_or(now));
     let due = due.into_iter().chain(attempts_due(&before, &next, now)).max();
     if let Some(due) = due.filter(|due| *due > now) {

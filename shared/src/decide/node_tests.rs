@@ -1,8 +1,9 @@
-//! What a maintenance does to its node, and undoes, whatever others do to it meanwhile.
+//! How a maintenance changes its node and reverts that, whatever others change.
 
 use super::*;
 use crate::api::group::Group;
 use crate::api::names::{DRAIN_TAINT, UNDO_ANNOTATION};
+use crate::api::status::QueuePosition;
 use crate::drain::cordon_backoff::RecordonBackoff;
 use crate::drain::node_patch::is_cordoned;
 use std::collections::HashSet;
@@ -19,14 +20,14 @@ fn ending(maintenance: &NodeMaintenance) -> NodeMaintenance {
     ending
 }
 
-/// The same surroundings with the node changed.
+/// The same cluster with the node changed.
 fn with_node(observed: ClusterState, change: impl FnOnce(&mut Value)) -> ClusterState {
     let mut node = serde_json::to_value(observed.node.as_deref().unwrap()).unwrap();
     change(&mut node);
     ClusterState { node: Some(Arc::new(serde_json::from_value(node).unwrap())), ..observed }
 }
 
-/// The surroundings once the decision's patch is applied to the node.
+/// The cluster once the decision's patch is applied to the node.
 fn patched(observed: ClusterState, decision: &Decision) -> ClusterState {
     let patch = decision.node.clone().unwrap().0;
     with_node(observed, |node| json_patch_merge(node, &patch))
@@ -36,7 +37,7 @@ fn remove_taint(node: &mut Value) {
     node["spec"]["taints"].as_array_mut().unwrap().retain(|taint| taint["key"] != DRAIN_TAINT);
 }
 
-fn is_given_back(observed: &ClusterState) -> bool {
+fn is_in_service(observed: &ClusterState) -> bool {
     let node = observed.node.as_deref().unwrap();
     let spec = node.spec.clone().unwrap_or_default();
     let labels = node.metadata.labels.clone().unwrap_or_default();
@@ -46,28 +47,30 @@ fn is_given_back(observed: &ClusterState) -> bool {
 }
 
 #[test]
-fn a_record_is_believed_before_the_status_tells_of_it_even_if_the_drain_taint_is_removed() {
+fn an_undo_record_counts_before_the_status_does_even_without_the_drain_taint() {
     let new = maintenance(&json!({}));
     let stripped = with_node(cordoned(), remove_taint);
     let again = decide(&new, &stripped, now());
     let there = patched(stripped, &again);
     assert!(is_cordoned(there.node.as_deref().unwrap(), Group::Medik8s));
     let end = decide(&ending(&after(&new, &again)), &there, now());
-    assert!(is_given_back(&patched(there, &end)));
+    assert!(is_in_service(&patched(there, &end)));
 }
 
 #[test]
-fn a_maintenance_that_a_record_names_has_begun_and_waits_in_no_queue() {
-    let full = crate::gate::Gate { line: Some("place 1 in line".to_owned()), ..Default::default() };
+fn a_maintenance_that_an_undo_record_names_has_begun_and_is_not_queued() {
+    let reason = crate::gate::max_unavailable_queue::QueueReason::ControlPlane;
+    let queued = crate::gate::max_unavailable_queue::Queued { position: QueuePosition::default(), reason };
+    let full = crate::gate::Gate { queue: Some(queued), ..Default::default() };
     let queued = ClusterState { gate: full, ..with_node(cordoned(), remove_taint) };
     assert!(decide(&maintenance(&json!({})), &queued, now()).at_work);
 }
 
 #[test]
-fn a_node_whose_record_was_removed_is_given_back_in_full() {
+fn a_node_without_its_undo_record_is_uncordoned_completely() {
     let stripped = with_node(cordoned(), |node| node["metadata"]["annotations"] = json!({}));
     let end = decide(&ending(&begun()), &stripped, now());
-    assert!(is_given_back(&patched(stripped, &end)));
+    assert!(is_in_service(&patched(stripped, &end)));
     assert_eq!(reasons(&end), [EventReason::UncordonNode, EventReason::RemovedMaintenance]);
 }
 
@@ -81,7 +84,7 @@ fn a_new_node_of_the_same_name_keeps_the_cordon_that_it_came_with() {
 }
 
 #[test]
-fn a_new_node_of_the_same_name_is_another_also_once_it_owns_the_maintenance() {
+fn a_new_node_of_the_same_name_counts_as_another_also_once_it_owns_the_maintenance() {
     let new = with_node(observed(), |node| {
         node["metadata"]["uid"] = json!("another");
         node["spec"]["unschedulable"] = json!(true);
@@ -90,7 +93,7 @@ fn a_new_node_of_the_same_name_is_another_also_once_it_owns_the_maintenance() {
     let owners = json!({"metadata": {"ownerReferences": [owner("node-uid"), owner("another")]}});
     let adopted = NodeMaintenance { status: begun().status, ..maintenance(&owners) };
     let decision = decide(&adopted, &new, now());
-    assert!(decision.events.is_empty(), "nobody uncordoned it");
+    assert!(decision.events.is_empty(), "it was not uncordoned");
     let there = patched(new, &decision);
     let end = decide(&ending(&adopted), &there, now());
     let back = patched(there, &end);
@@ -98,7 +101,7 @@ fn a_new_node_of_the_same_name_is_another_also_once_it_owns_the_maintenance() {
 }
 
 #[test]
-fn a_record_that_is_removed_before_the_status_tells_of_it_leaves_marks_that_are_known_as_ours() {
+fn marks_are_known_as_ours_if_the_undo_record_is_removed_before_the_status_is_written() {
     let lease = json!({"spec": {"holderIdentity": crate::api::names::LEASE_HOLDER, "leaseDurationSeconds": 3600,
         "renewTime": "2026-01-01T00:59:00.000000Z"}});
     let lease = Some(Arc::new(serde_json::from_value(lease).unwrap()));
@@ -106,14 +109,14 @@ fn a_record_that_is_removed_before_the_status_tells_of_it_leaves_marks_that_are_
         ClusterState { lease, ..with_node(cordoned(), |node| node["metadata"]["annotations"] = json!({})) };
     let new = maintenance(&json!({}));
     let again = decide(&new, &stripped, now());
-    assert_eq!(reasons(&again), [EventReason::BeginMaintenance], "nobody uncordoned it");
+    assert_eq!(reasons(&again), [EventReason::BeginMaintenance], "it was not uncordoned");
     let there = patched(stripped, &again);
     let end = decide(&ending(&after(&new, &again)), &there, now());
-    assert!(is_given_back(&patched(there, &end)));
+    assert!(is_in_service(&patched(there, &end)));
 }
 
 #[test]
-fn an_heir_is_named_in_the_record_before_the_finalizer_goes() {
+fn the_undo_record_names_an_heir_before_the_finalizer_is_removed() {
     let heir = Arc::new(maintenance(&json!({"metadata": {"name": "z", "uid": "z-uid"}})));
     let beside =
         ClusterState { competing: vec![heir], other_uids: HashSet::from(["z-uid".to_owned()]), ..cordoned() };
@@ -126,7 +129,7 @@ fn an_heir_is_named_in_the_record_before_the_finalizer_goes() {
 }
 
 #[test]
-fn a_node_uncordoned_by_someone_is_cordoned_again_and_that_is_said() {
+fn a_node_that_someone_uncordoned_is_cordoned_again_with_an_event() {
     let again = decide(&begun(), &observed(), now());
     assert!(again.node.is_some());
     assert_eq!((reasons(&again), again.recordon_count), (vec![EventReason::RecordonNode; 2], Some(1)));
@@ -135,7 +138,7 @@ fn a_node_uncordoned_by_someone_is_cordoned_again_and_that_is_said() {
 }
 
 #[test]
-fn a_contested_cordon_is_put_back_at_growing_intervals_and_no_pod_is_evicted_in_between() {
+fn a_contested_cordon_is_restored_with_backoff_and_no_pod_is_evicted_in_between() {
     let fought = |count, seconds, uncordoned: ClusterState| {
         let recordons = RecordonBackoff { count, since_last: Duration::from_secs(seconds) };
         decide(&begun(), &ClusterState { recordons, ..uncordoned }, now())

@@ -1,9 +1,9 @@
-//! Decisions without all of the rights that they take.
+//! Decisions without all of the access that they need.
 
 use super::*;
 
 #[test]
-fn a_missing_right_degrades_and_is_named() {
+fn missing_access_degrades_the_maintenance() {
     let mut attempt = Attempt::default();
     attempt
         .end(EvictionOutcome::Forbidden("cannot create resource \"pods/eviction\"".into()), SteadyTime::MIN);
@@ -14,8 +14,8 @@ fn a_missing_right_degrades_and_is_named() {
 }
 
 #[test]
-fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
-    let forbidden = Some("cannot patch nodes/status".to_owned());
+fn node_conditions_that_may_not_be_written_degrade_and_block_nothing() {
+    let forbidden = Some("cannot patch nodes/status".into());
     let observed = ClusterState { node_conditions: true, node_conditions_forbidden: forbidden, ..observed() };
     let decision = decide(&maintenance(&json!({})), &observed, now());
     let status = decision.status.as_ref().unwrap();
@@ -24,8 +24,8 @@ fn conditions_that_may_not_be_written_degrade_and_hold_nothing_up() {
 }
 
 #[test]
-fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
-    let forbidden = ClusterState { leases_forbidden: Some("cannot list leases".to_owned()), ..observed() };
+fn without_access_to_leases_the_node_is_not_changed_and_the_error_has_a_hint() {
+    let forbidden = ClusterState { leases_forbidden: Some("cannot list leases".into()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     assert!(decision.node.is_none() && decision.evictions.is_empty());
     let status = decision.status.unwrap();
@@ -36,13 +36,13 @@ fn leases_that_may_not_be_seen_leave_the_node_alone_and_say_what_helps() {
 }
 
 #[test]
-fn a_node_whose_pods_may_not_be_seen_is_cordoned_and_said_to_be() {
-    let forbidden = ClusterState { pods_forbidden: Some("cannot list pods".to_owned()), ..observed() };
+fn without_access_to_pods_the_node_is_cordoned() {
+    let forbidden = ClusterState { pods_forbidden: Some("cannot list pods".into()), ..observed() };
     let decision = decide(&maintenance(&json!({})), &forbidden, now());
     let status = decision.status.as_ref().unwrap();
     assert!(decision.node.is_some() && decision.evictions.is_empty());
     assert_eq!(condition(status, "Cordoned"), ("True", "Cordoned"));
     assert_eq!(condition(status, "Degraded"), ("True", "MissingRights"));
-    let unpatched = missing_access(&maintenance(&json!({})), "cannot patch nodes".to_owned(), now());
+    let unpatched = missing_access(&maintenance(&json!({})), "cannot patch nodes".into(), now());
     assert_eq!(condition(unpatched.status.as_ref().unwrap(), "Cordoned"), ("False", "MissingRights"));
 }

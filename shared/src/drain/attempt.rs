@@ -1,106 +1,106 @@
-//! What is known of the evictions of one pod so far, and when the next may be tried.
+//! The evictions of one pod, and when the next may be requested.
 
 use std::time::Duration;
 
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::steady_time::SteadyTime;
 
-/// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The backoff after the first refusal; it doubles up to [`MAX_BACKOFF`].
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// A server that names its pause is obeyed, but not for longer than this: whatever it meant, nobody waits for a day.
-const LONGEST_OBEYED: Duration = Duration::from_secs(60);
+/// The maximum of a `Retry-After` that is respected.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// An accepted eviction marks its pod at once. If the mark has not been seen for this long, it did not take.
-const ACCEPTED_IS_VISIBLE: Duration = Duration::from_secs(10);
+/// An accepted eviction sets the deletion timestamp of its pod at once. It is retried if that is not observed in time.
+const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A run of refusals is broken when nobody has asked, and nobody was known to refuse, for longer than this: a pod that is
-/// refused is seen to every ten seconds as a rule.
-const LONGEST_GAP: Duration = Duration::from_secs(60);
+/// A run of refusals is interrupted if nothing was requested, and no budget was known to refuse, for longer than this. A
+/// refused pod is usually retried every ten seconds.
+const MAX_GAP: Duration = Duration::from_secs(60);
 
 /// The evictions of one pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// A request is queued or under way.
+    /// Whether a request is queued or in flight.
     pub in_flight: bool,
-    /// How many answers were refusals.
+    /// How many requests were refused.
     pub refusals: u32,
-    /// Since when the pod has been refused, or held back because it would be, without a break: what anything else answers
-    /// begins the run anew.
+    /// Since when its eviction has been refused, or not requested because its budget would refuse it, without
+    /// interruption. Any other answer starts a new run.
     pub refused_since: Option<SteadyTime>,
-    /// What last refused to have it deleted instead, in this run.
+    /// The last refusal of its deletion in this run.
     pub deletion: Option<(SteadyTime, EvictionOutcome)>,
-    /// When it was last seen to.
-    pub seen_to: Option<SteadyTime>,
+    /// When it was last decided about.
+    pub decided_at: Option<SteadyTime>,
     /// The last answer and when it came.
     pub last: Option<(SteadyTime, EvictionOutcome)>,
 }
 
 impl Attempt {
-    /// Notes that a request is to be sent.
+    /// A request is queued.
     pub fn begin(&mut self, now: SteadyTime) {
-        self.see_to(now);
+        self.mark_decided(now);
         self.in_flight = true;
     }
 
-    /// Notes that the request was taken back before it was sent.
+    /// The request was dropped before it was sent.
     pub fn withdraw(&mut self) {
         self.in_flight = false;
     }
 
-    /// Notes that the pod is not asked to go, because a budget would refuse.
-    pub fn hold(&mut self, now: SteadyTime) {
-        self.see_to(now);
+    /// No request is sent, because a budget would refuse it.
+    pub fn block_by_budget(&mut self, now: SteadyTime) {
+        self.mark_decided(now);
         self.refused_since.get_or_insert(now);
     }
 
-    /// Notes that nobody refuses the pod by now, or that nobody wants it to go.
+    /// The eviction is no longer refused, or no longer wanted.
     pub fn break_run(&mut self) {
         self.refused_since = None;
         self.deletion = None;
     }
 
-    /// Since when the pod has been refused without a break, if it still is.
+    /// Since when the eviction has been refused without interruption, if it still is.
     pub fn unbroken_since(&self, now: SteadyTime) -> Option<SteadyTime> {
-        let is_fresh = self.seen_to.is_some_and(|at| now.since(at) <= LONGEST_GAP);
+        let is_fresh = self.decided_at.is_some_and(|at| now.since(at) <= MAX_GAP);
         self.refused_since.filter(|_| is_fresh)
     }
 
-    fn see_to(&mut self, now: SteadyTime) {
+    fn mark_decided(&mut self, now: SteadyTime) {
         if self.unbroken_since(now).is_none() {
             self.break_run();
         }
-        self.seen_to = Some(now);
+        self.decided_at = Some(now);
     }
 
-    /// Notes the answer to a deletion. What refuses it says nothing of evictions.
+    /// The answer to a deletion. A refused deletion says nothing about evictions.
     pub fn end_deletion(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
         if matches!(outcome, EvictionOutcome::Accepted | EvictionOutcome::Gone) {
             return self.end(outcome, now);
         }
-        self.see_to(now);
+        self.mark_decided(now);
         self.in_flight = false;
         self.refusals += 1;
         self.deletion = Some((now, outcome));
     }
 
-    /// Whether what was refused last was a deletion. An eviction, which may pass by now, comes before the next.
+    /// Whether the last refusal was that of a deletion. Then an eviction is tried before the next deletion.
     pub fn was_deletion_refused(&self) -> bool {
         let answered = self.last.as_ref().map(|(at, _)| *at);
         self.deletion.as_ref().is_some_and(|(at, _)| Some(*at) >= answered)
     }
 
-    /// Notes the answer to an eviction.
+    /// The answer to an eviction.
     pub fn end(&mut self, outcome: EvictionOutcome, now: SteadyTime) {
-        self.see_to(now);
+        self.mark_decided(now);
         self.in_flight = false;
         if outcome.is_refusal() {
             self.refused_since.get_or_insert(now);
         } else {
             self.break_run();
         }
-        // A virtual machine on its way is not refused, however often it is asked.
+        // An eviction that starts a migration is not refused.
         if !matches!(
             outcome,
             EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_)
@@ -110,7 +110,7 @@ impl Attempt {
         self.last = Some((now, outcome));
     }
 
-    /// When the pod may be asked to go again; none while an answer is outstanding.
+    /// When the next request may be sent; none while one is in flight.
     pub fn next_try(&self) -> Option<SteadyTime> {
         if self.in_flight {
             return None;
@@ -119,15 +119,13 @@ impl Attempt {
         let Some((at, outcome)) = answers.max_by_key(|(at, _)| *at) else {
             return Some(SteadyTime::MIN);
         };
-        let pause = match outcome {
-            EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_IS_VISIBLE,
-            EvictionOutcome::Migrating(_) => LONGEST_PAUSE,
-            EvictionOutcome::Throttled { retry_after: Some(wait), .. } => (*wait).min(LONGEST_OBEYED),
-            _ => {
-                SHORTEST_PAUSE.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(LONGEST_PAUSE)
-            }
+        let wait = match outcome {
+            EvictionOutcome::Accepted | EvictionOutcome::Gone => ACCEPTED_TIMEOUT,
+            EvictionOutcome::Migrating(_) => MAX_BACKOFF,
+            EvictionOutcome::Throttled { retry_after: Some(wait), .. } => (*wait).min(MAX_RETRY_AFTER),
+            _ => MIN_BACKOFF.saturating_mul(1 << self.refusals.saturating_sub(1).min(4)).min(MAX_BACKOFF),
         };
-        Some(at.after(pause))
+        Some(at.after(wait))
     }
 }
 
@@ -136,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_retried_ever_more_slowly_up_to_ten_seconds() {
+    fn refusals_back_off_up_to_ten_seconds() {
         let mut attempt = Attempt::default();
         assert_eq!(attempt.next_try(), Some(SteadyTime::MIN));
         let start = SteadyTime::MIN;
@@ -144,7 +142,7 @@ mod tests {
         for _ in 0..6 {
             attempt.begin(start);
             assert_eq!(attempt.next_try(), None);
-            attempt.end(EvictionOutcome::RefusedByBudget(String::new()), start);
+            attempt.end(EvictionOutcome::RefusedByBudget("".into()), start);
             pauses.push(attempt.next_try().unwrap().since(start).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 10, 10]);
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_names_its_pause_is_obeyed_within_reason() {
+    fn a_retry_after_is_respected_up_to_a_minute() {
         for (named, obeyed) in [(42, 42), (86_400, 60)] {
             let mut attempt = Attempt::default();
             let wait = Some(Duration::from_secs(named));
@@ -165,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_broken_by_a_minute_in_which_nobody_saw_to_the_pod() {
+    fn a_minute_without_a_decision_interrupts_a_run_of_refusals() {
         let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-        let refused = || EvictionOutcome::RefusedByBudget(String::new());
+        let refused = || EvictionOutcome::RefusedByBudget("".into());
         let mut attempt = Attempt::default();
         attempt.end(refused(), at(0));
-        attempt.hold(at(60));
+        attempt.block_by_budget(at(60));
         attempt.begin(at(120));
         attempt.end(refused(), at(155));
         assert_eq!(attempt.unbroken_since(at(215)), Some(at(0)));
@@ -181,7 +179,7 @@ mod tests {
         attempt.begin(at(361));
         attempt.end(refused(), at(362));
         assert_eq!(attempt.unbroken_since(at(363)), Some(at(362)));
-        attempt.hold(at(430));
+        attempt.block_by_budget(at(430));
         assert_eq!(attempt.unbroken_since(at(430)), Some(at(430)));
         attempt.break_run();
         assert_eq!(attempt.unbroken_since(at(430)), None);
@@ -190,13 +188,13 @@ mod tests {
     #[test]
     fn a_deletion_that_is_refused_is_retried_ever_more_slowly_and_leaves_the_run_as_it_is() {
         let at = |second| SteadyTime::after_start(Duration::from_secs(second));
-        let refused = || EvictionOutcome::RefusedByBudget(String::new());
+        let refused = || EvictionOutcome::RefusedByBudget("".into());
         let mut attempt = Attempt::default();
         attempt.end(refused(), at(0));
         assert!(!attempt.was_deletion_refused());
         for (second, pause) in [(1, 2), (10, 8), (20, 10)] {
             attempt.begin(at(second));
-            attempt.end_deletion(EvictionOutcome::Forbidden(String::new()), at(second));
+            attempt.end_deletion(EvictionOutcome::Forbidden("".into()), at(second));
             assert_eq!(
                 (attempt.was_deletion_refused(), attempt.next_try()),
                 (true, Some(at(second + pause)))
@@ -214,19 +212,19 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unbroken_run_of_refusals_counts() {
+    fn only_an_uninterrupted_run_of_refusals_counts() {
         use EvictionOutcome::*;
         let said = String::new;
         let at = |second| SteadyTime::after_start(Duration::from_secs(second));
         let check = |between: EvictionOutcome, since: u64| {
             let mut attempt = Attempt::default();
-            attempt.end(RefusedByBudget(said()), at(10));
+            attempt.end(RefusedByBudget("".into()), at(10));
             attempt.end(between.clone(), at(20));
-            attempt.end(RefusedByBudget(said()), at(30));
+            attempt.end(RefusedByBudget("".into()), at(30));
             assert_eq!(attempt.refused_since, Some(at(since)), "{between:?}");
         };
         for refusal in [
-            RefusedByBudget(said()),
+            RefusedByBudget("".into()),
             MultipleBudgets(said()),
             NotMigratable(said()),
             RefusedByWebhook { webhook: said(), message: said() },
@@ -237,7 +235,7 @@ mod tests {
             Accepted,
             Gone,
             Migrating(said()),
-            Forbidden(said()),
+            Forbidden("".into()),
             NamespaceTerminating,
             Throttled { retry_after: None, message: said() },
             Unknown(said()),

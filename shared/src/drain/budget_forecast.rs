@@ -1,8 +1,8 @@
-//! What disruption budgets would say, so that they are not asked in vain.
+//! What disruption budgets allow, so that no eviction is requested that they would refuse.
 //!
-//! The API server stays the judge: what is read here is a moment old, and only decides whether asking is worth while.
-//! A stale view costs a refusal; a view that says no is tried anyway now and then (`queue`), so nothing waits on it
-//! for ever.
+//! The API server decides; the budgets known here may be out of date. A budget that seems to allow an eviction and does
+//! not costs one refusal. A budget that seems exhausted is asked anyway from time to time
+//! (`crate::decide::eviction_queue`), so nothing waits forever because of an outdated one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,63 +10,63 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
+use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, BudgetVersion};
 use crate::cluster::pod;
 use crate::drain::steady_time::SteadyTime;
 
-/// What an eviction that a budget guards takes off what the budget is seen to allow.
+/// How an eviction changes what its budget allows, as far as the budget's status does not show it yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charge<'a> {
-    /// It is under way.
+    /// The request is in flight.
     InFlight,
-    /// It was accepted: one disruption is spent.
+    /// It was accepted: the budget allows one disruption fewer.
     Accepted,
-    /// It was refused, with this sentence: whatever the budget's status says, it has none left.
-    Refused(&'a str),
+    /// It was refused: the budget allows none, whatever its status says.
+    Refused(&'a BudgetRefusal),
 }
 
-/// What an eviction spends: one of the disruptions that a budget allowed when the eviction was decided.
+/// The disruption that an eviction uses, out of those that its budget allowed when the eviction was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowance {
-    /// The budget as it was.
+    /// The budget at that time.
     pub guard: BudgetVersion,
-    /// How many disruptions it allowed then, whoever has asked for them.
+    /// How many disruptions it allowed then.
     pub allowed: i32,
 }
 
 impl Allowance {
-    /// Whether `charges` of the budget, each with the version that it was decided on, leave nothing of it. Nodes decide
-    /// beside each other: what was free when one of them looked may be another's when it asks.
+    /// Whether `charges` to the budget, each with the version that it was decided on, leave none. Nodes are decided
+    /// concurrently: another eviction may have used the disruption since.
     pub fn is_spent<'a>(&self, charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>) -> bool {
         take_off(self.allowed, &self.guard.version, charges).0 <= 0
     }
 }
 
-/// What the budgets say of one more eviction.
+/// Whether the budgets are expected to allow an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetPrediction {
-    /// None stands in its way.
+    /// No budget limits it.
     Free,
-    /// One lets it go, and has one disruption less for the next.
+    /// The budget allows it, which uses one disruption.
     Allowed(Allowance),
-    /// One allows no more disruptions now.
+    /// The budget allows no disruptions now.
     Exhausted {
-        /// Which one.
+        /// The budget.
         budget: BudgetKey,
-        /// Why, as the API server words it: its numbers as a rule.
-        message: String,
+        /// How the API server refuses.
+        refusal: BudgetRefusal,
     },
 }
 
-/// A budget, and what is left of it.
+/// A budget and the disruptions that remain.
 #[derive(Debug, Clone)]
 pub struct RemainingBudget {
     budget: Arc<Budget>,
-    /// Disruptions that it allows and that nobody has asked for yet.
+    /// Disruptions that it allows and that no eviction has used yet.
     allowed: i32,
-    /// What the API server said last, if the budget has not been seen to change since: it knows better.
-    answer: Option<String>,
-    /// When it was last asked.
+    /// The API server's last refusal, unless the budget has changed since.
+    answer: Option<BudgetRefusal>,
+    /// When an eviction was last requested for it.
     asked: Option<SteadyTime>,
 }
 
@@ -77,116 +77,111 @@ impl RemainingBudget {
         asked: Option<SteadyTime>,
         charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>,
     ) -> Self {
-        let (allowed, answer) = take_off(budget.allowed(), &budget.seen().version, charges);
-        Self { allowed, answer: answer.map(str::to_owned), asked, budget }
+        let (allowed, answer) = take_off(budget.allowed(), &budget.version().version, charges);
+        Self { allowed, answer: answer.cloned(), asked, budget }
     }
 
-    fn refusal(&self) -> String {
+    fn refusal(&self) -> BudgetRefusal {
         self.answer.clone().unwrap_or_else(|| self.budget.refusal())
     }
 }
 
-/// The budgets of some namespaces, and what is left of them while a decision is made.
+/// The budgets of some namespaces, and the disruptions that remain while a decision is made.
 #[derive(Debug, Clone, Default)]
 pub struct Budgets {
-    /// By namespace: a pod has nothing to do with those of others.
-    near: HashMap<String, Vec<RemainingBudget>>,
+    by_namespace: HashMap<String, Vec<RemainingBudget>>,
 }
 
 impl FromIterator<RemainingBudget> for Budgets {
     fn from_iter<T: IntoIterator<Item = RemainingBudget>>(budgets: T) -> Self {
-        let mut near: HashMap<String, Vec<RemainingBudget>> = HashMap::new();
+        let mut by_namespace: HashMap<String, Vec<RemainingBudget>> = HashMap::new();
         for left in budgets {
-            let namespace = &left.budget.seen().key.namespace;
-            match near.get_mut(namespace) {
-                Some(others) => others.push(left),
-                None => {
-                    near.insert(namespace.clone(), vec![left]);
-                }
-            }
+            let namespace = left.budget.version().key.namespace.clone();
+            by_namespace.entry(namespace).or_default().push(left);
         }
-        Self { near }
+        Self { by_namespace }
     }
 }
 
 impl Budgets {
-    /// The budgets as they are seen, of which nobody has asked anything.
+    /// Budgets for which no eviction was requested yet.
     pub fn from_objects<'a>(budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>) -> Self {
         budgets.into_iter().map(|budget| RemainingBudget::of(Arc::new(budget.into()), None, [])).collect()
     }
 
     /// The budgets that guard `pod`.
     pub fn guarding(&self, pod: &Pod) -> Vec<BudgetVersion> {
-        self.of(pod).map(|left| left.budget.seen().clone()).collect()
+        self.of(pod).map(|left| left.budget.version().clone()).collect()
     }
 
-    /// What the budgets that guard `pod` would say, sorted by name.
-    pub fn sentences(&self, pod: &Pod) -> Vec<String> {
-        let mut sentences: Vec<String> = self.of(pod).map(RemainingBudget::refusal).collect();
-        sentences.sort();
-        sentences
+    /// How the API server refuses because of the budgets that guard `pod`, sorted by name.
+    pub fn refusals(&self, pod: &Pod) -> Vec<BudgetRefusal> {
+        let mut refusals: Vec<BudgetRefusal> = self.of(pod).map(RemainingBudget::refusal).collect();
+        refusals.sort_by(|one, other| one.message.cmp(&other.message));
+        refusals
     }
 
-    /// How many disruptions the budget allows at once when all pods that it expects are healthy.
+    /// How many disruptions the budget allows when all expected pods are healthy.
     pub fn at_most(&self, budget: &BudgetKey) -> usize {
         self.find(budget).map_or(0, |left| left.budget.at_most())
     }
 
-    /// When the budget was last asked.
+    /// When an eviction was last requested for the budget.
     pub fn asked(&self, budget: &BudgetKey) -> Option<SteadyTime> {
         self.find(budget).and_then(|left| left.asked)
     }
 
-    /// Notes that the budget is asked, whatever is left of it.
+    /// Notes that an eviction is requested for the budget although it seems exhausted.
     pub fn note_asked(&mut self, budget: &BudgetKey, now: SteadyTime) {
-        let mut near = self.near.get_mut(&budget.namespace).into_iter().flatten();
-        if let Some(left) = near.find(|left| left.budget.seen().key.name == budget.name) {
+        let mut near = self.by_namespace.get_mut(&budget.namespace).into_iter().flatten();
+        if let Some(left) = near.find(|left| left.budget.version().key.name == budget.name) {
             left.asked = Some(now);
         }
     }
 
-    /// What the budgets say of `pod`; where they let it go, that is one disruption less for the next.
+    /// Whether the budgets are expected to allow the eviction of `pod`. If so, that uses one disruption.
     ///
-    /// A pod that several budgets guard is free: the API server refuses it whatever they allow, and says so.
+    /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, and says why.
     pub fn charge(&mut self, pod: &Pod) -> BudgetPrediction {
-        let near = self.near.get_mut(pod::names(pod).namespace).into_iter().flatten();
+        let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));
         let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
-        if left.budget.lets_pass(pod) {
+        if left.budget.ignores(pod) {
             return BudgetPrediction::Free;
         }
-        let seen = left.budget.seen();
+        let version = left.budget.version();
         if left.allowed <= 0 {
-            return BudgetPrediction::Exhausted { budget: seen.key.clone(), message: left.refusal() };
+            return BudgetPrediction::Exhausted { budget: version.key.clone(), refusal: left.refusal() };
         }
         left.allowed -= 1;
-        BudgetPrediction::Allowed(Allowance { guard: seen.clone(), allowed: left.budget.allowed() })
+        BudgetPrediction::Allowed(Allowance { guard: version.clone(), allowed: left.budget.allowed() })
     }
 
     fn of(&self, pod: &Pod) -> impl Iterator<Item = &RemainingBudget> {
-        let near = self.near.get(pod::names(pod).namespace).into_iter().flatten();
+        let near = self.by_namespace.get(pod::names(pod).namespace).into_iter().flatten();
         near.filter(|left| left.budget.guards(pod))
     }
 
     fn find(&self, budget: &BudgetKey) -> Option<&RemainingBudget> {
-        self.near.get(&budget.namespace)?.iter().find(|left| left.budget.seen().key.name == budget.name)
+        let mut near = self.by_namespace.get(&budget.namespace)?.iter();
+        near.find(|left| left.budget.version().key.name == budget.name)
     }
 }
 
-/// What is left of the disruptions that a budget allowed at `version`, and what the API server said if it knows better.
+/// The disruptions that remain of those that a budget allowed at `version`, and the API server's refusal if it is newer.
 fn take_off<'a>(
     mut allowed: i32,
     version: &str,
     charges: impl IntoIterator<Item = (&'a str, Charge<'a>)>,
-) -> (i32, Option<&'a str>) {
+) -> (i32, Option<&'a BudgetRefusal>) {
     let mut answer = None;
     for (decided_on, charge) in charges {
         match charge {
             Charge::InFlight => allowed -= 1,
-            // A budget that has changed since tells the rest itself.
+            // The status of a budget that has changed since shows the rest.
             _ if decided_on != version => {}
             Charge::Accepted => allowed -= 1,
-            Charge::Refused(sentence) => (allowed, answer) = (0, Some(sentence)),
+            Charge::Refused(refusal) => (allowed, answer) = (0, Some(refusal)),
         }
     }
     (allowed, answer)
@@ -195,6 +190,7 @@ fn take_off<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::status::BudgetFacts;
     use serde_json::{Value, json};
 
     fn object(name: &str, selector: &Value, allowed: i32) -> PodDisruptionBudget {
@@ -237,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_guards_by_selector_within_its_namespace() {
+    fn a_budget_guards_the_pods_that_it_selects_in_its_namespace() {
         let all = [object("cart", &cart(), 1), object("all", &json!({}), 1), object("none", &Value::Null, 0)];
         let budgets = Budgets::from_objects(&all);
         let guards = |pod: &Pod| -> Vec<String> {
@@ -249,20 +245,27 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_asked_for_than_a_budget_allows() {
+    fn no_more_evictions_are_requested_than_a_budget_allows() {
         let mut budgets = carts(2);
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let BudgetPrediction::Exhausted { budget, message } = budgets.charge(&pod("shop", "cart")) else {
+        let BudgetPrediction::Exhausted { budget, refusal } = budgets.charge(&pod("shop", "cart")) else {
             panic!()
         };
         assert_eq!(budget.to_string(), "shop/cart");
-        assert_eq!(message, "The disruption budget cart needs 2 healthy pods and has 3 currently");
+        assert_eq!(refusal.message, "The disruption budget cart needs 2 healthy pods and has 3 currently");
+        let facts = BudgetFacts {
+            name: "cart".to_owned(),
+            desired_healthy: Some(2),
+            current_healthy: Some(3),
+            disruptions_allowed: Some(2),
+        };
+        assert_eq!(refusal.budget, Some(facts));
     }
 
     #[test]
-    fn what_was_free_when_it_was_decided_may_be_spent_when_it_is_asked() {
+    fn a_disruption_may_be_used_by_another_eviction_before_the_request_is_sent() {
         let mut budgets = carts(2);
         let BudgetPrediction::Allowed(allowance) = budgets.charge(&pod("shop", "cart")) else { panic!() };
         let check = |charges: &[(&str, Charge)], spent: bool| {
@@ -273,16 +276,17 @@ mod tests {
         check(&[("7", Charge::InFlight), ("6", Charge::Accepted)], false);
         check(&[("7", Charge::InFlight), ("7", Charge::Accepted)], true);
         check(&[("7", Charge::InFlight), ("6", Charge::InFlight)], true);
-        check(&[("7", Charge::Refused("no"))], true);
+        check(&[("7", Charge::Refused(&"no".into()))], true);
     }
 
     #[test]
-    fn what_is_under_way_or_answered_since_is_taken_off() {
+    fn evictions_that_the_status_does_not_show_yet_are_subtracted() {
         let check = |allowed: i32, version: &str, charge: Charge, free: bool| {
             let mut budgets = carts_after(allowed, version, charge);
             assert_eq!(is_free(&mut budgets, &pod("shop", "cart")), free, "{allowed} {version} {charge:?}");
         };
-        let refused = Charge::Refused("the server knows better");
+        let refusal = BudgetRefusal::from("the API server knows better");
+        let refused = Charge::Refused(&refusal);
         check(1, "6", Charge::InFlight, false);
         check(2, "6", Charge::InFlight, true);
         check(1, "7", Charge::Accepted, false);
@@ -292,16 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_for_all_pods_until_the_budget_is_seen_to_change() {
+    fn a_refusal_counts_for_all_pods_until_the_budget_changes() {
         let check = |version: &str, expected: &str| {
-            let refused = Charge::Refused("the server knows better");
-            let mut budgets = carts_after(0, version, refused);
-            let BudgetPrediction::Exhausted { message, .. } = budgets.charge(&pod("shop", "cart")) else {
-                panic!()
-            };
-            assert_eq!(message, expected);
+            let newer = "the API server knows better".into();
+            let mut budgets = carts_after(0, version, Charge::Refused(&newer));
+            let prediction = budgets.charge(&pod("shop", "cart"));
+            let BudgetPrediction::Exhausted { refusal, .. } = prediction else { panic!() };
+            assert_eq!(refusal.message, expected);
         };
-        check("7", "the server knows better");
+        check("7", "the API server knows better");
         check("6", "The disruption budget cart needs 2 healthy pods and has 3 currently");
     }
 
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_cannot_count_its_pods_says_why() {
+    fn a_budget_that_failed_to_sync_says_why() {
         let mut failed = object("cart", &cart(), 0);
         let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed",
             "message": "no scale", "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -323,12 +326,12 @@ mod tests {
 
     fn refuses_because(budget: &PodDisruptionBudget, reason: &str) {
         let opinion = Budgets::from_objects([budget]).charge(&pod("shop", "cart"));
-        let BudgetPrediction::Exhausted { message, .. } = opinion else { panic!("{opinion:?}") };
-        assert_eq!(message, format!("The disruption budget cart {reason}"));
+        let BudgetPrediction::Exhausted { refusal, .. } = opinion else { panic!("{opinion:?}") };
+        assert_eq!(refusal.message, format!("The disruption budget cart {reason}"));
     }
 
     #[test]
-    fn pods_whose_end_is_no_disruption_pass_an_exhausted_budget() {
+    fn an_exhausted_budget_ignores_pods_whose_eviction_is_no_disruption() {
         let mut budgets = carts(0);
         for status in
             [json!({"phase": "Pending"}), json!({"phase": "Succeeded"}), json!({"phase": "Running"})]

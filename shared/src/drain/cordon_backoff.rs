@@ -1,53 +1,53 @@
-//! How often a cordon is put back that someone else keeps removing.
+//! The backoff of restoring a cordon that someone else keeps removing.
 //!
-//! The first time it is put back at once. Two controllers that want opposite things of a node would otherwise patch it as
-//! fast as they hear of each other; so the interval doubles from [`SHORTEST_INTERVAL`] to [`LONGEST_INTERVAL`], until the
-//! cordon has stood for [`CALM`].
+//! The first time it is restored at once. Two controllers that disagree about a node would otherwise patch it without
+//! pause, so the interval doubles from [`MIN_INTERVAL`] to [`MAX_INTERVAL`], until the cordon has stayed for
+//! [`RESET_AFTER`].
 
 use std::time::Duration;
 
-/// After the first time.
-const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval after the first time.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// However often it was put back.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+/// The maximum interval.
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A cordon that has stood for so long is not contested any more.
-const CALM: Duration = Duration::from_secs(300);
+/// A cordon that has stayed for so long is no longer contested.
+const RESET_AFTER: Duration = Duration::from_secs(300);
 
-/// So many times without [`CALM`] between them are more than a person does by mistake.
+/// A cordon that was restored so often is contested: a person does not remove it that often by mistake.
 const CONTESTED: u32 = 3;
 
-/// How often the cordon of one maintenance was put back.
+/// How often the cordon of one maintenance was restored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordonBackoff {
-    /// How often, since the cordon last stood for five minutes.
+    /// How often, since the cordon last stayed for five minutes.
     pub count: u32,
-    /// How long ago the last time was.
+    /// The time since the last one.
     pub since_last: Duration,
 }
 
 impl RecordonBackoff {
-    /// How long to wait before the cordon is put back again; none if it may be now.
+    /// How long to wait before the cordon is restored again; none if it may be restored now.
     pub fn wait(&self) -> Option<Duration> {
         let doublings = self.count.checked_sub(1)?.min(6);
-        let interval = (SHORTEST_INTERVAL * (1 << doublings)).min(LONGEST_INTERVAL);
+        let interval = (MIN_INTERVAL * (1 << doublings)).min(MAX_INTERVAL);
         interval.checked_sub(self.since_last).filter(|left| !left.is_zero())
     }
 
     /// Whether something keeps removing the cordon.
     pub fn is_contested(&self) -> bool {
-        self.count >= CONTESTED && self.calm_in().is_some()
+        self.count >= CONTESTED && self.reset_in().is_some()
     }
 
-    /// How long until the cordon counts as standing, if it is left alone; none if it does.
-    pub fn calm_in(&self) -> Option<Duration> {
-        CALM.checked_sub(self.since_last).filter(|left| !left.is_zero())
+    /// How long until the cordon is no longer contested, if nobody removes it; none if it is not contested.
+    pub fn reset_in(&self) -> Option<Duration> {
+        RESET_AFTER.checked_sub(self.since_last).filter(|left| !left.is_zero())
     }
 
-    /// The count once the cordon is put back now.
+    /// The count once the cordon is restored now.
     pub fn next_count(&self) -> u32 {
-        if self.calm_in().is_some() { self.count.saturating_add(1) } else { 1 }
+        if self.reset_in().is_some() { self.count.saturating_add(1) } else { 1 }
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_doubles_from_one_second_to_a_minute_until_the_cordon_has_stood_for_five() {
+    fn the_interval_doubles_from_one_second_to_a_minute_until_the_cordon_has_stayed_for_five() {
         check(0, 0, None, false, 1);
         check(1, 0, Some(1), false, 2);
         check(1, 1, None, false, 2);

@@ -1,56 +1,133 @@
-//! What an answer to an eviction means.
+//! The classifier of API answers: what an answer to an eviction means, and the facts in it.
 //!
-//! The API server, its disruption budgets and any number of webhooks answer the same request; the code alone does not
-//! tell them apart, so causes and messages are read too. Nothing else in the project looks at an eviction's status.
+//! The API server, its disruption budgets and any number of webhooks answer the same request, and the status code alone
+//! does not distinguish them. So the causes and messages are read too, which are the API server's: no other code in the
+//! project parses a sentence.
 
+use std::fmt;
 use std::time::Duration;
 
 use kube::core::Status;
 
-/// KubeVirt's webhook on evictions: it refuses, and live-migrates the virtual machine instead. Its sentences are those of
-/// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9; before
-/// that it left the refusal to a disruption budget.
-const KUBEVIRT_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
+use crate::api::grant::Grant;
+use crate::api::status::{BudgetFacts, ForbiddenAccess};
+use crate::cluster::disruption_budget::BudgetRefusal;
 
-/// What came of an eviction.
+/// KubeVirt's webhook on evictions. It refuses, and live-migrates the virtual machine instead. Its sentences are those of
+/// `pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go` in kubevirt/kubevirt, v1.3 to v1.9;
+/// earlier versions leave the refusal to a disruption budget.
+pub const KUBEVIRT_WEBHOOK: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
+
+/// The API server denies access.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessDenied {
+    /// The API server's sentence.
+    pub message: String,
+    /// Who was denied what, if the sentence says so.
+    pub access: Option<ForbiddenAccess>,
+}
+
+impl AccessDenied {
+    /// The grant that gives the missing access, if it is not installed by default.
+    pub fn grant(&self) -> Option<Grant> {
+        Grant::of(self.access.as_ref()?)
+    }
+}
+
+impl From<&str> for AccessDenied {
+    fn from(message: &str) -> Self {
+        Self { message: message.to_owned(), access: denied_access(message) }
+    }
+}
+
+impl fmt::Display for AccessDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match self.grant() {
+            Some(grant) => write!(f, "; {}", grant.hint()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// RBAC's `User "u" cannot create resource "pods/eviction" in API group…`
+/// (`apiserver/pkg/endpoints/handlers/responsewriters/errors.go` in kubernetes).
+fn denied_access(message: &str) -> Option<ForbiddenAccess> {
+    let (_, rest) = message.split_once("User \"")?;
+    let (user, rest) = rest.split_once("\" cannot ")?;
+    let (verb, rest) = rest.split_once(" resource \"")?;
+    let (resource, _) = rest.split_once('"')?;
+    let is_known = !user.is_empty() && !verb.is_empty() && !resource.is_empty();
+    is_known.then(|| ForbiddenAccess {
+        user: user.to_owned(),
+        verb: verb.to_owned(),
+        resource: resource.to_owned(),
+    })
+}
+
+impl From<&str> for BudgetRefusal {
+    /// Reads `The disruption budget NAME needs 2 healthy pods and has 2 currently`.
+    fn from(message: &str) -> Self {
+        Self { message: message.to_owned(), budget: refusing_budget(message) }
+    }
+}
+
+fn refusing_budget(message: &str) -> Option<BudgetFacts> {
+    let rest = message.strip_prefix("The disruption budget ")?;
+    let (name, rest) = rest.split_once(' ')?;
+    let numbers = || {
+        let (desired, rest) = rest.strip_prefix("needs ")?.split_once(" healthy pods and has ")?;
+        Some((desired.parse().ok()?, rest.strip_suffix(" currently")?.parse().ok()?))
+    };
+    let numbers: Option<(i32, i32)> = numbers();
+    Some(BudgetFacts {
+        name: name.to_owned(),
+        desired_healthy: numbers.map(|(desired, _)| desired),
+        current_healthy: numbers.map(|(_, current)| current),
+        // It says these numbers only if it allows no disruption.
+        disruptions_allowed: numbers.map(|_| 0),
+    })
+}
+
+/// The outcome of an eviction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionOutcome {
-    /// Accepted. The pod is gone only when its uid is.
+    /// Accepted. The pod is gone once no pod has its uid.
     Accepted,
-    /// There is no such pod any more.
+    /// The pod no longer exists.
     Gone,
-    /// A disruption budget refuses; its name and numbers.
-    RefusedByBudget(String),
-    /// More than one budget matches, which no eviction passes until someone edits one.
+    /// A disruption budget refuses.
+    RefusedByBudget(BudgetRefusal),
+    /// More than one budget selects the pod, which the Eviction API refuses until all but one are changed.
     MultipleBudgets(String),
-    /// KubeVirt is moving the virtual machine.
+    /// KubeVirt is migrating the virtual machine.
     Migrating(String),
-    /// KubeVirt will never move it by itself.
+    /// KubeVirt cannot migrate the virtual machine.
     NotMigratable(String),
     /// An admission webhook refuses.
     RefusedByWebhook {
         /// The webhook's name.
         webhook: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// The pod's namespace is terminating: evictions are refused and its pods end by themselves.
     NamespaceTerminating,
-    /// We lack the right.
-    Forbidden(String),
-    /// The server asks for patience.
+    /// The reconciler lacks access.
+    Forbidden(AccessDenied),
+    /// The API server throttles.
     Throttled {
-        /// How long, if it said so.
+        /// After how long to retry, if it says so.
         retry_after: Option<Duration>,
-        /// What it said.
+        /// Its message.
         message: String,
     },
-    /// Nobody knows whether it took: the server failed, or the connection did.
+    /// It is unknown whether the eviction took effect: the API server or the connection failed.
     Unknown(String),
 }
 
 impl EvictionOutcome {
-    /// The kind of outcome, in a word.
+    /// The kind of outcome, as a metric label.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Accepted => "Accepted",
@@ -67,8 +144,8 @@ impl EvictionOutcome {
         }
     }
 
-    /// Whether the cluster refuses to let the pod go, and will for as long as nothing changes. A server that fails or asks
-    /// for patience, and one that misses a right of ours, refuses for reasons of its own.
+    /// Whether the cluster refuses the eviction, and will until something about the pod changes. An API server that fails,
+    /// throttles or denies access has other reasons.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -79,8 +156,8 @@ impl EvictionOutcome {
         )
     }
 
-    /// Whether the budgets of the pod will change by it, or have spoken.
-    pub fn is_seen_on_budgets(&self) -> bool {
+    /// Whether the outcome changes what the pod's budgets allow, or says what they do.
+    pub fn concerns_budgets(&self) -> bool {
         matches!(self, Self::Accepted | Self::RefusedByBudget(_))
     }
 }
@@ -96,19 +173,19 @@ impl From<&Status> for EvictionOutcome {
             404 => Self::Gone,
             409 if status.message.contains("precondition") => Self::Gone,
             429 if has_cause(status, "DisruptionBudget") => {
-                Self::RefusedByBudget(cause(status, "DisruptionBudget"))
+                Self::RefusedByBudget(cause(status, "DisruptionBudget").as_str().into())
             }
             429 => Self::Throttled { retry_after: retry_after(status), message: message() },
             500 if status.message.contains("more than one PodDisruptionBudget") => {
                 Self::MultipleBudgets(message())
             }
             403 if has_cause(status, "NamespaceTerminating") => Self::NamespaceTerminating,
-            // A budget whose status is out of order, not a right that is missing (`registry/core/pod/storage/eviction.go`
-            // in kubernetes/kubernetes).
+            // A budget with an invalid status, not missing access (`registry/core/pod/storage/eviction.go` in
+            // kubernetes/kubernetes).
             403 if status.message.contains("disruptions allowed is negative") => {
-                Self::RefusedByBudget(message())
+                Self::RefusedByBudget(status.message.as_str().into())
             }
-            401 | 403 => Self::Forbidden(message()),
+            401 | 403 => Self::Forbidden(status.message.as_str().into()),
             _ => Self::Unknown(message()),
         }
     }
@@ -171,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_one_meaning() {
+    fn each_answer_has_one_outcome() {
         use EvictionOutcome::*;
         let none = &json!({});
         let unknown = |text: &str| Unknown(text.to_owned());
@@ -185,7 +262,7 @@ mod tests {
         );
         check(409, "the object has been modified", none, &unknown("the object has been modified"));
         let numbers = "The disruption budget guard needs 1 healthy pods and has 1 currently";
-        let budget = RefusedByBudget(numbers.to_owned());
+        let budget = RefusedByBudget(numbers.into());
         check(429, "Cannot evict pod as it would violate…", &caused("DisruptionBudget", numbers), &budget);
         let throttled =
             Throttled { retry_after: Some(Duration::from_secs(3)), message: "slow down".to_owned() };
@@ -193,19 +270,56 @@ mod tests {
         let two = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         check(500, two, none, &MultipleBudgets(two.to_owned()));
         check(403, "pods \"a\" is forbidden: …", &caused("NamespaceTerminating", ""), &NamespaceTerminating);
-        check(403, "no", none, &Forbidden("no".to_owned()));
+        check(403, "no", none, &Forbidden("no".into()));
         check(500, "etcd is ill", none, &unknown("etcd is ill"));
         check(504, "timeout", none, &unknown("timeout"));
     }
 
     #[test]
-    fn a_budget_out_of_order_is_no_missing_right() {
-        let message = "pdb disruptions allowed is negative".to_owned();
-        check(403, &message, &json!({}), &EvictionOutcome::RefusedByBudget(message.clone()));
+    fn a_budget_refusal_has_the_budget_and_its_numbers() {
+        let facts = |message: &str| BudgetRefusal::from(message).budget;
+        let budget = |numbers: Option<(i32, i32)>| BudgetFacts {
+            name: "cart".to_owned(),
+            desired_healthy: numbers.map(|(desired, _)| desired),
+            current_healthy: numbers.map(|(_, current)| current),
+            disruptions_allowed: numbers.map(|_| 0),
+        };
+        let numbers = "The disruption budget cart needs 3 healthy pods and has 2 currently";
+        assert_eq!(facts(numbers), Some(budget(Some((3, 2)))));
+        let new = "The disruption budget cart is still being processed by the server.";
+        assert_eq!(facts(new), Some(budget(None)));
+        for other in ["", "pdb disruptions allowed is negative", "The disruption budget ", "no"] {
+            assert_eq!(facts(other), None, "{other}");
+        }
     }
 
     #[test]
-    fn a_webhook_is_named_whatever_code_it_chose() {
+    fn denied_access_has_the_user_the_verb_and_the_resource() {
+        let message = "pods \"a\" is forbidden: User \"system:u\" cannot create resource \"pods/eviction\" in API group \"\"";
+        let access = ForbiddenAccess {
+            user: "system:u".to_owned(),
+            verb: "create".to_owned(),
+            resource: "pods/eviction".to_owned(),
+        };
+        let denied = AccessDenied::from(message);
+        assert_eq!((denied.access.as_ref(), denied.to_string()), (Some(&access), message.to_owned()));
+        let granted_apart = "User \"u\" cannot delete resource \"pods\" in API group \"\"";
+        let denied = AccessDenied::from(granted_apart);
+        assert_eq!(denied.grant(), Some(Grant::PodDeletion));
+        assert_eq!(denied.to_string(), format!("{granted_apart}; {}", Grant::PodDeletion.hint()));
+        for other in ["", "no", "User \"\" cannot create resource \"pods\"", "User \"u\" cannot"] {
+            assert_eq!(AccessDenied::from(other).access, None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_budget_with_an_invalid_status_is_not_missing_access() {
+        let message = "pdb disruptions allowed is negative".to_owned();
+        check(403, &message, &json!({}), &EvictionOutcome::RefusedByBudget(message.as_str().into()));
+    }
+
+    #[test]
+    fn a_refusing_webhook_is_named_whatever_its_status_code() {
         let denied = "admission webhook \"guard.example.com\" denied the request: not today";
         let expected = EvictionOutcome::RefusedByWebhook {
             webhook: "guard.example.com".to_owned(),
@@ -217,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn kubevirt_refuses_because_it_migrates_or_because_it_cannot() {
+    fn kubevirt_refuses_because_it_migrates_or_because_it_cannot_migrate() {
         let says =
             |text: &str| format!("admission webhook \"{KUBEVIRT_WEBHOOK}\" denied the request: {text}");
         for text in ["Eviction triggered evacuation of VMI \"ns/vm\"", "Evacuation in progress: …"] {

@@ -1,4 +1,4 @@
-//! The rules of a drain: which pods are moved, what an eviction's answer means, and how a node is marked and restored.
+//! The rules of a drain: which pods to evict, what the answer to an eviction means, and how to cordon and uncordon a node.
 
 pub mod attempt;
 pub mod budget_forecast;

@@ -1,8 +1,8 @@
-//! The conditions by which a node tells where its maintenance stands, for those who watch nodes and not maintenances.
+//! The conditions of a node that show its maintenance, for programs that watch nodes and not maintenances.
 //!
 //! The types, reasons and their meaning are those of KEP-5683, "Node Lifecycle Conditions" (alpha in Kubernetes 1.37;
-//! `keps/sig-node/5683-lifecycle-conditions` in kubernetes/enhancements). By that KEP nobody owns a condition for good:
-//! ours are known by their message, and what others wrote is overwritten only for as long as the maintenance lasts.
+//! `keps/sig-node/5683-lifecycle-conditions` in kubernetes/enhancements). By that KEP no program owns a condition: ours
+//! are recognized by their message, and those of others are overwritten only while the maintenance lasts.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
@@ -20,8 +20,8 @@ pub const DRAINED: &str = "Drained";
 /// The node is in maintenance.
 pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
 
-/// How messages of ours begin.
-const MARK: &str = "NodeMaintenance ";
+/// The prefix of our messages.
+const MESSAGE_PREFIX: &str = "NodeMaintenance ";
 
 /// A condition that a node is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct WantedCondition {
     message: String,
 }
 
-/// The conditions by which the node of `maintenance`, whose status this is, is to tell how that stands; none if it is to
-/// tell nothing. `ends` is for a maintenance that gives its node back.
+/// The conditions that the node of `maintenance`, which has this status, is to have. `ends` is for a maintenance that
+/// stops.
 pub fn wanted(
     maintenance: &NodeMaintenance,
     status: &NodeMaintenanceStatus,
@@ -47,7 +47,7 @@ pub fn wanted(
     let draining = !drained && status.phase != Some(Phase::Failed);
     let why = maintenance.spec.short_reason();
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-    let message = format!("{MARK}{name}{why}");
+    let message = format!("{MESSAGE_PREFIX}{name}{why}");
     let done = if drained { "DrainCompleted" } else { "AdminRequested" };
     let condition = |type_, holds, reason| WantedCondition { type_, holds, reason, message: message.clone() };
     vec![
@@ -57,7 +57,7 @@ pub fn wanted(
     ]
 }
 
-/// A strategic merge patch for the status of `node` that makes it tell just that; none if it does.
+/// The strategic merge patch that gives `node` these conditions; none if it has them.
 pub fn patch(wanted: &[WantedCondition], node: &Node, now: Timestamp) -> Option<Value> {
     let there = conditions(node);
     let changes: Vec<Value> = if wanted.is_empty() {
@@ -70,7 +70,7 @@ pub fn patch(wanted: &[WantedCondition], node: &Node, now: Timestamp) -> Option<
 }
 
 /// Whether the node has conditions that were written for a maintenance.
-pub fn tells_of_maintenance(node: &Node) -> bool {
+pub fn has_maintenance_conditions(node: &Node) -> bool {
     conditions(node).iter().any(is_ours)
 }
 
@@ -98,7 +98,7 @@ fn change(there: &[NodeCondition], wanted: &WantedCondition, now: Timestamp) -> 
 
 fn is_ours(condition: &NodeCondition) -> bool {
     [DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS].contains(&condition.type_.as_str())
-        && condition.message.as_deref().is_some_and(|message| message.starts_with(MARK))
+        && condition.message.as_deref().is_some_and(|message| message.starts_with(MESSAGE_PREFIX))
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_told_from_its_beginning_to_its_end() {
+    fn a_drain_is_shown_from_beginning_to_end() {
         assert_eq!(
             said(&maintenance("Running", "True", "False"), &json!([])),
             [
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_already_is_not_said_again_and_keeps_its_clock() {
+    fn an_unchanged_condition_is_not_written_and_keeps_its_transition_time() {
         let running = maintenance("Running", "True", "False");
         let wanted =
             |maintenance: &NodeMaintenance| wanted(maintenance, maintenance.status.as_ref().unwrap(), false);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_ours_go_and_those_of_others_stay() {
+    fn at_the_end_our_conditions_are_removed_and_those_of_others_stay() {
         let running = maintenance("Running", "True", "False");
         let status = running.status.as_ref().unwrap();
         let there = json!([
@@ -187,11 +187,11 @@ mod tests {
             {"type": "Drained", "status": "True", "message": "by an admin"},
             {"type": "DrainInProgress", "status": "True", "message": "NodeMaintenance m"},
         ]);
-        assert!(tells_of_maintenance(&node(&there)));
+        assert!(has_maintenance_conditions(&node(&there)));
         let patch = patch(&wanted(&running, status, true), &node(&there), now()).unwrap();
         let only_others = json!([there[0], there[1]]);
         assert_eq!(patch["status"]["conditions"], json!([{"type": "DrainInProgress", "$patch": "delete"}]));
-        assert!(!tells_of_maintenance(&node(&only_others)));
+        assert!(!has_maintenance_conditions(&node(&only_others)));
         assert_eq!(said(&maintenance("Failed", "False", "False"), &there), ["DrainInProgress=-/-"]);
     }
 }

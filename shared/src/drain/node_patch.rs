@@ -1,9 +1,9 @@
-//! How a node is marked for maintenance and given back exactly as it was.
+//! Cordoning a node, and uncordoning it to exactly its previous state.
 //!
-//! The patch that cordons also writes down, in an annotation, what it changed: whoever gives the node back restores
-//! that and nothing else, so a node that was cordoned before stays cordoned, and labels and taints of others survive.
-//! Both patches are merge patches that carry the node's resourceVersion, because `spec.taints` can only be replaced
-//! whole: if someone was faster the API server answers 409, and the decision is made anew.
+//! The patch that cordons also writes the undo record, an annotation with what it changed. The patch that uncordons
+//! reverts that and nothing else, so a node that was cordoned before stays cordoned, and labels and taints of others
+//! are kept. Both are merge patches with the node's resourceVersion, because `spec.taints` can only be replaced as a
+//! whole: if someone else has changed the node, the API server answers 409 and the decision is made again.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,95 +19,95 @@ use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, NO_SCHEDULE, UNDO_ANNOTATI
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodePatch(pub Value);
 
-/// What the cordon changed.
+/// The undo record: what the cordon changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct UndoRecord {
-    /// The uid of the maintenance that the record belongs to.
+    /// The uid of the maintenance that owns the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance: Option<String>,
-    /// The uid of the maintenance that inherits the node, until it has made the record its own.
+    /// The uid of the maintenance that inherits the node, until it owns the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     heir: Option<String>,
-    /// All of it is undone. Such a record stays, until its maintenance is gone, on a node that had our label or taint
-    /// before: without it they would be taken for ours.
+    /// Everything is reverted. Such a record stays until its maintenance is gone on a node that had our label or taint
+    /// before, which would be mistaken for ours without it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     restored: bool,
     /// The node was schedulable.
     made_unschedulable: bool,
     /// Taints that were not there, as `key:effect`.
     added_taints: Vec<String>,
-    /// What our labels said before; null where they were not there.
+    /// The previous values of our labels; null if they did not exist.
     labels_before: BTreeMap<String, Option<String>>,
 }
 
 /// The maintenance for which a node is cordoned or uncordoned.
 #[derive(Debug, Clone, Copy)]
 pub struct Requester<'a> {
-    /// Its uid, which the record names.
+    /// Its uid.
     pub uid: &'a str,
     /// Its group.
     pub group: Group,
-    /// What its status says it has done to the node.
+    /// Who has cordoned the node, by its status.
     pub cordoned_by: CordonedBy,
     /// The uids of the other maintenances of the node, those being deleted included.
     pub others: &'a HashSet<String>,
 }
 
-/// What the status of a maintenance says it has done to its node. A record that names the maintenance says more: a status
-/// is written after the node, and may never have been.
+/// Who has cordoned the node, by the status of the maintenance. An undo record takes precedence, because the status is
+/// written after the node, or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CordonedBy {
-    /// Nothing: marks without a record were put there by others, for reasons of their own, and stay.
+    /// Nobody for this maintenance: marks without a record belong to others and stay.
     Nobody,
-    /// We cordoned it. If the record is missing, someone removed it, and the marks are ours.
+    /// The reconciler. If the record is missing, someone removed it, and the marks are ours.
     NmReconciler,
-    /// The medik8s operator cordoned it, or its predecessor, which leave no record: the marks go.
+    /// The medik8s operator or its predecessor, which write no record: the marks are removed.
     Medik8s,
 }
 
-/// Whether the node has every mark of a maintenance of this group, and the record of what it was before.
+/// Whether the node has all marks of a maintenance of this group, and an undo record.
 pub fn is_cordoned(node: &Node, group: Group) -> bool {
     has_all_marks(node, group) && has_record(node)
 }
 
-/// Whether the node has every mark of a maintenance of this group, with or without a record.
+/// Whether the node has all marks of a maintenance of this group, with or without an undo record.
 pub fn has_all_marks(node: &Node, group: Group) -> bool {
     unschedulable(node)
         && (!group.has_exclude_label() || label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE))
         && marks(group).iter().all(|mark| taints(node).iter().any(|taint| same(taint, mark)))
 }
 
-/// Whether there is a record on the node, whosever it is.
+/// Whether the node has an undo record of any maintenance.
 pub fn has_record(node: &Node) -> bool {
     recorded(&node.metadata).is_some()
 }
 
-/// Whether the record on the node is that of the maintenance with this uid: then the maintenance has begun, whatever its
-/// status says. A record that names no maintenance is from before records did, and belongs to whoever has the node.
+/// Whether the undo record belongs to the maintenance with this uid, which then has begun whatever its status says. A
+/// record without a maintenance is from an older version and belongs to the maintenance that has the node.
 pub fn record_belongs_to(node: &Node, uid: &str) -> bool {
     let record = recorded(&node.metadata).filter(|undo| !undo.restored);
     record.is_some_and(|undo| undo.maintenance.is_none_or(|owner| owner == uid))
 }
 
-/// Whether the record on the node names the maintenance with this uid.
+/// Whether the undo record names the maintenance with this uid.
 pub fn record_names(node: &Node, uid: &str) -> bool {
     let record = recorded(&node.metadata).filter(|undo| !undo.restored);
     record.is_some_and(|undo| undo.maintenance.as_deref() == Some(uid))
 }
 
-/// Whether the node was schedulable before the maintenance that its metadata shows the marks of; none where they do not
-/// show one. For those who watch metadata alone: a taint would tell for certain.
+/// Whether the node was schedulable before its maintenance; none if its metadata shows no maintenance. For programs that
+/// watch metadata only, which does not have the taints.
 pub fn was_schedulable(metadata: &ObjectMeta) -> Option<bool> {
     let labelled = metadata.labels.as_ref()?.get(EXCLUDE_LABEL)? == EXCLUDE_VALUE;
     let undo = recorded(metadata).filter(|_| labelled)?;
     Some(undo.made_unschedulable)
 }
 
-/// What puts `node` into maintenance; none if it is there already.
+/// The patch that cordons `node`; none if it is cordoned already.
 ///
-/// A record that stands is kept: a node cordoned anew, after someone uncordoned it, is still given back as it was at the
-/// very beginning. Who inherits a node from a maintenance of another group adds its own marks.
+/// A valid undo record is kept, so that a node that is cordoned again, after someone uncordoned it, is still returned to
+/// its original state. A maintenance that inherits a node from another group adds its own marks.
 pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
     if is_cordoned(node, group) && record_names(node, requester.uid) {
@@ -116,7 +116,7 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let current = taints(node);
     let missing: Vec<Taint> =
         marks(group).into_iter().filter(|mark| !current.iter().any(|taint| same(taint, mark))).collect();
-    let undo = match standing_record(node, requester) {
+    let undo = match valid_record(node, requester) {
         Some(undo) if undo.maintenance.as_deref() == Some(requester.uid) => undo,
         Some(inherited) => inherited.with_marks(node, &missing, group),
         None if must_be_ours(node, requester) => everything(node, group),
@@ -139,14 +139,14 @@ pub fn cordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     Some(NodePatch(json!({"metadata": metadata, "spec": {"unschedulable": true, "taints": taints}})))
 }
 
-/// What gives `node` back as it was when the first of its maintenances cordoned it, whatever was changed by hand
-/// meanwhile; none if there is nothing to undo.
+/// The patch that returns `node` to the state before its first maintenance, whatever was changed by hand since; none if
+/// there is nothing to revert.
 pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let group = requester.group;
-    let undo = match standing_record(node, requester) {
+    let undo = match valid_record(node, requester) {
         Some(undo) => undo,
         None if recorded(&node.metadata).is_some_and(|undo| undo.restored) => return None,
-        // Somebody may have cordoned the node since it was given back: only our own marks tell that it was not.
+        // Someone may have cordoned the node after it was uncordoned: only our own marks show that it was not.
         None if requester.cordoned_by != CordonedBy::Nobody && has_own_mark(node, group) => {
             everything(node, group)
         }
@@ -189,9 +189,9 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     })))
 }
 
-/// What leaves the node, as it is, to another of its maintenances; none if there is no record to leave.
+/// The patch that leaves the node as it is to another of its maintenances; none if there is no undo record.
 pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodePatch> {
-    let undo = standing_record(node, requester)?;
+    let undo = valid_record(node, requester)?;
     if [&undo.maintenance, &undo.heir].into_iter().any(|uid| uid.as_deref() == Some(heir)) {
         return None;
     }
@@ -202,7 +202,7 @@ pub fn hand_over(node: &Node, requester: &Requester, heir: &str) -> Option<NodeP
     }})))
 }
 
-/// What removes the record of a maintenance that is over; none if it is gone already. Should it stay, it is a leftover.
+/// The patch that removes the undo record of a maintenance that has ended; none if there is none.
 pub fn remove_record(node: &Node, uid: &str) -> Option<NodePatch> {
     recorded(&node.metadata).filter(|undo| undo.restored && undo.maintenance.as_deref() == Some(uid))?;
     Some(NodePatch(json!({"metadata": {
@@ -212,7 +212,7 @@ pub fn remove_record(node: &Node, uid: &str) -> Option<NodePatch> {
 }
 
 impl UndoRecord {
-    /// Notes the marks that only this group has, as far as no maintenance of it has put them there before.
+    /// Records the marks that only this group has, unless an earlier maintenance of the group has recorded them.
     fn with_marks(mut self, node: &Node, missing: &[Taint], group: Group) -> Self {
         let added = missing.iter().filter(|taint| taint.key == group.drain_taint()).map(id);
         let added: Vec<String> = added.filter(|id| !self.added_taints.contains(id)).collect();
@@ -224,7 +224,7 @@ impl UndoRecord {
         self
     }
 
-    /// Whether the node bears a mark that only a maintenance puts there, and that was not there before.
+    /// Whether the node has a mark that only a maintenance sets, and that it did not have before.
     fn is_visible_on(&self, node: &Node) -> bool {
         let is_drain_taint = |taint: &Taint| Group::ALL.iter().any(|group| taint.key == group.drain_taint());
         let added = |taint: &Taint| self.added_taints.contains(&id(taint));
@@ -235,7 +235,7 @@ impl UndoRecord {
     }
 }
 
-/// The record of a maintenance of which nothing is known but that it put every mark there.
+/// The record of a maintenance of which only is known that it set every mark.
 fn everything(node: &Node, group: Group) -> UndoRecord {
     let before = label(node, EXCLUDE_LABEL).filter(|value| *value != EXCLUDE_VALUE).map(str::to_owned);
     let labels = group.has_exclude_label().then(|| (EXCLUDE_LABEL.to_owned(), before));
@@ -247,7 +247,7 @@ fn everything(node: &Node, group: Group) -> UndoRecord {
     }
 }
 
-/// A record that cannot be read counts as one that undoes everything: the node must not stay cordoned for ever.
+/// A record that cannot be parsed counts as one that reverts everything, so that the node does not stay cordoned forever.
 fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     let text = metadata.annotations.as_ref()?.get(UNDO_ANNOTATION)?;
     Some(serde_json::from_str(text).unwrap_or_else(|_| UndoRecord {
@@ -258,20 +258,19 @@ fn recorded(metadata: &ObjectMeta) -> Option<UndoRecord> {
     }))
 }
 
-/// The record, unless it is a leftover: then its maintenance is gone, as when the medik8s operator ended it, which knows
-/// no records, and so are the marks that the record tells of.
-fn standing_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
+/// The record, unless it is stale: then its maintenance is gone, for example because the medik8s operator ended it, which
+/// ignores records, and so are the marks in the record.
+fn valid_record(node: &Node, requester: &Requester) -> Option<UndoRecord> {
     let undo = recorded(&node.metadata).filter(|undo| !undo.restored)?;
     let exists = |uid: &String| uid == requester.uid || requester.others.contains(uid);
-    let stands = undo.maintenance.as_ref().is_none_or(exists)
+    let is_valid = undo.maintenance.as_ref().is_none_or(exists)
         || undo.heir.as_ref().is_some_and(exists)
         || requester.cordoned_by == CordonedBy::NmReconciler
         || undo.is_visible_on(node);
-    stands.then_some(undo)
+    is_valid.then_some(undo)
 }
 
-/// Whether the marks of a node that is in maintenance, without a record, can only be ours, or those of the medik8s
-/// operator.
+/// Whether the marks of a node without a record can only be ours, or those of the medik8s operator.
 fn must_be_ours(node: &Node, requester: &Requester) -> bool {
     match requester.cordoned_by {
         CordonedBy::Nobody => false,
@@ -291,8 +290,8 @@ fn mark(key: &str) -> Taint {
     Taint { key: key.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() }
 }
 
-/// Whether the medik8s operator has begun to change the node and has not given it back: it puts its label on before the
-/// taints and takes it off last, after the node is schedulable again.
+/// Whether the medik8s operator has begun to cordon the node and has not uncordoned it: it sets its label before the taints
+/// and removes it last, after the node is schedulable again.
 fn has_own_mark(node: &Node, group: Group) -> bool {
     let labelled = || group.has_exclude_label() && label(node, EXCLUDE_LABEL) == Some(EXCLUDE_VALUE);
     has_drain_taint(node, group) || labelled()

@@ -1,11 +1,11 @@
-//! Nodes there and back, as merge patches leave them.
+//! Cordoning and uncordoning, with the patches applied.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
 
-/// A maintenance of this group and name, beside others that exist.
+/// A maintenance of this group and uid, beside others that exist.
 struct Maintenance {
     uid: &'static str,
     group: Group,
@@ -82,7 +82,7 @@ fn parse(node: &Value) -> Node {
 }
 
 #[test]
-fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
+fn metadata_shows_the_previous_state_while_the_node_has_the_marks() {
     for (spec, was) in [(json!({}), true), (json!({"unschedulable": true}), false)] {
         let node = json!({"metadata": {"name": "n1"}, "spec": spec});
         let there = parse(&apply(&node, cordon(&parse(&node), CordonedBy::Nobody)));
@@ -93,7 +93,7 @@ fn metadata_tells_what_the_node_was_while_the_marks_are_on_it() {
     assert_eq!(was_schedulable(&leftover.metadata), None);
 }
 
-fn there_and_back(node: &Value, group: Group) -> Value {
+fn cordon_and_uncordon(node: &Value, group: Group) -> Value {
     let maintenance = Maintenance::of(group);
     let there = maintenance.cordon(node, CordonedBy::Nobody);
     assert!(is_cordoned(&parse(&there), group), "{there}");
@@ -129,15 +129,15 @@ fn a_cordoned_node_has_all_marks_and_needs_no_second_patch() {
 }
 
 #[test]
-fn a_node_cordoned_before_stays_cordoned_after() {
+fn a_node_that_was_cordoned_before_stays_cordoned() {
     let taint =
         json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"});
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true, "taints": [taint]}});
-    assert_eq!(tidy(there_and_back(&node, Group::Medik8s)), node);
+    assert_eq!(tidy(cordon_and_uncordon(&node, Group::Medik8s)), node);
 }
 
 #[test]
-fn the_first_record_outlives_a_second_cordon() {
+fn the_first_record_survives_a_second_cordon() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     let mut there = apply(&node, cordon(&parse(&node), CordonedBy::Nobody));
     there["spec"]["unschedulable"] = json!(false);
@@ -147,7 +147,7 @@ fn the_first_record_outlives_a_second_cordon() {
 }
 
 #[test]
-fn changes_that_others_make_meanwhile_survive() {
+fn changes_by_others_are_kept() {
     let node = json!({"metadata": {"name": "n", "labels": {"a": "1"}}, "spec": {}});
     let mut there = apply(&node, cordon(&parse(&node), CordonedBy::Nobody));
     there["metadata"]["labels"]["b"] = json!("2");
@@ -159,7 +159,7 @@ fn changes_that_others_make_meanwhile_survive() {
 }
 
 #[test]
-fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
+fn a_maintenance_that_the_medik8s_operator_began_ends_as_it_would_end_it() {
     let taints: Vec<Taint> = marks(Group::Medik8s).to_vec();
     let node = json!({
         "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}},
@@ -173,7 +173,7 @@ fn a_maintenance_begun_by_the_medik8s_operator_is_ended_as_it_would_end_it() {
 }
 
 #[test]
-fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_it_put_there() {
+fn a_node_with_only_the_label_of_the_medik8s_operator_loses_everything_it_set() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     // It had begun with the label, or had taken off its taints first; the cluster itself keeps one of them there.
     let taint = json!({"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"});
@@ -182,18 +182,14 @@ fn a_node_that_bears_only_the_label_of_the_medik8s_operator_is_rid_of_all_that_i
         assert_eq!(tidy(apply(&node, uncordon(&parse(&node), CordonedBy::Medik8s))), bare);
         let adopted = apply(&node, cordon(&parse(&node), CordonedBy::Medik8s));
         assert_eq!(tidy(apply(&adopted, uncordon(&parse(&adopted), CordonedBy::NmReconciler))), bare);
-        assert_eq!(
-            uncordon(&parse(&node), CordonedBy::Nobody),
-            None,
-            "another's, for all that a fresh one knows"
-        );
+        assert_eq!(uncordon(&parse(&node), CordonedBy::Nobody), None, "the mark of another");
         // The operator's predecessors have no label.
         assert_eq!(Maintenance::of(Group::Kubevirt).uncordon(&node, CordonedBy::Medik8s), node);
     }
 }
 
 #[test]
-fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() {
+fn a_node_that_the_medik8s_operator_has_not_cordoned_is_recorded_as_it_is() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     let maintenance = Maintenance::alone("m");
     let there = maintenance.cordon(&node, CordonedBy::Medik8s);
@@ -201,7 +197,7 @@ fn a_node_that_the_medik8s_operator_has_not_cordoned_yet_is_recorded_as_it_is() 
 }
 
 #[test]
-fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
+fn the_record_of_a_maintenance_that_another_operator_ended_is_ignored() {
     let schedulable = json!({"metadata": {"name": "n"}, "spec": {}});
     let mut ended = Maintenance::alone("gone").cordon(&schedulable, CordonedBy::Nobody);
     // The operator takes off its label, too. Then somebody cordons the node.
@@ -216,7 +212,7 @@ fn a_record_left_by_a_maintenance_that_another_operator_ended_says_nothing() {
 }
 
 #[test]
-fn a_record_of_a_maintenance_that_is_gone_counts_while_a_mark_of_it_is_on_the_node() {
+fn the_record_of_a_maintenance_that_is_gone_counts_while_the_node_has_one_of_its_marks() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let orphan = Maintenance::alone("gone").cordon(&bare, CordonedBy::Nobody);
     for removed in ["labels", "taints"] {
@@ -233,7 +229,7 @@ fn a_record_of_a_maintenance_that_is_gone_counts_while_a_mark_of_it_is_on_the_no
 }
 
 #[test]
-fn a_record_of_a_maintenance_that_exists_is_always_believed() {
+fn the_record_of_a_maintenance_that_exists_always_counts() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let mut node = Maintenance::alone("first").cordon(&bare, CordonedBy::Nobody);
     node["metadata"]["labels"] = json!({});
@@ -245,7 +241,7 @@ fn a_record_of_a_maintenance_that_exists_is_always_believed() {
 }
 
 #[test]
-fn a_missing_record_undoes_everything_and_is_written_anew_as_such() {
+fn a_missing_record_reverts_everything_and_is_written_again() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let there = Maintenance::alone("m").cordon(&bare, CordonedBy::Nobody);
     let maintenance = Maintenance::alone("m");
@@ -259,7 +255,7 @@ fn a_missing_record_undoes_everything_and_is_written_anew_as_such() {
 }
 
 #[test]
-fn who_inherits_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
+fn the_heir_of_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
     let bare = json!({"metadata": {"name": "n"}, "spec": {}});
     let first = Maintenance::beside("first", "second");
     let there = first.cordon(&bare, CordonedBy::Nobody);
@@ -276,7 +272,7 @@ fn who_inherits_a_node_has_its_record_whatever_marks_are_removed_by_hand() {
 }
 
 #[test]
-fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
+fn marks_of_others_survive_a_repeated_uncordon() {
     let node = json!({
         "metadata": {"name": "n", "labels": {EXCLUDE_LABEL: "true"}}, "spec": {"unschedulable": true},
     });
@@ -286,7 +282,7 @@ fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
     assert_eq!(
         maintenance.uncordon(&back, CordonedBy::NmReconciler),
         back,
-        "the program was killed after the first"
+        "the reconciler was killed after the first"
     );
     assert_eq!(tidy(maintenance.remove_record(&back)), node);
     // Somebody cordons the node after it was given back, and before its maintenance is gone.
@@ -294,7 +290,7 @@ fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
     let mut back =
         maintenance.uncordon(&maintenance.cordon(&bare, CordonedBy::Nobody), CordonedBy::NmReconciler);
     back["spec"]["unschedulable"] = json!(true);
-    assert_eq!(maintenance.uncordon(&back, CordonedBy::NmReconciler), back, "that cordon is another's");
+    assert_eq!(maintenance.uncordon(&back, CordonedBy::NmReconciler), back, "the cordon of someone else");
     // Killed before the record was removed: to the next maintenance it says nothing.
     let next = Maintenance::alone("next");
     let back = maintenance.uncordon(&there, CordonedBy::NmReconciler);
@@ -303,7 +299,7 @@ fn marks_of_others_outlive_an_uncordon_that_is_repeated() {
 }
 
 #[test]
-fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
+fn each_group_has_its_own_taint_and_only_medik8s_the_label() {
     let node = json!({"metadata": {"name": "n"}, "spec": {}});
     for group in Group::ALL {
         let there = parse(&Maintenance::of(group).cordon(&node, CordonedBy::Nobody));
@@ -315,7 +311,7 @@ fn a_group_marks_nodes_with_its_own_taint_and_only_ours_with_the_label() {
 }
 
 #[test]
-fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() {
+fn the_heir_of_a_node_from_another_group_restores_its_original_state() {
     for (first, second) in [(Group::Medik8s, Group::Kubevirt), (Group::Kubevirt, Group::Medik8s)] {
         for spec in [json!({}), json!({"unschedulable": true})] {
             let node = json!({"metadata": {"name": "n"}, "spec": spec});
@@ -331,7 +327,7 @@ fn who_inherits_a_node_from_another_group_gives_it_back_as_the_first_found_it() 
 }
 
 #[test]
-fn a_node_without_our_marks_is_left_alone() {
+fn a_node_without_our_marks_is_not_changed() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
     assert_eq!(uncordon(&parse(&node), CordonedBy::Nobody), None);
     assert_eq!(uncordon(&parse(&node), CordonedBy::Medik8s), None);
@@ -353,7 +349,7 @@ fn remove_by_hand(node: &mut Value, removed: [bool; 4]) {
 
 proptest! {
     #[test]
-    fn whatever_a_node_was_it_is_again(
+    fn uncordoning_restores_the_previous_state(
         group in proptest::sample::select(&Group::ALL),
         unschedulable in proptest::option::of(Just(true)),
         keys in proptest::collection::btree_set(
@@ -372,11 +368,11 @@ proptest! {
         if let Some(value) = excluded {
             node["metadata"]["labels"][EXCLUDE_LABEL] = json!(value);
         }
-        prop_assert_eq!(tidy(there_and_back(&node, group)), node);
+        prop_assert_eq!(tidy(cordon_and_uncordon(&node, group)), node);
     }
 
     #[test]
-    fn a_node_is_given_back_as_it_was_whatever_is_removed_by_hand_and_whether_it_is_cordoned_again_before(
+    fn uncordoning_restores_the_previous_state_whatever_is_removed_by_hand(
         unschedulable in any::<bool>(),
         tainted in any::<bool>(),
         excluded in proptest::option::of(prop_oneof![Just("true"), Just("false")]),
@@ -386,7 +382,7 @@ proptest! {
         cordoned_again in any::<bool>(),
     ) {
         let mut node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}, "spec": {}});
-        // Who removes the record removes what is known of the marks that were there before.
+        // Without the record, the previous marks are not known.
         if !record_removed {
             if unschedulable {
                 node["spec"]["unschedulable"] = json!(true);
@@ -410,7 +406,7 @@ proptest! {
             there = maintenance.cordon(&there, past);
             prop_assert!(is_cordoned(&parse(&there), Group::Medik8s));
         } else if record_removed && removed[1] && removed[3] {
-            // What is left may as well be the cordon of somebody else, after ours was undone.
+            // What is left may be the cordon of someone else, after ours was reverted.
             return Ok(());
         }
         let back = maintenance.uncordon(&there, past);

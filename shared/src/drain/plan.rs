@@ -1,6 +1,7 @@
-//! Which of a node's pods are to be moved: the filters of `kubectl drain`, in its order.
+//! Which pods of a node to evict: the filters of `kubectl drain`, in its order.
 //!
-//! The first filter that says no decides. Unlike kubectl, which keeps the last warning only, a pod keeps all of its.
+//! The first filter that excludes a pod decides. Unlike kubectl, which keeps only the last warning, a pod keeps all of its
+//! warnings.
 //! Source: kubernetes/kubectl `pkg/drain/filters.go`, v0.34.
 
 use std::collections::HashSet;
@@ -15,16 +16,16 @@ use crate::api::maintenance::DrainSpec;
 use crate::api::status::BlockReason;
 use crate::cluster::pod::{self, PodController, PodView};
 
-/// What is to become of a pod.
+/// What to do with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is to be evicted.
+    /// Evict it.
     Evict,
-    /// It is waited for until it is known whether it has to stay.
+    /// Wait until it is known whether it has to stay.
     Wait,
-    /// It stays, and nobody waits for it.
+    /// It stays, and the drain does not wait for it.
     Skip(SkipReason),
-    /// It stays because the drain spec says so or because moving it is of no use, and the drain is not done while it is there.
+    /// It stays because of the drain spec or because it respawns, and the drain waits for it.
     Block(BlockReason),
 }
 
@@ -33,29 +34,29 @@ pub enum Verdict {
 pub enum SkipReason {
     /// It has been terminating for longer than `skipWaitForDeleteTimeoutSeconds`.
     TerminatingTooLong,
-    /// Its `DaemonSet` would bring it back at once.
+    /// Its `DaemonSet` would recreate it at once.
     DaemonSet,
-    /// Its kubelet runs it from a file.
+    /// It is a mirror pod, which the kubelet runs from a file.
     Mirror,
-    /// `podSelector` leaves it out.
+    /// `podSelector` excludes it.
     NotSelected,
 }
 
-/// What one should know about moving a pod.
+/// A warning about the eviction of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Warning {
-    /// It stays: `DaemonSet`.
+    /// It stays, because a `DaemonSet` controls it.
     IgnoringDaemonSetPods,
-    /// Its `DaemonSet` is gone, so it is evicted like any other.
+    /// Its `DaemonSet` is gone, so it is evicted like any other pod.
     OrphanedFromDaemonSet,
-    /// Its emptyDir data is lost.
+    /// Its emptyDir data is deleted.
     LocalStorage,
     /// No controller replaces it.
     Unmanaged,
 }
 
 impl Warning {
-    /// The sentence, as `kubectl drain` words it.
+    /// The sentence of `kubectl drain`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::IgnoringDaemonSetPods => "ignoring DaemonSet-managed Pods",
@@ -66,14 +67,14 @@ impl Warning {
     }
 }
 
-/// A pod and what is to become of it.
+/// A pod and its verdict.
 #[derive(Debug, Clone)]
 pub struct PlannedPod {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// What is to become of it.
+    /// What to do with it.
     pub verdict: Verdict,
-    /// Everything worth knowing about that.
+    /// Warnings about its eviction.
     pub warnings: Vec<Warning>,
 }
 
@@ -82,15 +83,15 @@ pub struct PlannedPod {
 pub struct DaemonSets {
     /// By namespace and name.
     pub names: HashSet<(String, String)>,
-    /// Whether more may exist than are known. Then none counts as gone, for its pods would come back at once.
+    /// Whether there may be more than are known. Then none counts as gone, because its pods would be recreated at once.
     pub incomplete: bool,
-    /// Whether the watch on them is interrupted, so that others may have been created since. Then the pods of those that
-    /// are not known are left alone until it goes on.
+    /// Whether the watch is interrupted, so that others may have been created since. Then pods of unknown ones are not evicted
+    /// until it continues.
     pub interrupted: bool,
 }
 
 impl DaemonSets {
-    /// Those of a list that is complete.
+    /// The `DaemonSet`s of a complete list.
     pub fn listed<'a>(all: impl IntoIterator<Item = &'a ObjectMeta>) -> Self {
         let name = |set: &ObjectMeta| {
             (set.namespace.clone().unwrap_or_default(), set.name.clone().unwrap_or_default())
@@ -106,20 +107,20 @@ impl DaemonSets {
 /// The verdicts on all pods of a node, sorted by namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct DrainPlan {
-    /// One entry a pod.
+    /// One entry for each pod.
     pub pods: Vec<PlannedPod>,
 }
 
-/// `podSelector` is no selector.
+/// `podSelector` is not a valid selector.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("spec.drain.podSelector: {0}")]
 pub struct InvalidSelector(String);
 
 impl DrainPlan {
-    /// Judges every pod.
+    /// Determines the verdict on every pod.
     ///
     /// # Errors
-    /// If `podSelector` is not a valid selector: then nothing may be evicted, for it would be the wrong pods.
+    /// If `podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong one.
     pub fn new(
         pods: impl IntoIterator<Item = Arc<Pod>>,
         spec: &DrainSpec,
@@ -136,35 +137,35 @@ impl DrainPlan {
         Ok(Self { pods })
     }
 
-    /// When a verdict changes by itself: a terminating pod is skipped in the end.
+    /// When a verdict changes without an event: a terminating pod is skipped after a timeout.
     pub fn next_change(&self, spec: &DrainSpec, now: Timestamp) -> Option<Timestamp> {
-        let patience = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
-        if patience.is_zero() {
+        let timeout = SignedDuration::from_secs(spec.skip_wait_for_delete_timeout_seconds);
+        if timeout.is_zero() {
             return None;
         }
-        let skipped_at = |judged: &PlannedPod| {
-            let past = patience.saturating_add(SignedDuration::from_millis(1));
-            pod::deadline(&judged.pod)?.saturating_add(past).ok()
+        let skipped_at = |planned: &PlannedPod| {
+            let past = timeout.saturating_add(SignedDuration::from_millis(1));
+            pod::deadline(&planned.pod)?.saturating_add(past).ok()
         };
         self.pending().filter_map(skipped_at).filter(|at| *at > now).min()
     }
 
-    /// The pods whose end the drain waits for.
+    /// The pods that the drain waits for.
     pub fn pending(&self) -> impl Iterator<Item = &PlannedPod> {
-        self.pods.iter().filter(|judged| !matches!(judged.verdict, Verdict::Skip(_)))
+        self.pods.iter().filter(|planned| !matches!(planned.verdict, Verdict::Skip(_)))
     }
 
-    /// Moves no more pods of which `comes_back` says that it is of no use.
-    pub fn block_respawning(&mut self, comes_back: impl Fn(&Pod) -> bool) {
-        for judged in self.pods.iter_mut().filter(|judged| judged.verdict == Verdict::Evict) {
-            if comes_back(&judged.pod) {
-                judged.verdict = Verdict::Block(BlockReason::ComesBack);
+    /// Blocks pods that respawn.
+    pub fn block_respawning(&mut self, respawns: impl Fn(&Pod) -> bool) {
+        for planned in self.pods.iter_mut().filter(|planned| planned.verdict == Verdict::Evict) {
+            if respawns(&planned.pod) {
+                planned.verdict = Verdict::Block(BlockReason::ComesBack);
             }
         }
     }
 }
 
-/// What a pod is sorted by.
+/// The sort key of a pod.
 fn by_name(pod: &Pod) -> (&str, &str) {
     let names = pod::names(pod);
     (names.namespace, names.name)
@@ -186,7 +187,7 @@ impl<'a> PodFilters<'a> {
     /// The filters for a drain spec.
     ///
     /// # Errors
-    /// If `podSelector` is not a valid selector: then nothing may be evicted, for it would be the wrong pods.
+    /// If `podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong one.
     pub fn new(
         spec: &'a DrainSpec,
         daemon_sets: &'a DaemonSets,

@@ -1,125 +1,139 @@
-//! Where one pod stands on its way off the node.
+//! The state of one pod during a drain, and why it is blocked.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
-use crate::api::status::BlockReason;
+use crate::api::status::{BlockFacts, BlockReason};
+use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, PodView, Termination};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
-use crate::drain::eviction_outcome::EvictionOutcome;
+use crate::drain::eviction_outcome::{EvictionOutcome, KUBEVIRT_WEBHOOK};
 use crate::drain::plan::{PlannedPod, Verdict};
 use crate::drain::respawns;
 use crate::drain::steady_time::SteadyTime;
 use crate::drain::virtual_machine::{Evacuation, MigrationFailure};
 
-/// How long after its grace a pod must be gone before it is called stuck: kubelets need a moment.
-const KUBELET_SLACK: SignedDuration = SignedDuration::from_secs(60);
+/// A pod that is still there this long after its grace period is blocked. Until then the kubelet may be removing it.
+const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Where a pod stands.
+/// The state of a pod during a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodState {
-    /// It stays, and nobody waits for it.
+    /// It stays, and the drain does not wait for it.
     Skipped,
-    /// It has not been asked to go yet.
+    /// No eviction was requested yet.
     Waiting,
-    /// An eviction is under way, or accepted but not yet to be seen on the pod.
+    /// An eviction is in flight, or was accepted and the pod does not show it yet.
     Evicting,
-    /// It is ending.
+    /// It is terminating.
     Terminating,
-    /// KubeVirt is moving it.
+    /// KubeVirt is migrating its virtual machine.
     Migrating,
-    /// Something refuses to let it go.
+    /// It is blocked.
     Blocked(Blocker),
 }
 
-/// What refuses to let a pod go.
+/// What blocks a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
-    /// The kind.
+    /// The reason, as a word for programs.
     pub reason: BlockReason,
-    /// By name, with numbers.
+    /// The reason, as a sentence for people.
     pub message: String,
-    /// Since when, where that is known.
+    /// The facts in the message.
+    pub facts: BlockFacts,
+    /// Since when, if that is known.
     pub since: Option<Timestamp>,
-    /// Evictions refused so far.
+    /// How many evictions have been refused.
     pub refusals: u32,
 }
 
-/// What is known about a pod beside itself.
+impl Blocker {
+    pub(crate) fn new(reason: BlockReason, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { reason, message, facts: BlockFacts::default(), since: None, refusals: 0 }
+    }
+
+    pub(crate) fn with(self, facts: BlockFacts) -> Self {
+        Self { facts, ..self }
+    }
+}
+
+/// What is known about a pod beside the object itself.
 #[derive(Debug, Clone, Copy)]
 pub struct PodContext<'a> {
     /// The group of the maintenance.
     pub group: Group,
-    /// Its evictions so far.
+    /// Its evictions.
     pub attempt: Option<&'a Attempt>,
-    /// What the clock says now by which they are counted.
+    /// The current time of the clock that they are measured by.
     pub steady_now: SteadyTime,
-    /// The numbers of the budget for which it is not asked.
-    pub held: Option<&'a str>,
-    /// Whether it has been refused for so long that it is to be deleted.
+    /// The budget because of which no eviction is requested.
+    pub blocked_by_budget: Option<&'a BudgetRefusal>,
+    /// Whether its eviction has been refused for so long that it is to be deleted.
     pub overdue: bool,
-    /// The budgets around it.
+    /// The budgets in its namespace.
     pub budgets: &'a Budgets,
-    /// How far the virtual machine in it has come, if KubeVirt is to take it away.
+    /// The evacuation of its virtual machine, if KubeVirt is to migrate that.
     pub evacuation: Option<&'a Evacuation>,
     /// Whether its node is Ready.
     pub node_ready: bool,
 }
 
-/// Where `judged` stands.
-pub fn state(judged: &PlannedPod, known: &PodContext<'_>, now: Timestamp) -> PodState {
-    if judged.verdict == Verdict::Block(BlockReason::ComesBack) {
-        let message = respawns::why(&judged.pod, known.group.drain_taint());
-        return PodState::Blocked(Blocker { message, ..retained(BlockReason::ComesBack) });
+/// The state of a pod.
+pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> PodState {
+    if planned.verdict == Verdict::Block(BlockReason::ComesBack) {
+        let message = respawns::why(&planned.pod, context.group.drain_taint());
+        return PodState::Blocked(Blocker::new(BlockReason::ComesBack, message));
     }
-    let node = judged.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-    let unready_node = (!known.node_ready).then_some(node);
-    if let Some(state) = visible_state(&*judged.pod, judged.verdict, unready_node, now) {
+    let node = planned.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    let unready_node = (!context.node_ready).then_some(node);
+    if let Some(state) = visible_state(&*planned.pod, planned.verdict, unready_node, now) {
         return state;
     }
-    if judged.verdict == Verdict::Wait {
+    if planned.verdict == Verdict::Wait {
         return PodState::Waiting;
     }
     let unasked = Attempt::default();
-    let attempt = known.attempt.unwrap_or(&unasked);
-    let since = attempt.refused_since.map(|at| at.on_wall(known.steady_now, now));
+    let attempt = context.attempt.unwrap_or(&unasked);
+    let since = attempt.refused_since.map(|at| at.on_wall(context.steady_now, now));
     let blocked =
-        |(reason, message)| PodState::Blocked(Blocker { reason, message, since, refusals: attempt.refusals });
-    if let Some(evacuation) = known.evacuation.filter(|_| is_kubevirts(attempt)) {
+        |blocker: Blocker| PodState::Blocked(Blocker { since, refusals: attempt.refusals, ..blocker });
+    if let Some(evacuation) = context.evacuation.filter(|_| is_left_to_kubevirt(attempt)) {
         return match &evacuation.failure {
             None => PodState::Migrating,
             Some(failure) => PodState::Blocked(migration_failed(failure, attempt)),
         };
     }
-    if let (Some((_, refusal)), true) = (&attempt.deletion, known.overdue) {
-        return blocked(refused(judged, refusal, "deletion", known.budgets));
+    if let (Some((_, refusal)), true) = (&attempt.deletion, context.overdue) {
+        return blocked(refused(planned, refusal, "deletion", context.budgets));
     }
     let budget_decides = matches!(attempt.last, None | Some((_, EvictionOutcome::RefusedByBudget(_))));
-    if let (Some(numbers), true) = (known.held, budget_decides) {
-        return blocked((BlockReason::DisruptionBudget, numbers.to_owned()));
+    if let (Some(refusal), true) = (context.blocked_by_budget, budget_decides) {
+        return blocked(blocked_by_budget(planned, refusal, context.budgets));
     }
     match &attempt.last {
         None if attempt.in_flight => PodState::Evicting,
         None => PodState::Waiting,
         Some((_, EvictionOutcome::Accepted | EvictionOutcome::Gone)) => PodState::Evicting,
         Some((_, EvictionOutcome::Migrating(_))) => PodState::Migrating,
-        // A retry does not make a blocked pod any less blocked until it succeeds.
-        Some((_, refusal)) => blocked(refused(judged, refusal, "eviction", known.budgets)),
+        // A blocked pod stays blocked until a retry succeeds.
+        Some((_, refusal)) => blocked(refused(planned, refusal, "eviction", context.budgets)),
     }
 }
 
-/// Whether a machine that is to leave is on its way for all that the eviction of its pod was answered. KubeVirt before
-/// 1.3 marks the machine and leaves the refusal to a budget of its own (`pod-eviction-admitter.go` in kubevirt/kubevirt).
-fn is_kubevirts(attempt: &Attempt) -> bool {
+/// Whether the answer to the eviction leaves the pod to KubeVirt. KubeVirt before 1.3 marks the virtual machine and leaves
+/// the refusal to a budget of its own (`pod-eviction-admitter.go` in kubevirt/kubevirt).
+fn is_left_to_kubevirt(attempt: &Attempt) -> bool {
     use EvictionOutcome::{Migrating, RefusedByBudget};
     matches!(attempt.last, None | Some((_, Migrating(_) | RefusedByBudget(_))))
 }
 
-/// When the state of a pod changes without anything happening in the cluster.
-pub fn next_change(judged: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
-    let deadline = pod::deadline(&judged.pod)?;
-    let stuck = deadline.saturating_add(KUBELET_SLACK).ok()?;
+/// When the state of a pod changes without an event in the cluster.
+pub fn next_change(planned: &PlannedPod, now: Timestamp) -> Option<Timestamp> {
+    let deadline = pod::deadline(&planned.pod)?;
+    let stuck = deadline.saturating_add(KUBELET_TIMEOUT).ok()?;
     [deadline, stuck].into_iter().find(|at| *at > now)
 }
 
@@ -133,7 +147,7 @@ pub fn visible_state(
 ) -> Option<PodState> {
     match verdict {
         Verdict::Skip(_) => Some(PodState::Skipped),
-        Verdict::Block(reason) => Some(PodState::Blocked(retained(reason))),
+        Verdict::Block(reason) => Some(PodState::Blocked(blocked_by_spec(reason))),
         Verdict::Evict | Verdict::Wait => {
             pod.termination().map(|termination| terminating(&termination, unready_node, now))
         }
@@ -144,85 +158,106 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
     let Termination { deadline, grace_seconds, finalizers } = *termination;
     let overdue = now.duration_since(deadline);
     let ended = grace_seconds == Some(0) || overdue.is_positive();
-    let (reason, message) = if !finalizers.is_empty() && ended {
-        let them = finalizers.join(", ");
-        let message = format!("ended, but held by finalizers, which their owners must remove: {them}");
-        (BlockReason::Finalizers, message)
+    let blocker = if !finalizers.is_empty() && ended {
+        let names = finalizers.join(", ");
+        let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
+        let facts = BlockFacts { finalizers: finalizers.to_vec(), ..BlockFacts::default() };
+        Blocker::new(BlockReason::Finalizers, message).with(facts)
     } else if let Some(node) = unready_node {
-        let message = format!("terminating, but its node {node} is not Ready: nobody confirms that it ended");
-        (BlockReason::NodeNotReady, message)
-    } else if overdue > KUBELET_SLACK {
-        let slack = KUBELET_SLACK.as_secs();
+        let message = format!(
+            "terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended"
+        );
+        let facts = BlockFacts { node: Some(node.to_owned()), ..BlockFacts::default() };
+        Blocker::new(BlockReason::NodeNotReady, message).with(facts)
+    } else if overdue > KUBELET_TIMEOUT {
+        let timeout = KUBELET_TIMEOUT.as_secs();
         let grace = grace_seconds.map(|seconds| format!(" of {seconds} s")).unwrap_or_default();
         let message = format!(
-            "terminating, but still there more than {slack} s after its grace period{grace}: the kubelet does not end it"
+            "terminating, but still there more than {timeout} s after its grace period{grace}: the kubelet does not end it"
         );
-        (BlockReason::NotEnding, message)
+        Blocker::new(BlockReason::NotEnding, message)
     } else {
         return PodState::Terminating;
     };
-    PodState::Blocked(Blocker { reason, message, since: Some(deadline), refusals: 0 })
+    PodState::Blocked(Blocker { since: Some(deadline), ..blocker })
 }
 
-/// What blocks a pod that the drain spec retains.
-fn retained(reason: BlockReason) -> Blocker {
+/// The blocker of a pod that the drain spec does not move.
+fn blocked_by_spec(reason: BlockReason) -> Blocker {
     let message = match reason {
         BlockReason::LocalStorage => {
             "has emptyDir volumes and spec.drain.deleteEmptyDirData is false".to_owned()
         }
-        _ => "no controller would replace it and spec.drain.force is false".to_owned(),
+        _ => "has no controller that would replace it and spec.drain.force is false".to_owned(),
     };
-    Blocker { reason, message, since: None, refusals: 0 }
+    Blocker::new(reason, message)
 }
 
-/// What an answer to its eviction or deletion comes to.
-fn refused(
-    judged: &PlannedPod,
-    refusal: &EvictionOutcome,
-    request: &str,
-    budgets: &Budgets,
-) -> (BlockReason, String) {
+fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, budgets: &Budgets) -> Blocker {
+    // An answer without a name is about the only budget that there is.
+    let only = || match <[BudgetRefusal; 1]>::try_from(budgets.refusals(&planned.pod)) {
+        Ok([only]) => only.budget,
+        Err(_) => None,
+    };
+    let budget = refusal.budget.clone().or_else(only);
+    Blocker::new(BlockReason::DisruptionBudget, &*refusal.message)
+        .with(BlockFacts { budget, ..BlockFacts::default() })
+}
+
+/// The blocker of a pod whose eviction or deletion was refused.
+fn refused(planned: &PlannedPod, refusal: &EvictionOutcome, request: &str, budgets: &Budgets) -> Blocker {
+    let by_webhook = |reason, message: &str, webhook: &str| {
+        let facts = BlockFacts { webhook: Some(webhook.to_owned()), ..BlockFacts::default() };
+        Blocker::new(reason, message).with(facts)
+    };
     match refusal {
-        EvictionOutcome::RefusedByBudget(message) => (BlockReason::DisruptionBudget, message.clone()),
-        EvictionOutcome::MultipleBudgets(message) => (
+        EvictionOutcome::RefusedByBudget(refusal) => blocked_by_budget(planned, refusal, budgets),
+        EvictionOutcome::MultipleBudgets(message) => Blocker::new(
             BlockReason::MultipleDisruptionBudgets,
-            several_budgets(&budgets.sentences(&judged.pod), message),
+            several_budgets(&budgets.refusals(&planned.pod), message),
         ),
-        EvictionOutcome::NotMigratable(message) => (BlockReason::NotMigratable, message.clone()),
-        EvictionOutcome::RefusedByWebhook { message, .. } => (BlockReason::AdmissionWebhook, message.clone()),
-        EvictionOutcome::Forbidden(message) => (BlockReason::Forbidden, message.clone()),
+        EvictionOutcome::NotMigratable(message) => {
+            by_webhook(BlockReason::NotMigratable, message, KUBEVIRT_WEBHOOK)
+        }
+        EvictionOutcome::RefusedByWebhook { message, webhook } => {
+            by_webhook(BlockReason::AdmissionWebhook, message, webhook)
+        }
+        EvictionOutcome::Forbidden(denied) => Blocker::new(BlockReason::Forbidden, denied.to_string())
+            .with(BlockFacts { forbidden: denied.access.clone(), ..BlockFacts::default() }),
         EvictionOutcome::NamespaceTerminating => {
-            (BlockReason::NamespaceTerminating, "its namespace is terminating and will end it".to_owned())
+            Blocker::new(BlockReason::NamespaceTerminating, "its namespace is terminating and will end it")
         }
         EvictionOutcome::Throttled { message, retry_after } => {
             let wait = retry_after.map(|wait| format!(" for {} s", wait.as_secs())).unwrap_or_default();
-            (BlockReason::ServerError, format!("the API server asks for patience{wait}: {message}"))
+            Blocker::new(BlockReason::ServerError, format!("the API server throttles{wait}: {message}"))
         }
         EvictionOutcome::Unknown(message) => {
-            (BlockReason::ServerError, format!("the {request} failed and is tried again: {message}"))
+            Blocker::new(BlockReason::ServerError, format!("the {request} failed and is retried: {message}"))
         }
         EvictionOutcome::Accepted | EvictionOutcome::Gone | EvictionOutcome::Migrating(_) => {
-            (BlockReason::Unknown, String::new())
+            Blocker::new(BlockReason::Unknown, "")
         }
     }
 }
 
-/// What several budgets say; `answer` where they are not seen.
-fn several_budgets(budgets: &[String], answer: &str) -> String {
+/// The sentences of several budgets, or `answer` if they are not known.
+fn several_budgets(budgets: &[BudgetRefusal], answer: &str) -> String {
     if budgets.len() < 2 {
         return answer.to_owned();
     }
-    let count = budgets.len();
+    let messages: Vec<&str> = budgets.iter().map(|budget| budget.message.as_str()).collect();
     format!(
-        "{count} disruption budgets select this pod, and the API server evicts none with more than one: change or delete all but one. {}",
-        budgets.join("; ")
+        "{} disruption budgets select this pod, and the API server evicts no pod with more than one: change or delete \
+         all but one. {}",
+        budgets.len(),
+        messages.join("; ")
     )
 }
 
 fn migration_failed(failure: &MigrationFailure, attempt: &Attempt) -> Blocker {
-    let MigrationFailure { message, at } = failure.clone();
-    let reason = BlockReason::MigrationFailed;
-    Blocker { reason, message, since: at, refusals: attempt.refusals }
+    let facts = BlockFacts { node: failure.target.clone(), ..BlockFacts::default() };
+    let blocker = Blocker::new(BlockReason::MigrationFailed, &*failure.message).with(facts);
+    Blocker { since: failure.at, refusals: attempt.refusals, ..blocker }
 }
 
 #[cfg(test)]
@@ -236,7 +271,7 @@ mod tests {
         "2026-01-01T01:00:00Z".parse().unwrap()
     }
 
-    fn judged(metadata: &Value) -> PlannedPod {
+    fn planned(metadata: &Value) -> PlannedPod {
         let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
         PlannedPod { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
     }
@@ -252,7 +287,7 @@ mod tests {
             group: Group::Medik8s,
             attempt,
             steady_now: SteadyTime::MIN,
-            held: None,
+            blocked_by_budget: None,
             overdue: false,
             budgets,
             evacuation: None,
@@ -268,9 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_under_way_or_accepted_is_evicting_and_a_refusal_blocks() {
+    fn an_eviction_in_flight_or_accepted_is_evicting_and_a_refused_one_is_blocked() {
         use EvictionOutcome as Outcome;
-        let pod = judged(&json!({}));
+        let pod = planned(&json!({}));
         let check = |attempt: Option<Attempt>, expected: &str| {
             assert_eq!(
                 word(&state(&pod, &known(attempt.as_ref(), true, &Budgets::default()), now())),
@@ -281,29 +316,57 @@ mod tests {
         check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
         check(Some(answered(Outcome::Accepted)), "Evicting");
         check(Some(answered(Outcome::Migrating(String::new()))), "Migrating");
-        check(Some(answered(Outcome::RefusedByBudget(String::new()))), "DisruptionBudget");
-        check(Some(answered(Outcome::Forbidden(String::new()))), "Forbidden");
+        check(Some(answered(Outcome::RefusedByBudget(BudgetRefusal::default()))), "DisruptionBudget");
+        check(Some(answered(Outcome::Forbidden("".into()))), "Forbidden");
         check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
     }
 
     #[test]
-    fn a_deletion_that_is_refused_is_reported_until_it_is_not_due_any_more() {
-        let mut attempt = answered(EvictionOutcome::RefusedByBudget(String::new()));
-        attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".to_owned()), SteadyTime::MIN);
+    fn a_refused_deletion_is_reported_while_it_is_due() {
+        let mut attempt = answered(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()));
+        attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".into()), SteadyTime::MIN);
         let at = SteadyTime::MIN.after(std::time::Duration::from_secs(1));
-        attempt.end(EvictionOutcome::RefusedByBudget(String::new()), at);
+        attempt.end(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()), at);
         let budgets = Budgets::default();
         let report = |overdue| {
             let known = PodContext { overdue, ..known(Some(&attempt), true, &budgets) };
-            word(&state(&judged(&json!({})), &known, now()))
+            word(&state(&planned(&json!({})), &known, now()))
         };
         assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
     }
 
     #[test]
-    fn a_refusal_says_who_refuses_and_what_to_do() {
+    fn a_blocked_pod_has_the_facts_in_its_message() {
         use EvictionOutcome as Outcome;
-        let pod = judged(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
+        let pod = planned(&json!({"namespace": "ns", "name": "p"}));
+        let budget = json!({"metadata": {"namespace": "ns", "name": "b"}, "spec": {"selector": {}},
+            "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+        let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+        let facts = |outcome: Outcome| {
+            let (attempt, budgets) = (answered(outcome), Budgets::from_objects([&budget]));
+            match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
+                PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let numbers = "The disruption budget c needs 1 healthy pods and has 1 currently";
+        let from_answer =
+            json!({"name": "c", "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0});
+        assert_eq!(facts(Outcome::RefusedByBudget(numbers.into())), json!({"budget": from_answer}));
+        let watched = json!({"name": "b", "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
+        assert_eq!(facts(Outcome::RefusedByBudget("no".into())), json!({"budget": watched}));
+        let webhook = Outcome::RefusedByWebhook { webhook: "w".to_owned(), message: String::new() };
+        assert_eq!(facts(webhook), json!({"webhook": "w"}));
+        let denied = "User \"u\" cannot create resource \"pods/eviction\" in API group \"\"";
+        let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
+        assert_eq!(facts(Outcome::Forbidden(denied.into())), json!({"forbidden": access}));
+        assert_eq!(facts(Outcome::Unknown("?".to_owned())), json!({}));
+    }
+
+    #[test]
+    fn a_refusal_says_who_refuses_and_what_to_change() {
+        use EvictionOutcome as Outcome;
+        let pod = planned(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
         let budget = |name: &&str| -> PodDisruptionBudget {
             let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
                 "status": {"desiredHealthy": 2, "currentHealthy": 3}});
@@ -316,12 +379,12 @@ mod tests {
             let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
             assert_eq!(obstacle.message, expected);
         };
-        let said = || "what the server said".to_owned();
-        check(&[], Outcome::MultipleBudgets(said()), "what the server said");
+        let said = || "the answer".to_owned();
+        check(&[], Outcome::MultipleBudgets(said()), "the answer");
         check(
             &["b", "a"],
             Outcome::MultipleBudgets(said()),
-            "2 disruption budgets select this pod, and the API server evicts none with more than one: change or \
+            "2 disruption budgets select this pod, and the API server evicts no pod with more than one: change or \
              delete all but one. The disruption budget a needs 2 healthy pods and has 3 currently; The disruption \
              budget b needs 2 healthy pods and has 3 currently",
         );
@@ -329,36 +392,41 @@ mod tests {
         check(
             &[],
             Outcome::Throttled { retry_after: wait, message: said() },
-            "the API server asks for patience for 7 s: what the server said",
+            "the API server throttles for 7 s: the answer",
         );
-        check(&[], Outcome::Unknown(said()), "the eviction failed and is tried again: what the server said");
+        check(&[], Outcome::Unknown(said()), "the eviction failed and is retried: the answer");
     }
 
     #[test]
-    fn a_machine_that_kubevirt_moves_is_migrating_until_that_fails() {
+    fn a_virtual_machine_is_migrating_until_its_migration_fails() {
         use EvictionOutcome as Outcome;
-        let pod = judged(&json!({}));
+        let pod = planned(&json!({}));
         let check = |attempt: Option<Attempt>, failure: Option<MigrationFailure>, expected: &str| {
             let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
             let known =
                 PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
             assert_eq!(word(&state(&pod, &known, now())), expected);
         };
-        let failed = || Some(MigrationFailure { message: "its live migration failed".to_owned(), at: None });
+        let failed = || {
+            Some(MigrationFailure {
+                message: "its live migration failed".to_owned(),
+                ..MigrationFailure::default()
+            })
+        };
         let migrating = || Some(answered(Outcome::Migrating(String::new())));
         check(None, None, "Migrating");
         check(migrating(), None, "Migrating");
-        check(Some(answered(Outcome::RefusedByBudget(String::new()))), None, "Migrating");
+        check(Some(answered(Outcome::RefusedByBudget(BudgetRefusal::default()))), None, "Migrating");
         check(migrating(), failed(), "MigrationFailed");
-        check(Some(answered(Outcome::Forbidden(String::new()))), None, "Forbidden");
+        check(Some(answered(Outcome::Forbidden("".into()))), None, "Forbidden");
         check(Some(answered(Outcome::Accepted)), None, "Evicting");
     }
 
     #[test]
-    fn a_terminating_pod_is_stuck_only_when_something_holds_it() {
+    fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
         let check = |metadata: &Value, ready: bool, expected: &str| {
             assert_eq!(
-                word(&state(&judged(metadata), &known(None, ready, &Budgets::default()), now())),
+                word(&state(&planned(metadata), &known(None, ready, &Budgets::default()), now())),
                 expected,
                 "{metadata}"
             );

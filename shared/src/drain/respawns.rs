@@ -1,7 +1,7 @@
-//! Pods that come back to the node however often they are moved: their owner's new pods tolerate the taints of a node in
-//! maintenance, or are placed past the scheduler. After the third return they are left alone and reported.
+//! Respawns: pods that their owner recreates on the same node however often they are evicted, because they tolerate the
+//! taints of a node in maintenance or bypass the scheduler. After the third respawn they are blocked.
 //!
-//! The count is a cache that begins anew with the process; that a pod was given up is in the status, and stays.
+//! The count is lost when the process ends. That a pod is blocked is in the status.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,52 +11,52 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use crate::api::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
 use crate::cluster::pod;
 
-/// A pod that has come back this often is not moved again.
-const PATIENCE: usize = 3;
+/// A pod that has respawned this often is not evicted again.
+const MAX_RESPAWNS: usize = 3;
 
-/// The pods seen on one node, by the uid of their owner.
+/// The pods observed on one node, by the uid of their owner.
 #[derive(Debug, Default)]
 pub struct RespawnCounter {
-    looked: bool,
+    has_baseline: bool,
     owners: HashMap<String, OwnerRespawns>,
 }
 
-/// What was seen of one owner.
+/// The pods of one owner.
 #[derive(Debug, Default)]
 struct OwnerRespawns {
     pods: HashSet<String>,
-    returned: usize,
-    /// The most that were there at once: several replicas come back several at a time.
+    respawns: usize,
+    /// The largest number at one time: several replicas respawn together.
     most: usize,
 }
 
 impl RespawnCounter {
-    /// Looks at the pods on the node, and returns the uids of those that are not to be moved again.
-    pub fn note(&mut self, pods: &[Arc<Pod>]) -> HashSet<String> {
+    /// Counts the pods on the node, and returns the uids of those that are not to be evicted again.
+    pub fn count(&mut self, pods: &[Arc<Pod>]) -> HashSet<String> {
         let mut present: HashMap<&str, Vec<&Pod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             if let Some(owner) = pod::controller(pod) {
                 present.entry(owner.uid.as_str()).or_default().push(pod);
             }
         }
-        let mut given_up = HashSet::new();
+        let mut blocked = HashSet::new();
         for (owner, pods) in present {
             let seen = self.owners.entry(owner.to_owned()).or_default();
             seen.most = seen.most.max(pods.len());
             for pod in &pods {
                 let is_new = seen.pods.insert(pod::uid(pod).to_owned());
-                seen.returned += usize::from(is_new && self.looked);
+                seen.respawns += usize::from(is_new && self.has_baseline);
             }
-            if seen.returned > (PATIENCE - 1) * seen.most {
-                given_up.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
+            if seen.respawns > (MAX_RESPAWNS - 1) * seen.most {
+                blocked.extend(pods.iter().map(|pod| pod::uid(pod).to_owned()));
             }
         }
-        self.looked = true;
-        given_up
+        self.has_baseline = true;
+        blocked
     }
 }
 
-/// Why the pod comes back to a node with this taint beside that of a cordon, for a person.
+/// Why the pod respawns on a node with this taint and that of a cordon.
 pub fn why(pod: &Pod, drain_taint: &str) -> String {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let cause =
@@ -65,9 +65,9 @@ pub fn why(pod: &Pod, drain_taint: &str) -> String {
         } else if [drain_taint, UNSCHEDULABLE_TAINT].iter().all(|taint| is_tolerated(tolerations, taint)) {
             format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
         } else {
-            "its owner puts it on this node past the scheduler".to_owned()
+            "its owner assigns it to this node, bypassing the scheduler".to_owned()
         };
-    format!("came back {PATIENCE} times and is not moved again: {cause}")
+    format!("respawned {MAX_RESPAWNS} times and is not evicted again: {cause}")
 }
 
 fn is_tolerated(tolerations: &[Toleration], taint: &str) -> bool {
@@ -105,42 +105,42 @@ mod tests {
     }
 
     #[test]
-    fn the_third_return_of_an_owners_pod_is_the_last() {
-        let mut returns = RespawnCounter::default();
-        assert!(returns.note(&[pod("a0", "a"), pod("b0", "b")]).is_empty());
+    fn a_pod_is_blocked_after_its_third_respawn() {
+        let mut respawns = RespawnCounter::default();
+        assert!(respawns.count(&[pod("a0", "a"), pod("b0", "b")]).is_empty());
         for uid in ["a1", "a2"] {
-            assert!(returns.note(&[pod(uid, "a")]).is_empty(), "{uid}");
-            assert!(returns.note(&[pod(uid, "a")]).is_empty(), "{uid} is one pod");
-            assert!(returns.note(&[]).is_empty());
+            assert!(respawns.count(&[pod(uid, "a")]).is_empty(), "{uid}");
+            assert!(respawns.count(&[pod(uid, "a")]).is_empty(), "{uid} is one pod");
+            assert!(respawns.count(&[]).is_empty());
         }
-        assert_eq!(returns.note(&[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
+        assert_eq!(respawns.count(&[pod("a3", "a"), pod("b1", "b")]), ["a3".to_owned()].into());
     }
 
     #[test]
-    fn replicas_come_back_together() {
-        let mut returns = RespawnCounter::default();
+    fn replicas_respawn_together() {
+        let mut respawns = RespawnCounter::default();
         let round = |n: usize| -> Vec<Arc<Pod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
-            assert!(returns.note(&round(n)).is_empty(), "{n}");
+            assert!(respawns.count(&round(n)).is_empty(), "{n}");
         }
-        assert_eq!(returns.note(&round(3)).len(), 4);
+        assert_eq!(respawns.count(&round(3)).len(), 4);
     }
 
     #[test]
-    fn pods_that_are_ending_or_have_no_owner_do_not_come_back() {
-        let mut returns = RespawnCounter::default();
-        returns.note(&[]);
+    fn terminating_pods_and_pods_without_an_owner_do_not_count() {
+        let mut respawns = RespawnCounter::default();
+        respawns.count(&[]);
         for n in 0..10 {
             let ending = json!({"metadata": {"uid": n.to_string(), "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]}});
             let alone = json!({"metadata": {"uid": format!("alone-{n}")}});
             let pods = [ending, alone].map(|pod| Arc::new(serde_json::from_value(pod).unwrap()));
-            assert!(returns.note(&pods).is_empty());
+            assert!(respawns.count(&pods).is_empty());
         }
     }
 
     #[test]
-    fn the_reason_is_the_toleration_or_that_there_is_none() {
+    fn the_reason_is_a_toleration_or_the_bypassed_scheduler() {
         let check = |tolerations: Value, part: &str| {
             let pod = serde_json::from_value(json!({"spec": {"containers": [], "tolerations": tolerations}}))
                 .unwrap();
@@ -154,16 +154,16 @@ mod tests {
                 .collect()
         };
         check(json!([{"operator": "Exists"}]), "tolerates every taint");
-        check(json!([{"operator": "Exists", "effect": "NoExecute"}]), "past the scheduler");
+        check(json!([{"operator": "Exists", "effect": "NoExecute"}]), "bypassing the scheduler");
         check(both(json!("Exists")), "tolerates the taints");
         check(both(json!("Equal")), "tolerates the taints");
-        check(json!([{"key": DRAIN_TAINT, "operator": "Exists"}]), "past the scheduler");
-        check(json!([]), "past the scheduler");
+        check(json!([{"key": DRAIN_TAINT, "operator": "Exists"}]), "bypassing the scheduler");
+        check(json!([]), "bypassing the scheduler");
         let pod =
             serde_json::from_value(json!({"spec": {"containers": [], "tolerations": both(json!("Exists"))}}));
         assert!(
-            why(&pod.unwrap(), KUBEVIRT_DRAIN_TAINT).contains("past the scheduler"),
-            "the node has another"
+            why(&pod.unwrap(), KUBEVIRT_DRAIN_TAINT).contains("bypassing the scheduler"),
+            "the node has another taint"
         );
     }
 }

@@ -1,22 +1,21 @@
-//! What a change of a maintenance's status tells beside the status itself: pods that are blocked from now on or no
-//! more, and a drain that has come to its end. It is read from the status, which survives the process that wrote it, so
-//! a restart neither repeats nor forgets any of it.
+//! The transitions between two statuses of a maintenance: pods that became blocked or unblocked, and a finished drain.
+//! They are derived from the status, which survives the process that wrote it, so a restart neither repeats nor loses one.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::condition::{self, ConditionType};
 use crate::api::status::{BlockedPod, MAX_BLOCKED_PODS, NodeMaintenanceStatus, Phase};
 
-/// What has come about with a change of the status.
+/// What changed with a status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusTransitions<'a> {
-    /// Pods that are blocked from now on, or for another reason than before.
+    /// Pods that became blocked, or blocked for another reason.
     pub blocked: Vec<&'a BlockedPod>,
-    /// Pods that are blocked no more.
+    /// Pods that became unblocked.
     pub unblocked: Vec<&'a BlockedPod>,
-    /// Whether the maintenance has not begun and is known now to wait.
+    /// Whether the maintenance began to wait.
     pub waits: bool,
-    /// How long the drain took that is done now, counted from the cordon.
+    /// The duration of the drain that finished, measured from the cordon.
     pub drained_in: Option<SignedDuration>,
 }
 
@@ -28,7 +27,7 @@ pub fn transitions<'a>(
 ) -> StatusTransitions<'a> {
     let (old, new) = (&before.blocked_pods, &after.blocked_pods);
     let blocked = new.iter().filter(|pod| find(old, pod).is_none_or(|old| old.reason != pod.reason));
-    // A list that is full says nothing of the pods behind its end.
+    // A full list says nothing about the pods after its end.
     let end = new.last().filter(|_| new.len() == MAX_BLOCKED_PODS).map(key);
     let listed = |pod: &BlockedPod| end.is_none_or(|end| key(pod) < end);
     let unblocked = old.iter().filter(|pod| find(new, pod).is_none() && listed(pod));
@@ -55,7 +54,7 @@ fn find<'a>(pods: &'a [BlockedPod], pod: &BlockedPod) -> Option<&'a BlockedPod> 
 mod tests {
     use super::*;
     use crate::api::condition::{ConditionReason, ConditionUpdate};
-    use crate::api::status::BlockReason;
+    use crate::api::status::{BlockFacts, BlockReason};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn at(second: i64) -> Timestamp {
@@ -70,6 +69,7 @@ mod tests {
             message: String::new(),
             since: Time(at(0)),
             attempts: 1,
+            facts: BlockFacts::default(),
         };
         let blocked_pods = names.iter().map(pod).collect();
         NodeMaintenanceStatus { blocked_pods, ..NodeMaintenanceStatus::default() }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_news_when_it_is_blocked_when_the_reason_changes_and_when_it_is_not_any_more() {
+    fn a_pod_is_reported_when_it_becomes_blocked_changes_its_reason_or_becomes_unblocked() {
         use BlockReason::{AdmissionWebhook, DisruptionBudget};
         let names_of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let check =
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_a_full_list_has_no_room_for_is_not_taken_for_unblocked() {
+    fn a_pod_that_a_full_list_leaves_out_is_not_unblocked() {
         let many: Vec<String> = (0..=MAX_BLOCKED_PODS).map(|index| format!("pod-{index:02}")).collect();
         let many: Vec<_> = many.iter().map(|name| (name.as_str(), BlockReason::DisruptionBudget)).collect();
         // The first is new, and the last, blocked or not, falls off the end.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_measured_once_from_the_cordon_on() {
+    fn a_drain_is_measured_once_from_the_cordon() {
         let status = |phase| {
             let mut status = NodeMaintenanceStatus { phase: Some(phase), ..NodeMaintenanceStatus::default() };
             let cordoned = ConditionUpdate {

@@ -1,10 +1,10 @@
-//! Virtual machines: which pod runs one, and where its evacuation stands.
+//! Virtual machines: which pod runs one, and the state of its evacuation.
 //!
-//! KubeVirt runs a virtual machine in a `virt-launcher` pod. Its webhook refuses to evict that pod; it marks the
-//! machine's `VirtualMachineInstance` instead (`status.evacuationNodeName`), whereupon KubeVirt migrates it to another
-//! node, live, and again and again until that succeeds. The pod that is left behind then ends by itself.
+//! KubeVirt runs a virtual machine in a `virt-launcher` pod. Its webhook refuses to evict that pod. Instead it marks the
+//! `VirtualMachineInstance` (`status.evacuationNodeName`), and KubeVirt live-migrates it to another node, and retries
+//! until that succeeds. The pod that it leaves behind then ends by itself.
 //!
-//! Only the fields that are read here are known of an instance, as KubeVirt 1.0 to 1.9 write them
+//! The types have only the fields that are read here, as KubeVirt 1.0 to 1.9 write them
 //! (`staging/src/kubevirt.io/api/core/v1/types.go` in kubevirt/kubevirt, v1.9.0).
 
 use std::borrow::Cow;
@@ -25,15 +25,15 @@ use crate::drain::eviction_outcome::EvictionOutcome;
 /// API group of virtual machines.
 pub const GROUP: &str = "kubevirt.io";
 
-/// Label of an instance: the node that it runs on; the target's once a migration has succeeded
+/// Label of an instance: the node that it runs on, which is the target once a migration has succeeded
 /// (`NodeNameLabel`, set by `pkg/virt-controller/watch/vmi/lifecycle.go` and `pkg/virt-handler/migration-target.go`).
 pub const NODE_LABEL: &str = "kubevirt.io/nodeName";
 
-/// Label of KubeVirt's pods (`AppLabel`); [`LAUNCHER`] is its value on those that run a machine.
+/// Label of KubeVirt's pods (`AppLabel`); [`LAUNCHER`] is its value on those that run a virtual machine.
 const APP_LABEL: &str = "kubevirt.io";
 const LAUNCHER: &str = "virt-launcher";
 
-/// Annotation of a launcher: its instance's name (`DomainAnnotation`), by which KubeVirt's webhook finds it too.
+/// Annotation of a launcher: the name of its instance (`DomainAnnotation`). KubeVirt's webhook uses it too.
 const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 
 /// A running virtual machine.
@@ -42,18 +42,18 @@ pub struct VirtualMachineInstance {
     /// Metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// What KubeVirt says of it.
+    /// Its status.
     #[serde(default)]
     pub status: InstanceStatus,
 }
 
-/// What KubeVirt says of a virtual machine.
+/// The status of a virtual machine.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstanceStatus {
-    /// The node that it is to leave; absent again once it has, or when that is called off.
+    /// The node that it is to leave; absent once it has left, or when the evacuation is cancelled.
     pub evacuation_node_name: Option<String>,
-    /// Its last migration, which may be over.
+    /// Its last migration, which may have ended.
     pub migration_state: Option<MigrationState>,
 }
 
@@ -61,15 +61,15 @@ pub struct InstanceStatus {
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationState {
-    /// Where it came from.
+    /// The source node.
     pub source_node: Option<String>,
-    /// Where it goes.
+    /// The target node.
     pub target_node: Option<String>,
-    /// When its memory began to be copied.
+    /// When copying its memory began.
     pub start_timestamp: Option<Time>,
-    /// When that was over.
+    /// When that ended.
     pub end_timestamp: Option<Time>,
-    /// Whether it is over, one way or the other.
+    /// Whether it has ended, successfully or not.
     pub completed: bool,
     /// Whether it failed.
     pub failed: bool,
@@ -107,7 +107,7 @@ impl Resource for VirtualMachineInstance {
 }
 
 impl VirtualMachineInstance {
-    /// Whether KubeVirt is to take it away from `node`.
+    /// Whether KubeVirt is to migrate it away from `node`.
     pub fn is_leaving(&self, node: &str) -> bool {
         self.status.evacuation_node_name.as_deref() == Some(node)
     }
@@ -120,7 +120,7 @@ pub fn run_by(pod: &Pod) -> Option<&str> {
     (is_launcher && !pod::is_finished(pod)).then_some(name)
 }
 
-/// How far a virtual machine that is to leave its node has come. What KubeVirt does not say is none.
+/// The evacuation of a virtual machine. What KubeVirt does not report is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evacuation {
     /// The node that it leaves.
@@ -129,29 +129,31 @@ pub struct Evacuation {
     pub target: Option<String>,
     /// Since when its memory is being copied.
     pub since: Option<Timestamp>,
-    /// That the last attempt failed, if no other is under way.
+    /// The failure of the last attempt, if no other is running.
     pub failure: Option<MigrationFailure>,
 }
 
 /// A migration that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigrationFailure {
-    /// Where it was to go, and why it did not.
+    /// Why it failed, as a sentence.
     pub message: String,
+    /// The target node, if KubeVirt reports it.
+    pub target: Option<String>,
     /// When it failed.
     pub at: Option<Timestamp>,
 }
 
-/// The virtual machines that are to leave a node, each by its namespace and name.
+/// The virtual machines that KubeVirt is to migrate away from a node, by namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Evacuations {
-    /// Whether the cluster has KubeVirt, and the node pods that run machines.
+    /// Whether the cluster has KubeVirt and the node has pods that run virtual machines.
     known: bool,
     leaving: HashMap<(String, String), Evacuation>,
 }
 
 impl Evacuations {
-    /// Reads the instances on `node`. What failed before `began` is not what the maintenance waits for.
+    /// Reads the instances on `node`. Migrations that failed before `began` do not concern the maintenance.
     pub fn leaving<I>(instances: impl IntoIterator<Item = I>, node: &str, began: Timestamp) -> Self
     where
         I: Deref<Target = VirtualMachineInstance>,
@@ -162,33 +164,34 @@ impl Evacuations {
                 instance.metadata.name.clone().unwrap_or_default(),
             );
             let last = instance.status.migration_state.as_ref();
-            // One that began elsewhere is how the machine came here.
+            // A migration from another node is how the virtual machine came here.
             let last = last.filter(|last| last.source_node.as_deref().is_none_or(|source| source == node));
             (key, last.map(|last| evacuation(last, began)).unwrap_or_default())
         });
         Self { known: true, leaving: leaving.collect() }
     }
 
-    /// Whether evictions that we asked for may have made KubeVirt take machines away: by the answers, or, after a
-    /// restart, by the status that tells of them. An eviction that is not answered yet may do so any moment.
+    /// Whether our evictions may have started evacuations: by their answers or, after a restart, by the status. An eviction
+    /// that is not answered yet may start one at any moment.
     pub fn may_be_evacuating(
         &self,
         attempts: &HashMap<String, Attempt>,
         status: Option<&NodeMaintenanceStatus>,
     ) -> bool {
-        let told = status.is_some_and(|status| {
+        let in_status = status.is_some_and(|status| {
             let failed = |blocked: &BlockReason| *blocked == BlockReason::MigrationFailed;
             status.pod_counts.migrating > 0 || status.blocked_pods.iter().any(|pod| failed(&pod.reason))
         });
-        told || attempts.values().any(|attempt| {
-            let migrating = matches!(attempt.last, Some((_, EvictionOutcome::Migrating(_))));
-            migrating || (self.known && attempt.in_flight)
-        })
+        in_status
+            || attempts.values().any(|attempt| {
+                let migrating = matches!(attempt.last, Some((_, EvictionOutcome::Migrating(_))));
+                migrating || (self.known && attempt.in_flight)
+            })
     }
 
-    /// How far the machine in a pod has come, if it is to leave.
+    /// The evacuation of the virtual machine in a pod, if there is one.
     pub fn evacuation(&self, pod: &Pod) -> Option<&Evacuation> {
-        // Nearly every cluster has no virtual machines.
+        // Most clusters have no virtual machines.
         if self.leaving.is_empty() {
             return None;
         }
@@ -203,8 +206,8 @@ fn evacuation(last: &MigrationState, began: Timestamp) -> Evacuation {
         let target = last.target_node.as_deref().map(|target| format!(" to node {target}"));
         let reason = last.failure_reason.as_deref().map(|reason| format!(": {reason}"));
         let (target, reason) = (target.unwrap_or_default(), reason.unwrap_or_default());
-        let message = format!("its live migration{target} failed{reason}; KubeVirt tries again");
-        MigrationFailure { message, at: time(&last.end_timestamp) }
+        let message = format!("its live migration{target} failed{reason}; KubeVirt retries it");
+        MigrationFailure { message, target: last.target_node.clone(), at: time(&last.end_timestamp) }
     };
     match (last.completed || last.failed, last.failed) {
         (false, _) => Evacuation {
@@ -241,7 +244,7 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn machines(status: &Value) -> Evacuations {
+    fn evacuations(status: &Value) -> Evacuations {
         let instance = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"namespace": "ns", "name": "vm", "labels": {NODE_LABEL: "a"}}, "status": status,
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_runs_a_machine_if_kubevirt_says_so_and_it_has_not_ended() {
+    fn a_running_launcher_pod_runs_a_virtual_machine() {
         assert_eq!(run_by(&launcher(&json!({}))), Some("vm"));
         assert_eq!(run_by(&launcher(&json!({"status": {"phase": "Succeeded"}}))), None);
         assert_eq!(run_by(&launcher(&json!({"metadata": {"name": "p"}}))), None);
@@ -260,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn an_evacuation_is_told_by_the_migration_that_is_under_way() {
+    fn an_evacuation_shows_the_running_migration() {
         let check = |status: Value, expected: Option<Evacuation>| {
-            assert_eq!(machines(&status).evacuation(&launcher(&json!({}))), expected.as_ref(), "{status}");
+            assert_eq!(evacuations(&status).evacuation(&launcher(&json!({}))), expected.as_ref(), "{status}");
         };
         check(json!({}), None);
         check(json!({"evacuationNodeName": "b"}), None);
@@ -281,17 +284,17 @@ mod tests {
     }
 
     #[test]
-    fn machines_were_asked_to_leave_if_an_answer_or_the_status_says_so_or_one_may_be_on_its_way() {
+    fn virtual_machines_may_be_evacuating_by_an_answer_the_status_or_an_eviction_in_flight() {
         let status = |status: Value| serde_json::from_value::<NodeMaintenanceStatus>(status).unwrap();
-        let check = |machines: Evacuations, attempt: Attempt, told: Value, expected: bool| {
+        let check = |evacuations: Evacuations, attempt: Attempt, told: Value, expected: bool| {
             let attempts = HashMap::from([("uid".to_owned(), attempt)]);
             assert_eq!(
-                machines.may_be_evacuating(&attempts, Some(&status(told.clone()))),
+                evacuations.may_be_evacuating(&attempts, Some(&status(told.clone()))),
                 expected,
                 "{told}"
             );
         };
-        let known = || machines(&json!({"evacuationNodeName": "a"}));
+        let known = || evacuations(&json!({"evacuationNodeName": "a"}));
         let on_its_way = || Attempt { in_flight: true, ..Attempt::default() };
         let mut migrating = Attempt::default();
         migrating.end(EvictionOutcome::Migrating(String::new()), crate::drain::steady_time::SteadyTime::MIN);
@@ -306,19 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_migration_is_told_with_its_reason_unless_it_failed_before_the_maintenance() {
+    fn a_failed_migration_has_its_reason_unless_it_failed_before_the_maintenance() {
         let failed = |at: &str| {
             let state = json!({
                 "sourceNode": "a", "targetNode": "b", "completed": true, "failed": true,
                 "failureReason": "Target pod is down", "endTimestamp": at,
             });
-            let machines = machines(&json!({"evacuationNodeName": "a", "migrationState": state}));
-            let evacuation = machines.evacuation(&launcher(&json!({}))).cloned().unwrap();
+            let evacuations = evacuations(&json!({"evacuationNodeName": "a", "migrationState": state}));
+            let evacuation = evacuations.evacuation(&launcher(&json!({}))).cloned().unwrap();
             evacuation.failure.map(|failure| failure.message)
         };
         assert_eq!(
             failed("2026-01-01T01:00:00Z").as_deref(),
-            Some("its live migration to node b failed: Target pod is down; KubeVirt tries again")
+            Some("its live migration to node b failed: Target pod is down; KubeVirt retries it")
         );
         assert_eq!(failed("2026-01-01T00:59:59Z"), None);
     }

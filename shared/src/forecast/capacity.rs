@@ -1,8 +1,8 @@
-//! Whether pods that are to be moved fit on the nodes that are left: an estimate.
+//! An estimate whether evicted pods fit on the remaining nodes.
 //!
-//! It looks at what pods request and what nodes have left, at taints, selectors and volumes, as `node_fit` does, and
-//! puts the pods with the fewest nodes to choose from first, then the largest. A scheduler weighs more than that, and
-//! other pods come and go meanwhile.
+//! It considers the requests of pods and the capacity of nodes, and taints, selectors and volumes as in `node_fit`. It
+//! places the pods with the fewest possible nodes first, then the largest. A scheduler considers more, and other pods
+//! come and go meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -14,83 +14,83 @@ use crate::cluster::node_fit::{self, Unfit};
 use crate::cluster::pod;
 use crate::cluster::pod_requests::Resources;
 
-/// A pod that another is to stand in for somewhere else.
+/// A pod that is to be replaced on another node.
 #[derive(Debug, Clone)]
 pub struct PodToPlace<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The nodes that its volumes can be reached from.
+    /// The nodes from which its volumes are accessible.
     pub volumes: Vec<&'a NodeSelector>,
 }
 
-/// Whether the pods fit.
+/// The estimate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapacityEstimate {
     /// How many fit.
     pub fit: usize,
-    /// How many nodes are left for them.
+    /// How many nodes are available.
     pub nodes: usize,
-    /// Those that do not.
-    pub misfits: Vec<UnplacedPods>,
-    /// What was not looked at, and how many pods ask for it.
+    /// The pods that do not fit.
+    pub unplaced: Vec<UnplacedPods>,
+    /// The requirements that were not considered, and how many pods have them.
     pub left_out: BTreeMap<&'static str, usize>,
 }
 
-/// Pods that fit nowhere for the same reasons.
+/// Pods that fit on no node for the same reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnplacedPods {
     /// The pods.
     pub pods: Vec<PodReference>,
-    /// How many nodes will not do for which reason.
+    /// For each reason, how many nodes are unsuitable.
     pub reasons: BTreeMap<Unfit, usize>,
 }
 
-/// A node and what it has left.
+/// A node and its free resources.
 struct NodeCapacity<'a> {
     node: &'a Node,
     free: Resources,
 }
 
-/// Pods that are alike in all that is looked at.
+/// Pods with the same requirements.
 struct PodGroup<'a> {
     pods: Vec<&'a PodToPlace<'a>>,
     wanted: Resources,
-    /// The seats that it may take, by number.
-    seats: Vec<usize>,
-    /// Why it may not take the others.
+    /// The indexes of the suitable nodes.
+    candidates: Vec<usize>,
+    /// Why the other nodes are unsuitable.
     unfit: BTreeMap<Unfit, usize>,
 }
 
-/// Whether `movers` fit on `nodes`, of which `used` tells what runs on them already.
+/// Whether `pods` fit on `nodes`, of which `used` has the resources in use.
 pub fn estimate<'a>(
-    movers: &'a [PodToPlace<'a>],
+    pods: &'a [PodToPlace<'a>],
     nodes: impl IntoIterator<Item = &'a Node>,
     used: &BTreeMap<String, Resources>,
 ) -> CapacityEstimate {
-    let seat = |node: &'a Node| {
+    let node_left = |node: &'a Node| {
         let mut free = Resources::of_node(node);
         if let Some(used) = used.get(node::name(node)) {
-            free.take(used);
+            free.subtract(used);
         }
         NodeCapacity { node, free }
     };
-    let mut seats: Vec<NodeCapacity<'_>> = nodes.into_iter().map(seat).collect();
-    let mut estimate = CapacityEstimate { nodes: seats.len(), ..CapacityEstimate::default() };
-    for aspect in movers.iter().flat_map(|mover| node_fit::left_out(mover.pod)) {
+    let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(node_left).collect();
+    let mut estimate = CapacityEstimate { nodes: nodes_left.len(), ..CapacityEstimate::default() };
+    for aspect in pods.iter().flat_map(|pod| node_fit::left_out(pod.pod)) {
         *estimate.left_out.entry(aspect).or_default() += 1;
     }
-    let mut kinds = kinds(movers, &seats);
-    let size = |kind: &PodGroup<'_>| (kind.wanted.amount("cpu"), kind.wanted.amount("memory"));
-    kinds.sort_by(|a, b| a.seats.len().cmp(&b.seats.len()).then_with(|| size(b).cmp(&size(a))));
-    let mut misfits: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
-    for kind in kinds {
-        let left = place(&kind, &mut seats);
-        estimate.fit += kind.pods.len() - left.len();
+    let mut groups = groups(pods, &nodes_left);
+    let size = |group: &PodGroup<'_>| (group.wanted.amount("cpu"), group.wanted.amount("memory"));
+    groups.sort_by(|a, b| a.candidates.len().cmp(&b.candidates.len()).then_with(|| size(b).cmp(&size(a))));
+    let mut unplaced: BTreeMap<BTreeMap<Unfit, usize>, Vec<PodReference>> = BTreeMap::new();
+    for group in groups {
+        let left = place(&group, &mut nodes_left);
+        estimate.fit += group.pods.len() - left.len();
         if !left.is_empty() {
-            misfits.entry(reasons(&kind, &seats)).or_default().extend(left);
+            unplaced.entry(reasons(&group, &nodes_left)).or_default().extend(left);
         }
     }
-    estimate.misfits = misfits
+    estimate.unplaced = unplaced
         .into_iter()
         .map(|(reasons, mut pods)| {
             pods.sort();
@@ -100,53 +100,53 @@ pub fn estimate<'a>(
     estimate
 }
 
-fn kinds<'a>(movers: &'a [PodToPlace<'a>], seats: &[NodeCapacity<'_>]) -> Vec<PodGroup<'a>> {
-    let mut kinds: BTreeMap<String, PodGroup<'a>> = BTreeMap::new();
-    for mover in movers {
-        let wanted = Resources::of_pod(mover.pod);
-        let kind = kinds.entry(likeness(mover, &wanted)).or_insert_with(|| {
+fn groups<'a>(pods: &'a [PodToPlace<'a>], nodes_left: &[NodeCapacity<'_>]) -> Vec<PodGroup<'a>> {
+    let mut groups: BTreeMap<String, PodGroup<'a>> = BTreeMap::new();
+    for pod in pods {
+        let wanted = Resources::of_pod(pod.pod);
+        let group = groups.entry(group_key(pod, &wanted)).or_insert_with(|| {
             let (mut fitting, mut unfit) = (Vec::new(), BTreeMap::new());
-            for (at, seat) in seats.iter().enumerate() {
-                match node_fit::check(mover.pod, &mover.volumes, seat.node) {
+            for (at, node_left) in nodes_left.iter().enumerate() {
+                match node_fit::check(pod.pod, &pod.volumes, node_left.node) {
                     Ok(()) => fitting.push(at),
                     Err(why) => *unfit.entry(why).or_default() += 1,
                 }
             }
-            PodGroup { pods: Vec::new(), wanted, seats: fitting, unfit }
+            PodGroup { pods: Vec::new(), wanted, candidates: fitting, unfit }
         });
-        kind.pods.push(mover);
+        group.pods.push(pod);
     }
-    kinds.into_values().collect()
+    groups.into_values().collect()
 }
 
-/// The same for pods that are alike in all that is looked at.
-fn likeness(mover: &PodToPlace<'_>, wanted: &Resources) -> String {
-    let spec = mover.pod.spec.as_ref();
+/// A key that is equal for pods with the same requirements.
+fn group_key(pod: &PodToPlace<'_>, wanted: &Resources) -> String {
+    let spec = pod.pod.spec.as_ref();
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let tolerations = spec.and_then(|spec| spec.tolerations.as_ref());
     let selector = spec.and_then(|spec| spec.node_selector.as_ref());
-    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {:?}", mover.volumes)
+    format!("{wanted:?} {affinity:?} {tolerations:?} {selector:?} {:?}", pod.volumes)
 }
 
-/// Puts pods on the first seat that has room for one, and returns those that are left. Room only shrinks, so a seat
-/// that was too full for one is too full for the next.
-fn place(kind: &PodGroup<'_>, seats: &mut [NodeCapacity<'_>]) -> Vec<PodReference> {
-    let mut open = kind.seats.iter().copied().peekable();
+/// Places each pod on the first node with enough capacity, and returns the pods that do not fit. Capacity only shrinks, so
+/// a node that was too full for one pod is too full for the next.
+fn place(group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<PodReference> {
+    let mut open = group.candidates.iter().copied().peekable();
     let mut left = Vec::new();
-    for mover in &kind.pods {
-        while open.next_if(|at| seats[*at].free.short_of(&kind.wanted).is_some()).is_some() {}
+    for pod in &group.pods {
+        while open.next_if(|at| nodes_left[*at].free.short_of(&group.wanted).is_some()).is_some() {}
         match open.peek() {
-            Some(at) => seats[*at].free.take(&kind.wanted),
-            None => left.push(pod::reference(mover.pod)),
+            Some(at) => nodes_left[*at].free.subtract(&group.wanted),
+            None => left.push(pod::reference(pod.pod)),
         }
     }
     left
 }
 
-fn reasons(kind: &PodGroup<'_>, seats: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
-    let mut reasons = kind.unfit.clone();
-    for at in &kind.seats {
-        if let Some(resource) = seats[*at].free.short_of(&kind.wanted) {
+fn reasons(group: &PodGroup<'_>, nodes_left: &[NodeCapacity<'_>]) -> BTreeMap<Unfit, usize> {
+    let mut reasons = group.unfit.clone();
+    for at in &group.candidates {
+        if let Some(resource) = nodes_left[*at].free.short_of(&group.wanted) {
             *reasons.entry(Unfit::Short(resource.to_owned())).or_default() += 1;
         }
     }
@@ -177,43 +177,43 @@ mod tests {
     }
 
     fn tried(pods: &[Pod], nodes: &[Node], used: &[(&str, &Pod)]) -> CapacityEstimate {
-        let movers: Vec<PodToPlace<'_>> =
+        let pods: Vec<PodToPlace<'_>> =
             pods.iter().map(|pod| PodToPlace { pod, volumes: Vec::new() }).collect();
         let used = used.iter().map(|(node, pod)| ((*node).to_owned(), Resources::of_pod(pod))).collect();
-        estimate(&movers, nodes, &used)
+        estimate(&pods, nodes, &used)
     }
 
-    fn misfits(estimate: &CapacityEstimate) -> Vec<(Vec<String>, Vec<String>)> {
-        let shown = |misfits: &UnplacedPods| {
-            let pods = misfits.pods.iter().map(ToString::to_string).collect();
-            let reasons = misfits.reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
+    fn unplaced(estimate: &CapacityEstimate) -> Vec<(Vec<String>, Vec<String>)> {
+        let shown = |unplaced: &UnplacedPods| {
+            let pods = unplaced.pods.iter().map(ToString::to_string).collect();
+            let reasons = unplaced.reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
             (pods, reasons)
         };
-        estimate.misfits.iter().map(shown).collect()
+        estimate.unplaced.iter().map(shown).collect()
     }
 
     #[test]
-    fn what_runs_there_already_takes_room() {
+    fn running_pods_use_capacity() {
         let nodes = [node("n1", "4", &json!([])), node("n2", "4", &json!([]))];
         let pods: Vec<Pod> = ["a", "b", "c"].map(|name| pod(name, "2", &json!({}))).to_vec();
         let busy = pod("busy", "3", &json!({}));
         assert_eq!(tried(&pods, &nodes, &[]).fit, 3);
         let full = tried(&pods, &nodes, &[("n1", &busy)]);
         assert_eq!((full.fit, full.nodes), (2, 2));
-        assert_eq!(misfits(&full), [(vec!["shop/c".to_owned()], vec!["2 short of cpu".to_owned()])]);
+        assert_eq!(unplaced(&full), [(vec!["shop/c".to_owned()], vec!["2 short of cpu".to_owned()])]);
         assert_eq!(tried(&[], &nodes, &[]), CapacityEstimate { nodes: 2, ..CapacityEstimate::default() });
     }
 
     #[test]
-    fn whoever_has_no_choice_chooses_first_and_then_the_largest() {
+    fn pods_with_the_fewest_nodes_are_placed_first_and_then_the_largest() {
         let nodes = [node("n1", "4", &json!([])), node("n2", "4", &json!([]))];
         let bound = pod("z-bound", "4", &json!({"name": "n1"}));
         let pods = [pod("a", "1", &json!({})), pod("b", "3", &json!({})), bound];
-        assert_eq!(tried(&pods, &nodes, &[]).misfits, []);
+        assert_eq!(tried(&pods, &nodes, &[]).unplaced, []);
     }
 
     #[test]
-    fn each_node_says_why_it_will_not_do() {
+    fn each_unsuitable_node_has_a_reason() {
         let taints = json!([{"key": "k", "effect": "NoSchedule"}]);
         let nodes = [node("n1", "4", &taints), node("n2", "1", &json!([])), node("n3", "1", &json!([]))];
         let pods = [pod("big", "2", &json!({})), pod("picky", "1", &json!({"name": "n9"}))];
@@ -223,7 +223,7 @@ mod tests {
             (vec![pod.to_owned()], why.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(
-            misfits(&found),
+            unplaced(&found),
             [
                 reasons("shop/big", &["1 tainted k:NoSchedule", "2 short of cpu"]),
                 reasons("shop/picky", &["3 not selected"])
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_takes_only_so_many_pods_whatever_they_request() {
+    fn a_node_has_a_maximum_number_of_pods() {
         let pods: Vec<Pod> = (0..6).map(|at| pod(&format!("p{at}"), "0", &json!({}))).collect();
         let found = tried(&pods, &[node("n1", "4", &json!([]))], &[]);
         assert_eq!(found.fit, 4);
-        assert_eq!(misfits(&found)[0].1, ["1 full"]);
+        assert_eq!(unplaced(&found)[0].1, ["1 full"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Forecasts of small drains, one promise a test.
+//! Forecasts of small drains.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
@@ -30,17 +30,17 @@ fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBu
     serde_json::from_value(budget).unwrap()
 }
 
-fn station(node: &str, pods: Vec<Arc<Pod>>) -> PlannedNode {
+fn planned(node: &str, pods: Vec<Arc<Pod>>) -> PlannedNode {
     PlannedNode { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
 }
 
 fn forecast(
-    stations: Vec<PlannedNode>,
+    nodes: Vec<PlannedNode>,
     budgets: &[PodDisruptionBudget],
     answers: &[(&str, EvictionOutcome)],
 ) -> Forecast {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let draft = DrainPreview::new(stations, &DaemonSets::default(), now).unwrap();
+    let draft = DrainPreview::new(nodes, &DaemonSets::default(), now).unwrap();
     let answers = answers.iter().map(|(uid, answer)| ((*uid).to_owned(), answer.clone())).collect();
     draft.forecast(Budgets::from_objects(budgets), &answers, now)
 }
@@ -64,10 +64,9 @@ fn words(forecast: &Forecast) -> Vec<&'static str> {
 
 #[test]
 fn a_budget_is_shared_by_all_nodes_of_the_plan() {
-    let stations =
-        || vec![station("n1", carts(&["a", "b", "c"])), station("n2", carts(&["d", "e", "f", "g"]))];
+    let nodes = || vec![planned("n1", carts(&["a", "b", "c"])), planned("n2", carts(&["d", "e", "f", "g"]))];
     let check = |allowed: i32, expected: i32, now: usize, at_most: usize, rounds: Option<usize>| {
-        let found = forecast(stations(), &[budget("cart", "cart", allowed, expected)], &[]);
+        let found = forecast(nodes(), &[budget("cart", "cart", allowed, expected)], &[]);
         let key = BudgetKey { namespace: "shop".into(), name: "cart".into() };
         assert_eq!(
             found.budgets,
@@ -83,33 +82,33 @@ fn a_budget_is_shared_by_all_nodes_of_the_plan() {
 }
 
 #[test]
-fn replacements_that_fit_nowhere_keep_a_budget_from_letting_more_go() {
-    let planned = |misfits: &[&str], seconds: i64| {
+fn a_budget_allows_no_more_evictions_than_its_replacements_fit() {
+    let forecast_with = |unplaced: &[&str], seconds: i64| {
         let drain = DrainSpec { delete_after_seconds: seconds, ..DrainSpec::default() };
-        let station = PlannedNode { drain, ..station("n1", carts(&["a", "b", "c", "d"])) };
+        let station = PlannedNode { drain, ..planned("n1", carts(&["a", "b", "c", "d"])) };
         let mut found = forecast(vec![station], &[budget("cart", "cart", 1, 8)], &[]);
         let reference = |name: &&str| PodReference { namespace: "shop".into(), name: (*name).into() };
-        found.hold_back(&misfits.iter().map(reference).collect());
+        found.hold_back(&unplaced.iter().map(reference).collect());
         found
     };
     // Two may be unavailable at once: as many may stay unreplaced, and still all go.
-    for (misfits, expected, short_of, rounds) in [
+    for (unplaced, expected, short_of, rounds) in [
         (&[][..], ["goes", "later", "later", "later"], 0, Some(3)),
         (&["c", "d"], ["goes", "later", "later", "later"], 0, Some(3)),
         (&["b", "c", "d"], ["goes", "later", "later", "DisruptionBudget"], 1, None),
         (&["a", "b", "c", "d"], ["goes", "later", "DisruptionBudget", "DisruptionBudget"], 2, None),
     ] {
-        let found = planned(misfits, 0);
-        assert_eq!(words(&found), expected, "{misfits:?}");
-        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{misfits:?}");
+        let found = forecast_with(unplaced, 0);
+        assert_eq!(words(&found), expected, "{unplaced:?}");
+        assert_eq!((found.budgets[0].short_of, found.budgets[0].rounds), (short_of, rounds), "{unplaced:?}");
     }
-    assert_eq!(words(&planned(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
+    assert_eq!(words(&forecast_with(&["a", "b", "c"], 600)), ["goes", "later", "deleted", "later"]);
 }
 
 #[test]
-fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
+fn a_pod_that_waits_for_others_is_not_blocked_but_one_that_can_never_go_is() {
     let one = |allowed| {
-        forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", allowed, 7)], &[])
+        forecast(vec![planned("n1", carts(&["a", "b"]))], &[budget("cart", "cart", allowed, 7)], &[])
     };
     assert_eq!(words(&one(1)), ["goes", "later"]);
     let none = one(0);
@@ -119,13 +118,13 @@ fn what_must_wait_for_others_is_not_blocked_but_what_nothing_lets_go_is() {
 }
 
 #[test]
-fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it() {
+fn a_pod_that_is_deleted_in_the_end_is_not_blocked_unless_the_drain_spec_keeps_it() {
     let patient =
         |seconds: i64| DrainSpec { delete_after_seconds: seconds, force: false, ..DrainSpec::default() };
     let drained = |seconds: i64, allowed: i32| {
         let mut pods = carts(&["a", "b"]);
         pods.push(pod("bare", "web", &json!({"/metadata/ownerReferences": []})));
-        let station = PlannedNode { drain: patient(seconds), ..station("n1", pods) };
+        let station = PlannedNode { drain: patient(seconds), ..planned("n1", pods) };
         forecast(vec![station], &[budget("cart", "cart", allowed, 6 + allowed)], &[])
     };
     assert_eq!(words(&drained(0, 0)), ["DisruptionBudget", "DisruptionBudget", "Unmanaged"]);
@@ -139,28 +138,28 @@ fn what_is_deleted_after_a_while_is_not_blocked_unless_the_drain_itself_keeps_it
         (vec!["goes", "later", "Unmanaged"], vec![None, Some(600), None])
     );
     let webhook = EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "no".into() };
-    let station = PlannedNode { drain: patient(600), ..station("n1", carts(&["a"])) };
+    let station = PlannedNode { drain: patient(600), ..planned("n1", carts(&["a"])) };
     assert_eq!(words(&forecast(vec![station], &[], &[("a", webhook)])), ["deleted"]);
 }
 
 #[test]
-fn the_server_knows_better_than_the_budgets_that_were_read() {
-    let stations = || vec![station("n1", carts(&["a"]))];
+fn answers_take_precedence_over_budgets() {
+    let nodes = || vec![planned("n1", carts(&["a"]))];
     let accepted = [("a", EvictionOutcome::Accepted)];
-    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 0, 6)], &accepted)), ["goes"]);
+    assert_eq!(words(&forecast(nodes(), &[budget("cart", "cart", 0, 6)], &accepted)), ["goes"]);
     let refused = [("a", EvictionOutcome::RefusedByBudget("no".into()))];
-    assert_eq!(words(&forecast(stations(), &[budget("cart", "cart", 1, 7)], &refused)), ["DisruptionBudget"]);
+    assert_eq!(words(&forecast(nodes(), &[budget("cart", "cart", 1, 7)], &refused)), ["DisruptionBudget"]);
     let webhook =
         EvictionOutcome::RefusedByWebhook { webhook: "w".into(), message: "not before noon".into() };
-    assert_eq!(words(&forecast(stations(), &[], &[("a", webhook)])), ["AdmissionWebhook"]);
+    assert_eq!(words(&forecast(nodes(), &[], &[("a", webhook)])), ["AdmissionWebhook"]);
     assert_eq!(
-        words(&forecast(stations(), &[], &[("a", EvictionOutcome::Migrating("m".into()))])),
+        words(&forecast(nodes(), &[], &[("a", EvictionOutcome::Migrating("m".into()))])),
         ["migrates"]
     );
 }
 
 #[test]
-fn what_cannot_be_asked_is_counted_and_the_budgets_decide() {
+fn without_an_answer_the_budgets_decide_and_the_reason_is_counted() {
     let dry = "admission webhook \"w\" does not support dry run";
     for silent in [
         EvictionOutcome::Forbidden("you may not".into()),
@@ -169,18 +168,18 @@ fn what_cannot_be_asked_is_counted_and_the_budgets_decide() {
     ] {
         let answers = [("a", silent.clone()), ("b", silent.clone())];
         let found =
-            forecast(vec![station("n1", carts(&["a", "b"]))], &[budget("cart", "cart", 1, 7)], &answers);
+            forecast(vec![planned("n1", carts(&["a", "b"]))], &[budget("cart", "cart", 1, 7)], &answers);
         assert_eq!(words(&found), ["goes", "later"], "{silent:?}");
         assert_eq!(found.unanswered.values().sum::<usize>(), 2, "{silent:?}");
     }
     let failed = [("a", EvictionOutcome::Unknown("failed calling webhook \"w\"".into()))];
-    assert_eq!(words(&forecast(vec![station("n1", carts(&["a"]))], &[], &failed)), ["ServerError"]);
+    assert_eq!(words(&forecast(vec![planned("n1", carts(&["a"]))], &[], &failed)), ["ServerError"]);
 }
 
 #[test]
-fn two_budgets_block_without_being_asked() {
+fn two_budgets_block_without_a_request() {
     let budgets = [budget("one", "cart", 1, 7), budget("two", "cart", 1, 7)];
-    let found = forecast(vec![station("n1", carts(&["a"]))], &budgets, &[]);
+    let found = forecast(vec![planned("n1", carts(&["a"]))], &budgets, &[]);
     assert_eq!(words(&found), ["MultipleDisruptionBudgets"]);
     let PodOutcome::Blocked(obstacle) = &found.pods[0].fate else { panic!() };
     assert!(
@@ -188,11 +187,11 @@ fn two_budgets_block_without_being_asked() {
         "{obstacle:?}"
     );
     let starting = pod("a", "cart", &json!({"/status": {"phase": "Pending"}}));
-    assert_eq!(words(&forecast(vec![station("n1", vec![starting])], &budgets, &[])), ["goes"]);
+    assert_eq!(words(&forecast(vec![planned("n1", vec![starting])], &budgets, &[])), ["goes"]);
 }
 
 #[test]
-fn what_stays_ends_or_is_forbidden_by_the_drain_is_not_asked() {
+fn no_eviction_is_tried_for_pods_that_stay_terminate_or_are_blocked_by_the_spec() {
     let daemon =
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]);
     let web =
@@ -218,8 +217,8 @@ fn what_stays_ends_or_is_forbidden_by_the_drain_is_not_asked() {
         (drain, &["c-web"], ["ends", BlockReason::Unmanaged.as_str(), "goes", "stays"]),
     ] {
         let draft =
-            DrainPreview::new(vec![PlannedNode { drain, ..station("n1", pods()) }], &sets, now).unwrap();
-        assert_eq!(draft.to_ask().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
+            DrainPreview::new(vec![PlannedNode { drain, ..planned("n1", pods()) }], &sets, now).unwrap();
+        assert_eq!(draft.to_evict().map(|pod| pod::uid(pod)).collect::<Vec<_>>(), asked);
         let found = draft.forecast(Budgets::default(), &HashMap::new(), now);
         assert_eq!(words(&found), expected);
         let replaced: Vec<&str> =

@@ -1,5 +1,5 @@
-//! Whether nodes would get their turn if they were put into maintenance now, one after another in the order given:
-//! the gates that the reconciler looks at, for maintenances that do not exist yet.
+//! Whether nodes could begin if they were put into maintenance now, one after another in the given order: the gates of
+//! the reconciler, for maintenances that do not exist yet.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -11,10 +11,9 @@ use crate::gate::Gate;
 use crate::gate::max_unavailable_queue::{self, MaxUnavailable};
 use crate::gate::quorum::{self, EtcdGuard};
 
-/// What would keep each of the nodes `planned` from beginning; those that are in maintenance already have begun, or wait
-/// by themselves.
+/// What would keep each `planned` node from beginning. Nodes that are in maintenance already are left out.
 ///
-/// `guard` is none where the cluster is not OpenShift, `limit` where there is none.
+/// `guard` is none if the cluster is not OpenShift.
 pub fn gates(
     planned: &[String],
     nodes: &[Node],
@@ -28,7 +27,7 @@ pub fn gates(
         .iter()
         .filter(|name| !has_one(name))
         .enumerate()
-        .map(|(at, name)| imagined(name, at, now))
+        .map(|(at, name)| planned_maintenance(name, at, now))
         .collect();
     let gate = |(at, this): (usize, &NodeMaintenance)| {
         let name = this.spec.node_name.as_str();
@@ -41,9 +40,9 @@ pub fn gates(
             .and_then(|node| quorum::violation(node, nodes, goes_first, guard));
         let all = existing.iter().chain(&new);
         let refs: Vec<NodeRef<'_>> = nodes.iter().map(NodeRef).collect();
-        let line =
+        let queue =
             limit.and_then(|limit| max_unavailable_queue::position(this, all, |_| false, &refs, limit));
-        (name.to_owned(), Gate { quorum, line })
+        (name.to_owned(), Gate { quorum, queue })
     };
     new.iter().enumerate().map(gate).collect()
 }
@@ -56,14 +55,14 @@ impl AsRef<Node> for NodeRef<'_> {
     }
 }
 
-/// The maintenance that would be created, after those before it.
-fn imagined(name: &str, at: usize, now: Timestamp) -> NodeMaintenance {
+/// The maintenance that would be created `at` this place in the order.
+fn planned_maintenance(name: &str, at: usize, now: Timestamp) -> NodeMaintenance {
     let spec = NodeMaintenanceSpec { node_name: name.to_owned(), ..NodeMaintenanceSpec::default() };
-    let mut imagined = NodeMaintenance::new(name, spec);
+    let mut planned_maintenance = NodeMaintenance::new(name, spec);
     let later = SignedDuration::from_nanos(i64::try_from(at).unwrap_or(i64::MAX));
-    imagined.metadata.uid = Some(format!("planned/{name}"));
-    imagined.metadata.creation_timestamp = now.saturating_add(later).ok().map(Time);
-    imagined
+    planned_maintenance.metadata.uid = Some(format!("planned/{name}"));
+    planned_maintenance.metadata.creation_timestamp = now.saturating_add(later).ok().map(Time);
+    planned_maintenance
 }
 
 #[cfg(test)]
@@ -85,7 +84,7 @@ mod tests {
     }
 
     fn begun(name: &str) -> NodeMaintenance {
-        let mut begun = imagined(name, 0, Timestamp::UNIX_EPOCH);
+        let mut begun = planned_maintenance(name, 0, Timestamp::UNIX_EPOCH);
         begun.status = serde_json::from_value(
             json!({"conditions": [{"type": "Cordoned", "status": "True", "reason": "",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
@@ -94,7 +93,7 @@ mod tests {
         begun
     }
 
-    /// Who waits in line, and whose going would cost etcd its quorum.
+    /// The nodes that would wait in the queue, and those whose maintenance would violate the quorum.
     fn waiting(planned: &[&str], existing: &[&str], limit: Option<usize>) -> (Vec<String>, Vec<String>) {
         let nodes = ["w2", "w1", "w3", "cp1", "cp2", "cp3"].map(node);
         let planned: Vec<String> = planned.iter().map(ToString::to_string).collect();
@@ -104,11 +103,11 @@ mod tests {
         let names = |held: fn(&Gate) -> bool| {
             gates.iter().filter(|(_, gate)| held(gate)).map(|(name, _)| name.clone()).collect()
         };
-        (names(|gate| gate.line.is_some()), names(|gate| gate.quorum.is_some()))
+        (names(|gate| gate.queue.is_some()), names(|gate| gate.quorum.is_some()))
     }
 
     #[test]
-    fn nodes_beyond_the_limit_wait_in_the_order_given() {
+    fn nodes_beyond_the_limit_wait_in_the_given_order() {
         let none: (Vec<String>, Vec<String>) = (vec![], vec![]);
         assert_eq!(waiting(&["w2", "w1", "w3"], &[], None), none);
         assert_eq!(waiting(&["w2", "w1", "w3"], &[], Some(2)), (vec!["w3".into()], vec![]));
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_control_plane_node_of_three_costs_the_quorum() {
+    fn the_second_control_plane_node_of_three_violates_the_quorum() {
         assert_eq!(waiting(&["cp1"], &[], None), (vec![], vec![]));
         assert_eq!(waiting(&["cp2", "cp1"], &[], None), (vec![], vec!["cp1".into()]));
         assert_eq!(waiting(&["cp1"], &["cp3"], None), (vec![], vec!["cp1".into()]));

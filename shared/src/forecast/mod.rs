@@ -1,9 +1,8 @@
-//! What a drain would do to the pods of some nodes, before it begins.
+//! What draining some nodes would do to their pods.
 //!
-//! The verdicts are those of [`DrainPlan`], the numbers those of [`Budgets`], and what blocks a pod is told by
-//! [`pod_state`] as the status of a maintenance would tell it. Evictions that the API server was asked for without
-//! carrying them out say what webhooks and budgets make of each pod alone; what budgets make of all of them together is
-//! counted here, over all nodes of the plan.
+//! The verdicts are those of [`DrainPlan`], the numbers those of [`Budgets`], and blockers are those of [`pod_state`], as
+//! the status of a maintenance would have them. Dry-run evictions show what webhooks and budgets answer for each pod
+//! alone; how budgets limit all pods together is computed here, over all planned nodes.
 
 pub mod capacity;
 pub mod gate_preview;
@@ -16,8 +15,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::group::Group;
 use crate::api::maintenance::DrainSpec;
-use crate::api::status::{BlockReason, PodReference};
-use crate::cluster::disruption_budget::BudgetKey;
+use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
+use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
 use crate::cluster::pod;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::{BudgetPrediction, Budgets};
@@ -31,7 +30,7 @@ use crate::drain::steady_time::SteadyTime;
 pub struct PlannedNode {
     /// Its name.
     pub node: String,
-    /// How it is to be drained.
+    /// How to drain it.
     pub drain: DrainSpec,
     /// The pods on it.
     pub pods: Vec<Arc<Pod>>,
@@ -39,126 +38,121 @@ pub struct PlannedNode {
     pub ready: bool,
 }
 
-/// The verdicts on all pods, before anybody was asked.
+/// The verdicts on all pods, before any eviction is tried.
 #[derive(Debug, Clone)]
 pub struct DrainPreview {
     nodes: Vec<(PlannedNode, DrainPlan)>,
 }
 
-/// What would become of the pods.
+/// What would happen to the pods.
 #[derive(Debug, Clone, Default)]
 pub struct Forecast {
-    /// One entry a pod, by node and by its name.
+    /// One entry for each pod, by node and name.
     pub pods: Vec<PodForecast>,
-    /// The budgets that guard pods of the plan.
+    /// The budgets that guard these pods.
     pub budgets: Vec<BudgetForecast>,
-    /// Why some pods were asked about in vain, and how many.
+    /// Why dry-run evictions gave no answer, and for how many pods.
     pub unanswered: BTreeMap<String, usize>,
 }
 
-/// What would become of a pod.
+/// What would happen to a pod, with its details.
 #[derive(Debug, Clone)]
 pub struct PodForecast {
     /// Its node.
     pub node: String,
     /// The pod.
     pub pod: Arc<Pod>,
-    /// What would become of it.
+    /// What would happen to it.
     pub fate: PodOutcome,
-    /// What one should know about that.
+    /// Warnings about that.
     pub warnings: Vec<Warning>,
-    /// Whether it is to be moved, sooner or later.
+    /// Whether it is to be evicted, now or later.
     pub leaves: bool,
-    /// After how many seconds of being refused, or held back, it is deleted; none if it waits for as long as it takes.
+    /// After how many seconds of refusals it is deleted; none if it never is.
     pub deleted_after: Option<i64>,
-    /// The budget that its eviction counts for.
+    /// The budget that guards it.
     pub guarded_by: Option<BudgetKey>,
 }
 
-/// What would become of a pod.
+/// What would happen to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodOutcome {
-    /// It stays, and nobody waits for it.
+    /// It stays, and the drain does not wait for it.
     Stays(SkipReason),
-    /// It is ending already.
+    /// It is terminating already.
     Terminating,
-    /// It goes at once.
+    /// It is evicted at once.
     Evicted,
-    /// KubeVirt moves it.
+    /// KubeVirt migrates its virtual machine.
     Migrated,
-    /// It goes when others that the budget guards have gone and are replaced.
+    /// It is evicted after others that the budget guards were evicted and replaced.
     WaitsForBudget(BudgetKey),
-    /// Something refuses to let it go as things are, and then it is deleted past that.
+    /// It is blocked, and deleted after `deleteAfterSeconds`.
     Deleted(Blocker),
-    /// Something refuses to let it go as things are.
+    /// It is blocked.
     Blocked(Blocker),
 }
 
-/// A budget, and what the plan asks of it.
+/// A budget and the planned pods that it guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetForecast {
-    /// Which budget.
+    /// The budget.
     pub budget: BudgetKey,
-    /// How many pods of the plan it guards.
+    /// How many planned pods it guards.
     pub pods: usize,
-    /// How many of them it lets go now.
+    /// How many of them may be evicted now.
     pub now: usize,
-    /// How many it lets go at once when all pods that it expects are healthy.
+    /// How many may be evicted at once when all expected pods are healthy.
     pub at_most: usize,
-    /// In how many rounds they go at least, each as large as the budget allows and over when all pods are replaced;
-    /// none if the budget never allows one, or replacements that fit nowhere keep it from that.
+    /// The minimum number of rounds, each as large as the budget allows and finished when all pods are replaced; none if
+    /// the budget never allows an eviction, or not all because replacements fit on no node.
     pub rounds: Option<usize>,
-    /// How many of them are never let go, because replacements of others fit nowhere.
+    /// How many are never evicted, because replacements of others fit on no node.
     pub short_of: usize,
 }
 
 impl PlannedNode {
-    /// Whether pods are deleted that are refused for long.
+    /// Whether pods whose eviction is refused are deleted in the end.
     fn deletes(&self) -> bool {
         self.drain.delete_after_seconds > 0
     }
 }
 
 impl PodForecast {
-    /// Whether another pod is to stand in for it somewhere else.
+    /// Whether its owner replaces it on another node.
     pub fn is_replaced(&self) -> bool {
         let owner = pod::controller(&self.pod).filter(|owner| owner.kind != "DaemonSet");
         self.leaves && owner.is_some() && !pod::is_finished(&self.pod)
     }
 
-    /// It waits for others to be replaced, which they never are.
-    fn hold(&mut self, budget: &BudgetKey) {
-        let obstacle = Blocker {
-            reason: BlockReason::DisruptionBudget,
-            message: format!("budget {budget} waits for replacements that fit on no other node"),
-            since: None,
-            refusals: 0,
-        };
-        self.fate = if self.deleted_after.is_some() {
-            PodOutcome::Deleted(obstacle)
-        } else {
-            PodOutcome::Blocked(obstacle)
-        };
+    /// It waits for replacements that fit on no node.
+    fn block_by(&mut self, budget: &BudgetKey) {
+        let message = format!("budget {budget} waits for replacements that fit on no other node");
+        let facts = BudgetFacts { name: budget.name.clone(), ..BudgetFacts::default() };
+        let facts = BlockFacts { budget: Some(facts), ..BlockFacts::default() };
+        let blocker = Blocker::new(BlockReason::DisruptionBudget, message).with(facts);
+        let is_deleted = self.deleted_after.is_some();
+        self.fate = if is_deleted { PodOutcome::Deleted(blocker) } else { PodOutcome::Blocked(blocker) };
     }
 }
 
 impl Forecast {
-    /// The same where the replacements of some pods fit nowhere: a budget that they leave short of healthy pods lets no
-    /// further ones go. Those that are replaced elsewhere are taken to go first.
-    pub fn hold_back(&mut self, misfits: &BTreeSet<PodReference>) {
+    /// Accounts for pods whose replacements fit on no node: a budget that lacks healthy pods for that allows no further
+    /// evictions. Pods that are replaced elsewhere are assumed to be evicted first.
+    pub fn hold_back(&mut self, unplaced: &BTreeSet<PodReference>) {
         for guard in &mut self.budgets {
-            let is_misfit = |expected: &PodForecast| {
+            let is_unplaced = |expected: &PodForecast| {
                 expected.guarded_by.as_ref() == Some(&guard.budget)
-                    && misfits.contains(&pod::reference(&expected.pod))
+                    && unplaced.contains(&pod::reference(&expected.pod))
             };
-            let unplaced = self.pods.iter().filter(|expected| is_misfit(expected)).count();
-            let held = unplaced.saturating_sub(guard.at_most);
+            let count = self.pods.iter().filter(|expected| is_unplaced(expected)).count();
+            let held = count.saturating_sub(guard.at_most);
             let later = self.pods.iter_mut().filter(|expected| {
-                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_misfit(expected)
+                matches!(expected.fate, PodOutcome::WaitsForBudget(_)) && is_unplaced(expected)
             });
             let mut short_of = 0;
             for expected in later.rev().take(held) {
-                expected.hold(&guard.budget);
+                expected.block_by(&guard.budget);
                 short_of += 1;
             }
             if short_of > 0 {
@@ -169,28 +163,31 @@ impl Forecast {
 }
 
 impl DrainPreview {
-    /// Judges the pods of each node.
+    /// Determines the verdicts.
     ///
     /// # Errors
     /// If a `podSelector` is not a valid selector.
     pub fn new(
-        stations: Vec<PlannedNode>,
+        nodes: Vec<PlannedNode>,
         daemon_sets: &DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
-        let judge = |station: PlannedNode| {
-            let plan = DrainPlan::new(station.pods.iter().cloned(), &station.drain, daemon_sets, now)?;
-            Ok((station, plan))
+        let judge = |node: PlannedNode| {
+            let plan = DrainPlan::new(node.pods.iter().cloned(), &node.drain, daemon_sets, now)?;
+            Ok((node, plan))
         };
-        Ok(Self { nodes: stations.into_iter().map(judge).collect::<Result<_, _>>()? })
+        Ok(Self { nodes: nodes.into_iter().map(judge).collect::<Result<_, _>>()? })
     }
 
-    /// The pods that would be asked to go.
-    pub fn to_ask(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.judged().map(|(_, judged)| judged).filter(|judged| is_asked(judged)).map(|judged| &judged.pod)
+    /// The pods for which an eviction would be requested.
+    pub fn to_evict(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.planned()
+            .map(|(_, planned)| planned)
+            .filter(|planned| is_asked(planned))
+            .map(|planned| &planned.pod)
     }
 
-    /// What would become of each pod. `answers` are those to evictions that were not carried out, by uid.
+    /// What would happen to each pod. `answers` are those to dry-run evictions, by uid.
     pub fn forecast(
         &self,
         mut budgets: Budgets,
@@ -198,14 +195,14 @@ impl DrainPreview {
         now: Timestamp,
     ) -> Forecast {
         let mut forecast = Forecast::default();
-        let mut opinions: HashMap<&str, (BudgetKey, String)> = HashMap::new();
+        let mut opinions: HashMap<&str, (BudgetKey, BudgetRefusal)> = HashMap::new();
         let mut guards: BTreeMap<BudgetKey, BudgetForecast> = BTreeMap::new();
         let mut guarded: HashMap<&str, BudgetKey> = HashMap::new();
-        for pod in self.to_ask() {
+        for pod in self.to_evict() {
             let (budget, refusal) = match budgets.charge(pod) {
                 BudgetPrediction::Free => continue,
                 BudgetPrediction::Allowed(allowance) => (allowance.guard.key, None),
-                BudgetPrediction::Exhausted { budget, message } => (budget, Some(message)),
+                BudgetPrediction::Exhausted { budget, refusal } => (budget, Some(refusal)),
             };
             let guard =
                 guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));
@@ -215,9 +212,9 @@ impl DrainPreview {
             opinions.extend(refusal.map(|refusal| (pod::uid(pod), (budget, refusal))));
         }
         forecast.budgets = guards.values_mut().map(BudgetForecast::counted).collect();
-        for (station, judged) in self.judged() {
-            let uid = pod::uid(&judged.pod);
-            let answer = answers.get(uid).filter(|answer| match why_silent(answer) {
+        for (node, planned) in self.planned() {
+            let uid = pod::uid(&planned.pod);
+            let answer = answers.get(uid).filter(|answer| match why_no_answer(answer) {
                 Some(why) => {
                     *forecast.unanswered.entry(why).or_default() += 1;
                     false
@@ -226,53 +223,53 @@ impl DrainPreview {
             });
             let opinion = opinions.get(uid);
             let waits = opinion.is_some_and(|(budget, _)| guards[budget].now > 0);
-            let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal.as_str());
-            let answer = answer.cloned().or_else(|| several_budgets(judged, &budgets));
+            let held = opinion.filter(|_| !waits).map(|(_, refusal)| refusal);
+            let answer = answer.cloned().or_else(|| several_budgets(planned, &budgets));
             let attempt =
                 Attempt { last: answer.map(|answer| (SteadyTime::MIN, answer)), ..Attempt::default() };
             let known = PodContext {
                 group: Group::Medik8s,
                 attempt: Some(&attempt),
                 steady_now: SteadyTime::MIN,
-                held,
+                blocked_by_budget: held,
                 overdue: false,
                 budgets: &budgets,
                 evacuation: None,
-                node_ready: station.ready,
+                node_ready: node.ready,
             };
-            let fate = match pod_state::state(judged, &known, now) {
-                PodState::Skipped => match judged.verdict {
+            let fate = match pod_state::state(planned, &known, now) {
+                PodState::Skipped => match planned.verdict {
                     Verdict::Skip(reason) => PodOutcome::Stays(reason),
                     _ => PodOutcome::Evicted,
                 },
                 PodState::Terminating => PodOutcome::Terminating,
                 PodState::Migrating => PodOutcome::Migrated,
-                PodState::Blocked(obstacle) if station.deletes() && is_refused(judged, obstacle.reason) => {
-                    PodOutcome::Deleted(obstacle)
+                PodState::Blocked(blocker) if node.deletes() && is_refused(planned, blocker.reason) => {
+                    PodOutcome::Deleted(blocker)
                 }
-                PodState::Blocked(obstacle) => PodOutcome::Blocked(obstacle),
+                PodState::Blocked(blocker) => PodOutcome::Blocked(blocker),
                 PodState::Waiting | PodState::Evicting => match opinion.filter(|_| waits) {
                     Some((budget, _)) => PodOutcome::WaitsForBudget(budget.clone()),
                     None => PodOutcome::Evicted,
                 },
             };
             let waits =
-                matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && station.deletes();
+                matches!(fate, PodOutcome::WaitsForBudget(_) | PodOutcome::Deleted(_)) && node.deletes();
             forecast.pods.push(PodForecast {
-                node: station.node.clone(),
-                pod: judged.pod.clone(),
+                node: node.node.clone(),
+                pod: planned.pod.clone(),
                 fate,
-                deleted_after: waits.then_some(station.drain.delete_after_seconds),
-                warnings: judged.warnings.clone(),
-                leaves: is_asked(judged),
+                deleted_after: waits.then_some(node.drain.delete_after_seconds),
+                warnings: planned.warnings.clone(),
+                leaves: is_asked(planned),
                 guarded_by: guarded.remove(uid),
             });
         }
         forecast
     }
 
-    fn judged(&self) -> impl Iterator<Item = (&PlannedNode, &PlannedPod)> {
-        self.nodes.iter().flat_map(|(station, plan)| plan.pods.iter().map(move |judged| (station, judged)))
+    fn planned(&self) -> impl Iterator<Item = (&PlannedNode, &PlannedPod)> {
+        self.nodes.iter().flat_map(|(node, plan)| plan.pods.iter().map(move |planned| (node, planned)))
     }
 }
 
@@ -282,7 +279,7 @@ impl BudgetForecast {
         Self { budget, pods: 0, now: 0, at_most, rounds: None, short_of: 0 }
     }
 
-    /// The same with its rounds. The first is what the budget allows now.
+    /// Computes the rounds. The first is what the budget allows now.
     fn counted(&mut self) -> Self {
         let left = self.pods - self.now;
         let first = usize::from(self.now > 0);
@@ -295,12 +292,12 @@ impl BudgetForecast {
     }
 }
 
-fn is_asked(judged: &PlannedPod) -> bool {
-    judged.verdict == Verdict::Evict && pod::deadline(&judged.pod).is_none()
+fn is_asked(planned: &PlannedPod) -> bool {
+    planned.verdict == Verdict::Evict && pod::deadline(&planned.pod).is_none()
 }
 
-/// Whether it is the answer to its eviction that keeps a pod, and not the drain's own settings.
-fn is_refused(judged: &PlannedPod, reason: BlockReason) -> bool {
+/// Whether the pod is blocked by the answer to its eviction, and not by the drain spec.
+fn is_refused(planned: &PlannedPod, reason: BlockReason) -> bool {
     use BlockReason::{
         AdmissionWebhook, DisruptionBudget, MigrationFailed, MultipleDisruptionBudgets, NamespaceTerminating,
         NotMigratable, ServerError,
@@ -315,28 +312,29 @@ fn is_refused(judged: &PlannedPod, reason: BlockReason) -> bool {
             | NotMigratable
             | ServerError
     );
-    is_asked(judged) && by_answer
+    is_asked(planned) && by_answer
 }
 
-/// Why an answer says nothing about what an eviction would come to, if it does not: because who asked may not ask, or
-/// because of the question itself.
-fn why_silent(answer: &EvictionOutcome) -> Option<String> {
+/// Why the answer to a dry-run eviction says nothing about a real one, if it does not: the user lacks access, or dry runs
+/// are not supported.
+fn why_no_answer(answer: &EvictionOutcome) -> Option<String> {
     match answer {
-        // The pod's name is left out, so that one missing right is told once.
-        EvictionOutcome::Forbidden(why) => {
-            Some(why.split_once("is forbidden: ").map_or(why.as_str(), |(_, rest)| rest).to_owned())
+        // Without the pod's name, so that missing access is reported once.
+        EvictionOutcome::Forbidden(denied) => {
+            let why = denied.message.as_str();
+            Some(why.split_once("is forbidden: ").map_or(why, |(_, rest)| rest).to_owned())
         }
         EvictionOutcome::Throttled { message, .. } => Some(message.clone()),
-        // A webhook with side effects is not asked (`pkg/admission/plugin/webhook/errors` in kubernetes/apiserver).
+        // A webhook with side effects is not called in a dry run (`pkg/admission/plugin/webhook/errors` in kubernetes/apiserver).
         EvictionOutcome::Unknown(why) if why.contains("does not support dry run") => Some(why.clone()),
         _ => None,
     }
 }
 
-/// That more than one budget selects the pod, which is known without asking.
-fn several_budgets(judged: &PlannedPod, budgets: &Budgets) -> Option<EvictionOutcome> {
-    let pod = &judged.pod;
-    let counts = is_asked(judged) && !pod::is_pending(pod) && !pod::is_finished(pod);
+/// The outcome if more than one budget selects the pod, which is known without a request.
+fn several_budgets(planned: &PlannedPod, budgets: &Budgets) -> Option<EvictionOutcome> {
+    let pod = &planned.pod;
+    let counts = is_asked(planned) && !pod::is_pending(pod) && !pod::is_finished(pod);
     (counts && budgets.guarding(pod).len() > 1).then(|| EvictionOutcome::MultipleBudgets(String::new()))
 }
 

@@ -1,8 +1,8 @@
-//! How many nodes may be out of service at once, and who waits for whom.
+//! How many nodes may be unavailable at once, and the queue of the maintenances that wait for that.
 //!
-//! Every maintenance comes to the same result by itself: those that wait are admitted in the order of their creation,
-//! for as long as the limit allows, so two that are decided at the same moment never both take the last place. Who cannot
-//! begin for another reason, as its status tells, stands in no line: a place kept free for it would help nobody.
+//! Each maintenance comes to the same result independently: waiting maintenances begin in the order of their creation as
+//! far as the limit allows, so two that are decided at the same time never both take the last place. A maintenance that
+//! cannot begin for another reason, by its status, is not in the queue: it would only block the others.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,16 +12,16 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::maintenance::NodeMaintenance;
-use crate::api::status::NodeMaintenanceStatus;
+use crate::api::status::{NodeMaintenanceStatus, QueuePosition};
 use crate::cluster::node;
 use crate::gate::ownership;
 
-/// How many nodes may be unavailable at once: in maintenance, or not Ready for whatever reason.
+/// How many nodes may be unavailable at once: in maintenance or not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxUnavailable {
-    /// So many nodes.
+    /// A number of nodes.
     Nodes(usize),
-    /// So many per cent of all nodes, rounded down, but never less than one node.
+    /// A percentage of all nodes, rounded down, but at least one node.
     Percent(usize),
 }
 
@@ -35,9 +35,9 @@ impl MaxUnavailable {
     }
 }
 
-/// A limit that is none.
+/// An invalid limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be a number of nodes of at least 1, or a share such as 10% of at least 1% and at most 100%")]
+#[error("must be a number of nodes of at least 1, or a percentage from 1% to 100%")]
 pub struct InvalidLimit;
 
 impl FromStr for MaxUnavailable {
@@ -64,17 +64,55 @@ impl fmt::Display for MaxUnavailable {
     }
 }
 
-/// Why `maintenance` waits, with its place in line; none if it may go to work.
+/// A maintenance in the queue, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queued {
+    /// Its position.
+    pub position: QueuePosition,
+    /// Why it cannot begin now.
+    pub reason: QueueReason,
+}
+
+/// Why a maintenance in the queue cannot begin now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueReason {
+    /// Another control-plane node is in maintenance.
+    ControlPlane,
+    /// As many nodes as allowed are unavailable.
+    Limit {
+        /// How many nodes are unavailable.
+        unavailable: usize,
+        /// How many nodes there are.
+        nodes: usize,
+        /// How many may be unavailable, as it was specified.
+        limit: MaxUnavailable,
+    },
+}
+
+impl fmt::Display for Queued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let QueuePosition { position, length, .. } = self.position;
+        write!(f, "position {position} of {length} in the queue: ")?;
+        match self.reason {
+            QueueReason::ControlPlane => f.write_str("only one control-plane node may be in maintenance"),
+            QueueReason::Limit { unavailable, nodes, limit } => {
+                write!(f, "{unavailable} of {nodes} nodes are unavailable and the limit is {limit}")
+            }
+        }
+    }
+}
+
+/// The position of `maintenance` in the queue; none if it may begin.
 ///
-/// `all` are the maintenances of the cluster, this one among them. `at_work` says which have begun although their status
-/// may not tell yet: nobody who comes later takes their place, however early by name.
+/// `all` are the maintenances of the cluster, including this one. `at_work` says which have begun although their status
+/// may not say so yet: a later one does not take their place, even if it sorts before them.
 pub fn position<'a>(
     maintenance: &NodeMaintenance,
     all: impl IntoIterator<Item = &'a NodeMaintenance>,
     at_work: impl Fn(&NodeMaintenance) -> bool,
     nodes: &[impl AsRef<Node>],
     limit: MaxUnavailable,
-) -> Option<String> {
+) -> Option<Queued> {
     let has_begun = |maintenance: &NodeMaintenance| ownership::has_begun(maintenance) || at_work(maintenance);
     if has_begun(maintenance) {
         return None;
@@ -88,50 +126,51 @@ pub fn position<'a>(
     let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
     let allowed = limit.of(nodes.len());
 
-    let mut line: Vec<&NodeMaintenance> =
+    let mut waiting: Vec<&NodeMaintenance> =
         all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
-    line.sort_by_key(|other| ownership::age_rank(other));
+    waiting.sort_by_key(|other| ownership::age_rank(other));
     let is_this = |other: &NodeMaintenance| other.metadata.uid == maintenance.metadata.uid;
-    let (mut ahead, mut taken) = (0, HashSet::new());
-    for other in line.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
+    let (mut length, mut found, mut seen) = (0, None, HashSet::new());
+    for other in waiting.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
         let name = other.spec.node_name.as_str();
-        // The others of a node are duplicates of the oldest, whatever that waits for.
-        let is_oldest = taken.insert(name);
-        let takes_part = is_this(other) || (is_oldest && may_be_queued(other));
-        if !takes_part {
+        // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
+        let is_oldest = seen.insert(name);
+        if !(is_this(other) || (is_oldest && may_be_queued(other))) {
             continue;
         }
-        let turn = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
-            Err("one control-plane node at a time goes into maintenance".to_owned())
+        let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
+            QueueReason::ControlPlane
         } else if unavailable.contains(name) || unavailable.len() < allowed {
-            Ok(())
-        } else {
-            let count = unavailable.len();
-            Err(format!("{count} of {} nodes are unavailable and {limit} may be", nodes.len()))
-        };
-        match turn {
-            Ok(()) => {
-                unavailable.insert(name);
-                control_plane.extend(is_control_plane(name).then_some(name));
+            if is_this(other) {
+                return None;
             }
-            Err(_) if !is_this(other) => ahead += 1,
-            Err(reason) => return Some(format!("{reason}: place {} in line", ahead + 1)),
-        }
+            unavailable.insert(name);
+            control_plane.extend(is_control_plane(name).then_some(name));
+            continue;
+        } else {
+            QueueReason::Limit { unavailable: unavailable.len(), nodes: nodes.len(), limit }
+        };
+        length += 1;
         if is_this(other) {
-            return None;
+            found = Some((length, reason));
         }
     }
-    None
+    let (position, reason) = found?;
+    Some(Queued { position: QueuePosition { position, length, limit: count(allowed) }, reason })
 }
 
-/// Whether a maintenance that has not begun may do so as soon as there is a place, for all that its status tells: one
-/// that says nothing yet may begin with the next look.
+fn count(nodes: usize) -> i32 {
+    i32::try_from(nodes).unwrap_or(i32::MAX)
+}
+
+/// Whether a maintenance that has not begun may be in the queue, by its status. One without a status may begin with its
+/// next reconcile.
 pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
     maintenance.status.as_ref().is_none_or(status_allows_queueing)
 }
 
-/// Whether others may have waited for what is told to be free now: a maintenance that was at work or in line is neither
-/// any more.
+/// Whether a change of status may let others in the queue begin: the maintenance was at work or in the queue, and is no
+/// longer.
 pub fn frees_a_place(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
     let counts = |status: &NodeMaintenanceStatus| {
         status_allows_queueing(status) || condition::is_true(&status.conditions, ConditionType::Cordoned)
@@ -139,7 +178,7 @@ pub fn frees_a_place(before: Option<&NodeMaintenanceStatus>, after: &NodeMainten
     before.is_none_or(counts) && !counts(after)
 }
 
-/// A status without our conditions tells nothing. What a maintenance waits for is the reason why its node is not drained.
+/// What a maintenance waits for is the reason of its condition `Drained`. Without that condition it may be in the queue.
 fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
     drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
@@ -167,8 +206,8 @@ mod tests {
         Arc::new(serde_json::from_value(node).unwrap())
     }
 
-    /// A maintenance of the node of the same name, created at that second; with a `+` it has begun, and after a `:`
-    /// stands what it waits for.
+    /// A maintenance of the node of the same name, created at that second. With a `+` it has begun; after a `:` is the
+    /// reason for which it waits.
     fn maintenance(text: &str, second: usize) -> NodeMaintenance {
         let (text, reason) = text.split_once(':').unwrap_or((text, ""));
         let name = text.trim_end_matches('+');
@@ -189,7 +228,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What each of these maintenances, oldest first, waits for.
+    /// Checks why each of these maintenances, oldest first, waits.
     fn check(maintenances: &[&str], limit: &str, expected: &[Option<&str>]) {
         let names = ["a", "b", "c", "d", "e", "f", "cp1", "cp2"];
         let mut nodes: Vec<Arc<Node>> = names.map(|name| node(name, "True")).to_vec();
@@ -199,27 +238,43 @@ mod tests {
         let limit = limit.parse().unwrap();
         for (maintenance, expected) in all.iter().zip(expected) {
             let found = position(maintenance, all.iter().rev(), |_| false, &nodes, limit);
-            assert_eq!(found.as_deref(), *expected, "{maintenances:?}: {:?}", maintenance.metadata.name);
+            assert_eq!(
+                found.map(|queued| queued.to_string()).as_deref(),
+                *expected,
+                "{maintenances:?}: {:?}",
+                maintenance.metadata.name
+            );
         }
     }
 
+    /// The sentence of a maintenance in the queue while `unavailable` of 10 nodes are unavailable.
+    fn queued(position: &str, unavailable: usize, limit: &str) -> String {
+        format!(
+            "position {position} in the queue: {unavailable} of 10 nodes are unavailable and the limit is {limit}"
+        )
+    }
+
     #[test]
-    fn nodes_that_are_down_count_and_the_others_wait_in_the_order_of_their_creation() {
-        let first = Some("4 of 10 nodes are unavailable and 4 may be: place 1 in line");
-        let second = Some("4 of 10 nodes are unavailable and 4 may be: place 2 in line");
-        check(&["a", "b", "c", "d"], "4", &[None, None, first, second]);
-        check(
-            &["a+", "b+", "c", "d"],
-            "40%",
-            &[None, None, Some("4 of 10 nodes are unavailable and 40% may be: place 1 in line")],
-        );
-        check(&["a+", "b+", "down1", "c"], "4", &[None, None, None, first]);
+    fn nodes_that_are_not_ready_count_and_maintenances_wait_in_the_order_of_their_creation() {
+        let (first, second) = (queued("1 of 2", 4, "4"), queued("2 of 2", 4, "4"));
+        check(&["a", "b", "c", "d"], "4", &[None, None, Some(&first), Some(&second)]);
+        check(&["a+", "b+", "c", "d"], "40%", &[None, None, Some(&queued("1 of 2", 4, "40%"))]);
+        check(&["a+", "b+", "down1", "c"], "4", &[None, None, None, Some(&queued("1 of 1", 4, "4"))]);
         check(&["a", "no-such-node", "b", "c"], "5", &[None, None, None, None]);
     }
 
     #[test]
-    fn control_plane_nodes_go_one_at_a_time_and_hold_up_nobody_else() {
-        let one = Some("one control-plane node at a time goes into maintenance: place 1 in line");
+    fn a_position_has_the_length_of_the_queue_and_the_limit_in_nodes() {
+        let nodes = ["a", "b", "c", "d"].map(|name| node(name, "True"));
+        let all = ["a", "b", "c"].map(|name| maintenance(name, 0));
+        let half = "50%".parse().unwrap();
+        let found = position(&all[2], &all, |_| false, &nodes, half).unwrap();
+        assert_eq!(found.position, QueuePosition { position: 1, length: 1, limit: 2 });
+    }
+
+    #[test]
+    fn control_plane_nodes_begin_one_at_a_time_and_block_no_others() {
+        let one = Some("position 1 of 1 in the queue: only one control-plane node may be in maintenance");
         check(&["cp1+", "cp2", "a"], "9", &[None, one, None]);
         check(&["cp1", "cp2", "a"], "9", &[None, one, None]);
         check(&["cp1+", "cp3", "a"], "9", &[None, one, None]);
@@ -227,25 +282,25 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_begin_for_another_reason_keeps_no_place_from_the_others() {
-        let first = Some("3 of 10 nodes are unavailable and 3 may be: place 1 in line");
-        let second = Some("3 of 10 nodes are unavailable and 3 may be: place 2 in line");
+    fn a_maintenance_that_waits_for_something_else_takes_no_place_in_the_queue() {
+        let only = queued("1 of 1", 3, "3");
         for held in ["LeaseHeld", "QuorumAtRisk", "LeaseLost", "DuplicateMaintenance", "MissingRights"] {
-            check(&[&format!("a:{held}"), "b", "c"], "3", &[None, None, first]);
+            check(&[&format!("a:{held}"), "b", "c"], "3", &[None, None, Some(&only)]);
         }
-        check(&["a:MaxUnavailable", "b", "c"], "3", &[None, first, second]);
+        let (first, second) = (queued("1 of 2", 3, "3"), queued("2 of 2", 3, "3"));
+        check(&["a:MaxUnavailable", "b", "c"], "3", &[None, Some(&first), Some(&second)]);
     }
 
     #[test]
-    fn a_duplicate_of_one_that_waits_makes_nobodys_place_worse() {
-        let first = Some("3 of 10 nodes are unavailable and 3 may be: place 1 in line");
-        let second = Some("3 of 10 nodes are unavailable and 3 may be: place 2 in line");
-        check(&["a+", "b", "b", "c"], "3", &[None, first, second, second]);
+    fn a_duplicate_takes_no_place_in_the_queue() {
+        let at = |position: &str| Some(queued(position, 3, "3"));
+        let expected = [None, at("1 of 2"), at("2 of 3"), at("2 of 2")];
+        check(&["a+", "b", "b", "c"], "3", &expected.each_ref().map(Option::as_deref));
         check(&["a:LeaseHeld", "a", "b"], "3", &[None, None, None]);
     }
 
     #[test]
-    fn the_others_are_told_when_one_is_in_line_or_at_work_no_more() {
+    fn a_maintenance_that_leaves_the_queue_or_stops_working_frees_a_place() {
         let status = |text: &str| maintenance(text, 0).status.unwrap();
         for (before, after, expected) in [
             ("a", "a:LeaseHeld", true),
@@ -262,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_maintenance_that_ends_keeps_its_place_until_it_is_gone_and_one_that_never_began_has_none() {
+    fn a_stopping_maintenance_keeps_its_place_until_it_is_gone_unless_it_never_began() {
         let mut ending = maintenance("a+", 0);
         ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
         let waiting = maintenance("b", 1);
@@ -275,19 +330,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_work_keeps_the_place_though_one_of_an_earlier_name_comes_in_the_same_second() {
+    fn a_maintenance_at_work_keeps_its_place_if_another_of_an_earlier_name_is_created_in_the_same_second() {
         let (late, early) = (maintenance("b", 0), maintenance("a", 0));
         let nodes = [node("a", "True"), node("b", "True")];
-        let wait_of = |of: &NodeMaintenance, at_work: &str| {
+        let position_of = |of: &NodeMaintenance, at_work: &str| {
             let is_at_work = |other: &NodeMaintenance| other.metadata.name.as_deref() == Some(at_work);
             position(of, [&late, &early], is_at_work, &nodes, MaxUnavailable::Nodes(1))
         };
-        assert_eq!((wait_of(&late, "b"), wait_of(&early, "b").is_some()), (None, true));
-        assert_eq!((wait_of(&late, "").is_some(), wait_of(&early, "")), (true, None));
+        assert_eq!((position_of(&late, "b"), position_of(&early, "b").is_some()), (None, true));
+        assert_eq!((position_of(&late, "").is_some(), position_of(&early, "")), (true, None));
     }
 
     #[test]
-    fn a_limit_is_a_number_of_nodes_or_a_share_of_them() {
+    fn a_limit_is_a_number_or_a_percentage_of_nodes() {
         for (text, expected) in [("3", Some(3)), ("25%", Some(2)), ("1%", Some(1)), ("100%", Some(10))] {
             assert_eq!(text.parse::<MaxUnavailable>().ok().map(|limit| limit.of(10)), expected, "{text}");
             assert_eq!(text.parse::<MaxUnavailable>().unwrap().to_string(), text);

@@ -1,8 +1,8 @@
-//! Whether a maintenance may go to work on its node, or waits for someone else who has it.
+//! Whether a maintenance may work on its node, or what it waits for.
 //!
-//! Losing a node that was ours is counted as the medik8s node-maintenance-operator counts it: one attempt to get it
-//! back every five seconds, and after three failures it is given up for good. The count is in the status, and when it
-//! was last raised is the time of that status, so a restart neither forgets nor hurries it.
+//! A lost lease is handled as the medik8s node-maintenance-operator does: it is retried every five seconds, and the
+//! maintenance fails for good after the fourth failure. The count is in the status, and the time of the last attempt is
+//! that of the status, so a restart neither forgets nor repeats an attempt.
 
 pub mod max_unavailable_queue;
 pub mod ownership;
@@ -15,66 +15,70 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::condition::ConditionReason;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
+use crate::api::status::QueuePosition;
 use crate::cluster::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
 use crate::drain::node_patch;
+use crate::gate::max_unavailable_queue::Queued;
 
-/// So many failed attempts to extend a lost lease are forgiven.
-const FORGIVEN: i32 = 3;
+/// The number of failed attempts to extend a lost lease after which the next failure is final.
+const LEASE_RETRIES: i32 = 3;
 
-/// How far apart they are.
-const PACE: SignedDuration = SignedDuration::from_secs(5);
+/// The interval of these attempts.
+const LEASE_RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
-/// What keeps a maintenance that has not begun from beginning, wherever it is.
+/// What keeps a maintenance that has not begun from beginning, beside the node's lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// That etcd would lose its quorum.
+    /// Why etcd would lose its quorum.
     pub quorum: Option<String>,
-    /// Its place in line, where only so many nodes may be unavailable.
-    pub line: Option<String>,
+    /// Its position in the queue, if too many nodes are unavailable.
+    pub queue: Option<Queued>,
 }
 
-/// Whose turn it is on a node.
+/// Whether a maintenance may work on its node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateResult {
-    /// Ours, once `write` is done.
+    /// It may, once `write` is done.
     Ours {
-        /// What makes or keeps it ours.
+        /// The write that takes or renews the lease.
         write: Option<LeaseWrite>,
-        /// When to renew it.
+        /// When to renew the lease.
         renew_at: Option<Timestamp>,
     },
-    /// Not yet ours.
+    /// It waits.
     Waits {
-        /// For what.
+        /// What for, as a word for programs.
         reason: ConditionReason,
-        /// The same for a person.
+        /// What for, as a sentence for people.
         error: String,
-        /// When that may be over, where it is known.
+        /// Its position, if it is in the queue.
+        queue: Option<QueuePosition>,
+        /// When that may end, if it is known.
         until: Option<Timestamp>,
     },
-    /// It was ours, and may be again.
+    /// It has lost the lease and may get it back.
     Lost {
-        /// Who has the node.
+        /// Who has the lease.
         error: String,
         /// Failed attempts, this one included.
         attempts: i32,
         /// When to try again.
         next: Timestamp,
     },
-    /// It was ours and is given up.
+    /// It has lost the lease for good.
     Forfeited {
-        /// What a person would want to read.
+        /// Why, as a sentence.
         error: String,
     },
 }
 
-/// Whether the maintenance goes ahead although etcd may lose its quorum.
+/// Whether the maintenance may begin although etcd may lose its quorum.
 pub fn overrides_quorum(maintenance: &NodeMaintenance) -> bool {
     let annotations = maintenance.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(OVERRIDE_QUORUM_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
-/// Whose turn it is on `node`, whose lease this is.
+/// Whether `maintenance` may work on `node`, which has this lease.
 pub fn evaluate(
     maintenance: &NodeMaintenance,
     node: &Node,
@@ -84,7 +88,7 @@ pub fn evaluate(
 ) -> GateResult {
     let status = maintenance.status.as_ref();
     let failures = status.map_or(0, |status| status.error_on_lease_count);
-    if failures > FORGIVEN {
+    if failures > LEASE_RETRIES {
         let error = format!("maintenance failed: lease could not be extended after {failures} attempts");
         return GateResult::Forfeited { error };
     }
@@ -92,7 +96,7 @@ pub fn evaluate(
         || status.is_some_and(|status| status.drain_progress > 0)
         || node_patch::record_names(node, ownership::uid(maintenance));
     let claim = node_lease::claim(lease, node, now);
-    if let Some(waits) = obstacle(maintenance, gate, &claim).filter(|_| !had_it) {
+    if let Some(waits) = waits_for(maintenance, gate, &claim).filter(|_| !had_it) {
         return waits;
     }
     let foreign = match claim {
@@ -103,31 +107,38 @@ pub fn evaluate(
     let error =
         format!("failed to extend a lease that used to be owned by us: {}", held(maintenance, &foreign));
     let counted_at = status.and_then(|status| status.last_update.as_ref()).map_or(now, |at| at.0.min(now));
-    let due = counted_at.saturating_add(PACE).unwrap_or(now);
+    let due = counted_at.saturating_add(LEASE_RETRY_INTERVAL).unwrap_or(now);
     if failures > 0 && due > now {
         return GateResult::Lost { error, attempts: failures, next: due };
     }
-    GateResult::Lost { error, attempts: failures + 1, next: now.saturating_add(PACE).unwrap_or(now) }
+    GateResult::Lost {
+        error,
+        attempts: failures + 1,
+        next: now.saturating_add(LEASE_RETRY_INTERVAL).unwrap_or(now),
+    }
 }
 
-/// What a maintenance that has not begun waits for. The place in line comes last: who has nothing else to wait for is in
-/// line, and nobody else ([`crate::gate::max_unavailable_queue`]).
-fn obstacle(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<GateResult> {
+/// What a maintenance that has not begun waits for. The queue comes last: only a maintenance that waits for nothing else
+/// is in it ([`crate::gate::max_unavailable_queue`]).
+fn waits_for(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Option<GateResult> {
     if let Some(violation) = gate.quorum.as_ref().filter(|_| !overrides_quorum(maintenance)) {
         let error = format!("{violation}; the annotation {OVERRIDE_QUORUM_ANNOTATION}=true overrides this");
-        return Some(GateResult::Waits { reason: ConditionReason::QuorumAtRisk, error, until: None });
+        let reason = ConditionReason::QuorumAtRisk;
+        return Some(GateResult::Waits { reason, error, queue: None, until: None });
     }
     if let Claim::Foreign(foreign) = claim {
         let error =
             format!("failed to obtain a lease that is not owned by us: {}", held(maintenance, foreign));
-        return Some(GateResult::Waits {
-            reason: ConditionReason::LeaseHeld,
-            error,
-            until: Some(foreign.until),
-        });
+        let (reason, until) = (ConditionReason::LeaseHeld, Some(foreign.until));
+        return Some(GateResult::Waits { reason, error, queue: None, until });
     }
-    let place = gate.line.clone()?;
-    Some(GateResult::Waits { reason: ConditionReason::MaxUnavailable, error: place, until: None })
+    let queued = gate.queue.as_ref()?;
+    Some(GateResult::Waits {
+        reason: ConditionReason::MaxUnavailable,
+        error: queued.to_string(),
+        queue: Some(queued.position),
+        until: None,
+    })
 }
 
 fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
@@ -138,19 +149,25 @@ fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::max_unavailable_queue::QueueReason;
     use serde_json::{Value, json};
+
+    fn queued() -> Queued {
+        let position = QueuePosition { position: 2, length: 3, limit: 1 };
+        Queued { position, reason: QueueReason::ControlPlane }
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_767_225_600 + second).unwrap()
     }
 
-    /// What `turn` says `second` seconds after someone else took the lease for an hour.
+    /// The result `second` seconds after someone else took the lease for an hour.
     fn after(second: i64, status: &Value) -> GateResult {
-        behind(&Gate::default(), second, status)
+        after_with(&Gate::default(), second, status)
     }
 
-    /// The same behind a gate.
-    fn behind(gate: &Gate, second: i64, status: &Value) -> GateResult {
+    /// The same with a gate.
+    fn after_with(gate: &Gate, second: i64, status: &Value) -> GateResult {
         let maintenance = serde_json::from_value(json!({
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": "m"}, "spec": {"nodeName": "n1"}, "status": status,
@@ -165,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_another_has_is_waited_for() {
+    fn a_maintenance_waits_for_the_lease_of_another_holder() {
         let GateResult::Waits { error, until, .. } = after(10, &json!({"phase": "Pending"})) else {
             panic!("no wait")
         };
@@ -177,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_lease_is_in_no_line() {
-        let gate = Gate { line: Some("place 1 in line".to_owned()), ..Gate::default() };
-        let reason = |second| match behind(&gate, second, &json!({"phase": "Pending"})) {
+    fn a_maintenance_that_waits_for_a_lease_is_not_in_the_queue() {
+        let gate = Gate { queue: Some(queued()), ..Gate::default() };
+        let reason = |second| match after_with(&gate, second, &json!({"phase": "Pending"})) {
             GateResult::Waits { reason, .. } => Some(reason),
             _ => None,
         };
@@ -188,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lease_is_tried_four_times_five_seconds_apart_and_then_given_up_for_good() {
+    fn a_lost_lease_is_tried_four_times_at_intervals_of_five_seconds() {
         let begun = |failures: i32, updated: &str| json!({"phase": "Running", "drainProgress": 10, "errorOnLeaseCount": failures, "lastUpdate": updated});
         let attempts = |second, status: &Value| match after(second, status) {
             GateResult::Lost { attempts, next, .. } => (attempts, next),
@@ -196,20 +213,20 @@ mod tests {
         };
         let zero = "2026-01-01T00:00:00Z";
         assert_eq!(attempts(1, &begun(0, zero)), (1, at(6)), "at once");
-        assert_eq!(attempts(4, &begun(1, zero)), (1, at(5)), "not by every look");
+        assert_eq!(attempts(4, &begun(1, zero)), (1, at(5)), "not with every reconcile");
         assert_eq!(attempts(5, &begun(1, zero)), (2, at(10)));
         assert_eq!(attempts(5, &begun(3, zero)), (4, at(10)));
-        let GateResult::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("still hoping") };
+        let GateResult::Forfeited { error } = after(5, &begun(4, zero)) else { panic!("retries") };
         assert_eq!(error, "maintenance failed: lease could not be extended after 4 attempts");
         assert!(
             matches!(after(3600, &begun(2, zero)), GateResult::Ours { write: Some(_), .. }),
-            "free again"
+            "the lease has expired"
         );
         assert!(matches!(after(3600, &begun(4, zero)), GateResult::Forfeited { .. }), "for good");
     }
 
     #[test]
-    fn a_cordoned_node_was_ours_even_if_no_pod_has_gone() {
+    fn a_cordoned_node_was_ours_even_if_no_pod_is_gone() {
         let cordoned = json!({"type": "Cordoned", "status": "True", "reason": "Cordoned", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"phase": "Running", "conditions": [cordoned]});
@@ -217,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_is_for_those_that_have_not_begun() {
-        let gate = Gate { quorum: Some("quorum".to_owned()), line: Some("place 2 in line".to_owned()) };
+    fn the_gate_applies_only_before_a_maintenance_begins() {
+        let gate = Gate { quorum: Some("quorum".to_owned()), queue: Some(queued()) };
         let node = serde_json::from_value(json!({"metadata": {"name": "n1", "uid": "u"}})).unwrap();
         let said = |annotations: Value, progress: i32, gate: &Gate| {
             let maintenance = serde_json::from_value(json!({
@@ -234,7 +251,7 @@ mod tests {
         let overridden = json!({OVERRIDE_QUORUM_ANNOTATION: "true"});
         assert_eq!(said(json!({}), 0, &gate), Some(ConditionReason::QuorumAtRisk));
         assert_eq!(said(overridden.clone(), 0, &gate), Some(ConditionReason::MaxUnavailable));
-        assert_eq!(said(overridden, 0, &Gate { line: None, ..gate.clone() }), None);
+        assert_eq!(said(overridden, 0, &Gate { queue: None, ..gate.clone() }), None);
         assert_eq!(said(json!({}), 10, &gate), None, "it has begun");
     }
 }

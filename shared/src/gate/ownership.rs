@@ -1,4 +1,4 @@
-//! Whose a maintenance is: our finalizer and the owner reference on it, and which of several has the node.
+//! Ownership: our finalizer and the owner reference on a maintenance, and which of several maintenances has the node.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::api::names::FINALIZER;
 use crate::api::status::{NodeMaintenanceStatus, Phase};
 use crate::drain::node_patch::{self, CordonedBy};
 
-/// A merge patch that puts our finalizer and an owner reference to the node on the object, where they are missing.
+/// The merge patch that adds our finalizer and an owner reference to the node to the object; none if it has both.
 ///
-/// With the owner reference the object goes when its node is deleted.
+/// The object is deleted with its owner, the node.
 pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value> {
     let metadata = &maintenance.metadata;
     let mut patch = json!({"metadata": {"resourceVersion": metadata.resource_version}});
@@ -38,15 +38,15 @@ pub fn adopt(maintenance: &NodeMaintenance, node: Option<&Node>) -> Option<Value
     (needs_finalizer || needs_owner).then_some(patch)
 }
 
-/// Whether the maintenance began on a node of the same name that is gone: `node` is another, on which it has done nothing
-/// unless a record says so.
+/// Whether the maintenance began on a node of the same name that no longer exists. It has not changed `node` then, unless
+/// an undo record says so.
 pub fn is_of_another_node(maintenance: &NodeMaintenance, node: &Node) -> bool {
     let owners = maintenance.metadata.owner_references.iter().flatten();
     let mut nodes = owners.filter(|owner| owner.kind == "Node" && owner.api_version == "v1");
     nodes.any(|owner| Some(&owner.uid) != node.metadata.uid.as_ref())
 }
 
-/// A merge patch that takes our finalizer off the object, and leaves those of others.
+/// The merge patch that removes our finalizer from the object and keeps those of others.
 pub fn release(maintenance: &NodeMaintenance) -> Value {
     let finalizers = maintenance.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
@@ -59,45 +59,44 @@ pub fn is_adopted(maintenance: &NodeMaintenance) -> bool {
     finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// The uid of the maintenance that inherits the node when another of its maintenances ends: the one that has it then, of
-/// those that carry our finalizer. One without cannot be relied on to give the node back; if it stays, it cordons for
-/// itself.
-pub fn heir(rivals: &[Arc<NodeMaintenance>]) -> Option<&str> {
-    let adopted = rivals.iter().filter(|rival| is_adopted(rival));
-    adopted.min_by_key(|rival| age_rank(rival))?.metadata.uid.as_deref()
+/// The uid of the maintenance that inherits the node when another one of it ends: the oldest of those that have our
+/// finalizer. Only that guarantees that the node is uncordoned in the end.
+pub fn heir(competing: &[Arc<NodeMaintenance>]) -> Option<&str> {
+    let adopted = competing.iter().filter(|other| is_adopted(other));
+    adopted.min_by_key(|other| age_rank(other))?.metadata.uid.as_deref()
 }
 
-/// The name of the maintenance that has the node, if it is not `maintenance`: the oldest has it.
-pub fn holder<'a>(maintenance: &NodeMaintenance, rivals: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
-    let oldest = rivals.iter().min_by_key(|rival| age_rank(rival))?;
+/// The name of the maintenance that has the node, if it is not `maintenance`. The oldest one has the node.
+pub fn holder<'a>(maintenance: &NodeMaintenance, competing: &'a [Arc<NodeMaintenance>]) -> Option<&'a str> {
+    let oldest = competing.iter().min_by_key(|other| age_rank(other))?;
     (age_rank(oldest) < age_rank(maintenance)).then(|| oldest.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Its uid; empty for an object that was never stored.
+/// The uid of a maintenance; empty for an object that was never stored.
 pub fn uid(maintenance: &NodeMaintenance) -> &str {
     maintenance.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Where it stands among others by age; the name breaks a tie, and the uid that of two groups.
+/// The order by age, which decides which maintenance has a node and which is first in the queue. The name breaks a tie,
+/// and the uid breaks one between two groups.
 pub fn age_rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
     let metadata = &maintenance.metadata;
     let created = metadata.creation_timestamp.as_ref().map(|at| at.0);
     (created, metadata.name.as_deref(), metadata.uid.as_deref())
 }
 
-/// Whether the status tells that the node was cordoned for the maintenance, which has it until the object is gone.
+/// Whether the maintenance has begun by its status: its node was cordoned, and it has the node until the object is gone.
 ///
-/// A status may not tell yet, or not in our words, and who asks for more than it tells adds that: [`crate::gate::max_unavailable_queue`] and the
-/// gate before it add who was let through a moment ago, and the gate whose node is cordoned already; [`crate::gate`] adds
-/// progress, by which the medik8s operator tells that it had the node. They do not add the same: a node that was given back
-/// by hand despite such progress is in service for everybody else.
+/// A status may be outdated. So [`crate::gate::max_unavailable_queue`] also counts maintenances that were let through since
+/// and nodes that are cordoned already, and [`crate::gate`] counts progress that the medik8s operator has reported. The
+/// queue does not: a node that was uncordoned by hand despite that progress is in service for all others.
 pub fn has_begun(maintenance: &NodeMaintenance) -> bool {
     let conditions = maintenance.status.as_ref().map(|status| status.conditions.as_slice());
     conditions.is_some_and(|conditions| condition::is_true(conditions, ConditionType::Cordoned))
 }
 
-/// What the maintenance has done to its node before, by its status: one that the medik8s operator began has a phase,
-/// but none of our conditions, which that operator never writes.
+/// Who has cordoned the node, by the status: a maintenance that the medik8s operator began has a phase but no conditions,
+/// which that operator never writes.
 pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
     let Some(status) = maintenance.status.as_ref().filter(|status| status.phase.is_some()) else {
         return CordonedBy::Nobody;
@@ -109,9 +108,8 @@ pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
     }
 }
 
-/// The status with the condition `Cordoned`, for a maintenance of ours that has begun on `node` and lost it: the
-/// definitions of older groups prune conditions, but the record on the node stays. Since when is not known any more; the
-/// node was cordoned no sooner than the maintenance was created.
+/// The status with the condition `Cordoned` restored, for a maintenance that has begun on `node` and whose definition prunes
+/// conditions: the undo record on the node shows it. The time is no longer known; the creation of the maintenance is used.
 pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
     let status = maintenance.status.as_ref()?;
     let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_adopted_once_and_keeps_what_others_put_on_it() {
+    fn an_object_is_adopted_once_and_keeps_the_finalizers_of_others() {
         let fresh = maintenance(&json!({"name": "m", "resourceVersion": "5", "finalizers": ["a/b"]}));
         let patch = adopt(&fresh, Some(&node())).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "5");
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_node_an_object_is_adopted_without_an_owner() {
+    fn without_a_node_an_object_is_adopted_without_an_owner() {
         let patch = adopt(&maintenance(&json!({"name": "m"})), None).unwrap();
         assert!(patch["metadata"]["ownerReferences"].is_null());
     }
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_groups_maintenances_of_one_name_and_age_exactly_one_has_the_node() {
+    fn of_two_maintenances_of_one_name_and_age_in_two_groups_one_has_the_node() {
         let of = |uid: &str| {
             let metadata = json!({"name": "m", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"});
             Arc::new(maintenance(&metadata))
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pruned_maintenance_is_known_by_the_record_on_its_node() {
+    fn a_maintenance_with_a_pruned_status_is_recovered_by_the_undo_record() {
         let (bare, others) = (node(), HashSet::new());
         let requester = Requester {
             uid: "m-uid",

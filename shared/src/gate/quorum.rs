@@ -1,8 +1,8 @@
-//! Whether a control-plane node may go into maintenance without etcd losing its quorum.
+//! Whether a control-plane node may be put into maintenance without etcd losing its quorum.
 //!
-//! On OpenShift the disruption budget of etcd's guard pods decides, as for the medik8s node-maintenance-operator
-//! (`vendor/github.com/medik8s/common/pkg/etcd` there). Elsewhere nothing tells where etcd runs, and a majority of the
-//! labelled control-plane nodes must stay Ready and out of maintenance.
+//! On OpenShift the disruption budget of etcd's guard pods decides, as in the medik8s node-maintenance-operator
+//! (`vendor/github.com/medik8s/common/pkg/etcd` there). On other clusters it is unknown where etcd runs, and a majority of
+//! the control-plane nodes must stay Ready and out of maintenance.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,7 +14,7 @@ use crate::cluster::node;
 /// The namespace of OpenShift's etcd, its guard pods and their budget.
 pub const ETCD_NAMESPACE: &str = "openshift-etcd";
 
-/// The group that OpenShift serves and no other cluster does.
+/// An API group that only OpenShift serves.
 const OPENSHIFT_GROUP: &str = "config.openshift.io";
 
 /// Whether a cluster that serves these API groups is OpenShift.
@@ -22,18 +22,18 @@ pub fn is_openshift(served: &APIGroupList) -> bool {
     served.groups.iter().any(|group| group.name == OPENSHIFT_GROUP)
 }
 
-/// What guards etcd on OpenShift.
+/// The guard of etcd on OpenShift.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdGuard {
     /// The disruption budgets in [`ETCD_NAMESPACE`].
     pub budgets: Vec<PodDisruptionBudget>,
-    /// The pods there that the budget selects.
+    /// The pods in that namespace that the budget selects.
     pub pods: Vec<Pod>,
 }
 
 impl EtcdGuard {
-    /// What of these guards etcd: the budgets in its namespace, and the pods there that the only one selects. With
-    /// several nobody asks for pods.
+    /// The budgets in etcd's namespace, and the pods there that the only one selects. With several budgets, the pods do not
+    /// matter.
     pub fn among<'a>(
         budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
         pods: impl IntoIterator<Item = &'a Pod>,
@@ -55,10 +55,9 @@ impl EtcdGuard {
     }
 }
 
-/// Why `candidate` may not go into maintenance; none if it may, as may every node outside the control plane.
+/// Why `candidate` may not be put into maintenance; none if it may, such as every node outside the control plane.
 ///
-/// `guard` is none where the cluster is not OpenShift; `in_maintenance` tells the nodes that are in maintenance or about
-/// to be.
+/// `guard` is none if the cluster is not OpenShift; `in_maintenance` says which nodes are in maintenance or about to be.
 pub fn violation<'a>(
     candidate: &Node,
     nodes: impl IntoIterator<Item = &'a Node>,
@@ -79,18 +78,18 @@ pub fn violation<'a>(
     }
 }
 
-/// With no budget, or several, nobody knows, and that is no permission.
+/// Without exactly one budget it is unknown, which counts as not allowed.
 fn guard_allows(guard: &EtcdGuard, node: &str) -> bool {
     let [budget] = guard.budgets.as_slice() else { return false };
     if budget.status.as_ref().is_some_and(|status| status.disruptions_allowed >= 1) {
         return true;
     }
     let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
-    // A node that is disrupted already, or runs no etcd, may go.
+    // A node whose etcd is disrupted already, or that runs none, is allowed.
     guard.pods.iter().find(on_node).is_none_or(|pod| !may_be_ready(pod))
 }
 
-/// A pod of which nobody knows may be Ready in a moment.
+/// A pod with an unknown condition may be Ready.
 fn may_be_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != "False")
@@ -102,9 +101,9 @@ fn shortfall<'a>(
     in_maintenance: impl Fn(&str) -> bool,
 ) -> Option<String> {
     let control_plane: Vec<&Node> = nodes.into_iter().filter(|node| node::is_control_plane(node)).collect();
-    // Whoever has said nothing yet may have no etcd that runs.
+    // A node that has not reported the condition may not run etcd yet.
     let stays = |node: &&&Node| {
-        node::name(node) != candidate && node::says_ready(node) && !in_maintenance(node::name(node))
+        node::name(node) != candidate && node::reports_ready(node) && !in_maintenance(node::name(node))
     };
     let (left, all) = (control_plane.iter().filter(stays).count(), control_plane.len());
     let majority = all / 2 + 1;
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn on_openshift_the_guards_budget_decides() {
+    fn on_openshift_the_budget_of_the_guard_decides() {
         let node = control_plane("cp1", "True");
         let refusal = "can not put master/control-plane node into maintenance at this moment, disrupting node cp1 will \
                        violate etcd quorum";
@@ -156,12 +155,12 @@ mod tests {
         check(vec![budget(0)], vec![guard_pod("cp1", "False")], true, "it is disrupted already");
         check(vec![budget(0)], vec![guard_pod("cp2", "True")], true, "it has no guard");
         check(vec![budget(1)], vec![guard_pod("cp1", "True")], true, "the budget allows one");
-        check(vec![], vec![], false, "nobody knows");
-        check(vec![budget(1), budget(1)], vec![], false, "nobody knows which");
+        check(vec![], vec![], false, "it is unknown");
+        check(vec![budget(1), budget(1)], vec![], false, "it is unknown which counts");
     }
 
     #[test]
-    fn the_guards_are_what_the_only_budget_of_etcds_namespace_selects() {
+    fn the_guards_are_the_pods_that_the_only_budget_in_etcds_namespace_selects() {
         let budget = |namespace: &str| -> PodDisruptionBudget {
             let spec = json!({"selector": {"matchLabels": {"app": "guard"}}});
             parse(json!({"metadata": {"namespace": namespace, "name": "b"}, "spec": spec}))
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn openshift_is_told_by_a_group_that_it_serves() {
+    fn openshift_is_recognized_by_a_group_that_it_serves() {
         let served = |names: &[&str]| {
             let group = |name: &&str| APIGroup { name: (*name).to_owned(), ..APIGroup::default() };
             APIGroupList { groups: names.iter().map(group).collect() }
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_a_majority_stays() {
+    fn on_other_clusters_a_majority_stays() {
         let check = |nodes: &[(&str, &str)], in_maintenance: &[&str], expected: Option<&str>| {
             let mut nodes: Vec<Node> = nodes.iter().map(|(name, ready)| control_plane(name, ready)).collect();
             for node in nodes.iter_mut().filter(|node| node::name(node).starts_with("new")) {
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn other_nodes_may_always_go() {
+    fn nodes_outside_the_control_plane_are_always_allowed() {
         let worker = parse(json!({"metadata": {"name": "w"}}));
         assert_eq!(violation(&worker, [&worker], |_| false, Some(&EtcdGuard::default())), None);
     }

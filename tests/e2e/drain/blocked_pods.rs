@@ -30,6 +30,8 @@ async fn a_blocking_budget_is_reported_with_its_numbers() {
     start(&cluster, "e2e-numbers", &node).await;
     let pod = until_blocked(&cluster, "e2e-numbers", BlockReason::DisruptionBudget).await;
     assert_eq!(pod.message, "The disruption budget cart needs 2 healthy pods and has 2 currently");
+    let facts = json!({"name": "cart", "desiredHealthy": 2, "currentHealthy": 2, "disruptionsAllowed": 0});
+    assert_eq!(json!(pod.facts.budget), facts);
     workload.delete_budget("cart").await;
     until_drained_without_errors(&cluster, "e2e-numbers").await;
 }
@@ -56,7 +58,7 @@ async fn two_budgets_of_a_pod_are_both_reported_and_it_is_evicted_when_one_is_le
     let pod = until_blocked(&cluster, "e2e-two", BlockReason::MultipleDisruptionBudgets).await;
     assert_eq!(
         pod.message,
-        "2 disruption budgets select this pod, and the API server evicts none with more than one: change or delete \
+        "2 disruption budgets select this pod, and the API server evicts no pod with more than one: change or delete \
          all but one. The disruption budget narrow needs 0 healthy pods and has 1 currently; The disruption budget \
          wide needs 0 healthy pods and has 1 currently"
     );
@@ -90,12 +92,14 @@ async fn a_missing_permission_is_reported_as_degraded_until_it_is_granted() {
     {
         assert!(pod.message.contains(part), "{part} in {}", pod.message);
     }
+    let access = pod.facts.forbidden.as_ref().unwrap();
+    assert_eq!((access.verb.as_str(), access.resource.as_str()), ("create", "pods/eviction"));
     let status = until_status(&cluster, "e2e-right", "degraded", |status| {
         is_true(&status.conditions, ConditionType::Degraded)
     })
     .await;
     let degraded = find(&status.conditions, ConditionType::Degraded).unwrap();
-    assert_eq!((degraded.reason.as_str(), &degraded.message), ("MissingRights", &pod.message));
+    assert_eq!(degraded.reason, "MissingRights");
     grant(&all).await;
     until_drained_without_errors(&cluster, "e2e-right").await;
 }
@@ -117,7 +121,7 @@ async fn an_unreachable_webhook_is_reported_and_the_pod_is_evicted_once_it_is_re
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-unserved", node).await;
     let pod = until_blocked(&cluster, "e2e-unserved", BlockReason::ServerError).await;
-    let prefix = "the eviction failed and is tried again: Internal error occurred: failed calling webhook \"guard.example.com\"";
+    let prefix = "the eviction failed and is retried: Internal error occurred: failed calling webhook \"guard.example.com\"";
     assert!(pod.message.starts_with(prefix), "{}", pod.message);
     webhooks.delete(workload.namespace(), &DeleteParams::default()).await.unwrap();
     until_drained_without_errors(&cluster, "e2e-unserved").await;
@@ -136,7 +140,7 @@ async fn finalizers_that_block_a_pod_are_reported_and_never_removed() {
     let finalizers = "example.com/backup, kubectl-nm.dev/e2e-hold";
     assert_eq!(
         pod.message,
-        format!("ended, but held by finalizers, which their owners must remove: {finalizers}")
+        format!("ended, but finalizers keep it until their owners remove them: {finalizers}")
     );
     assert_eq!(workload.pods().get("cart").await.unwrap().finalizers().len(), 2);
     workload.remove_finalizers("cart").await;
@@ -144,7 +148,7 @@ async fn finalizers_that_block_a_pod_are_reported_and_never_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocked_pods_are_sorted_and_messages_name_the_first_three() {
+async fn blocked_pods_are_sorted_and_the_last_error_names_the_first_three() {
     let cluster = Cluster::start(1).await;
     let workload = Workload::new(&cluster, "sorted").await;
     let node = &cluster.nodes().await[0];
@@ -164,9 +168,9 @@ async fn blocked_pods_are_sorted_and_messages_name_the_first_three() {
     assert_eq!(of(&mut status.blocked_pods.iter().map(|pod| (&pod.namespace, &pod.name))), names);
     assert_eq!(of(&mut status.pending_pods_refs.iter().map(|pod| (&pod.namespace, &pod.name))), names);
     let is_named =
-        |name: &str| status.last_error.contains(&format!("{}/{name}: ended", workload.namespace()));
+        |name: &str| status.last_error.contains(&format!("{}/{name} (Finalizers)", workload.namespace()));
     assert_eq!(names.map(is_named), [true, true, true, false, false], "{}", status.last_error);
-    assert!(status.last_error.ends_with("; and 2 more"), "{}", status.last_error);
+    assert!(status.last_error.ends_with(", and 2 more"), "{}", status.last_error);
     for name in names {
         workload.remove_finalizers(name).await;
     }

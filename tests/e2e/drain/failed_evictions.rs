@@ -66,7 +66,7 @@ async fn a_failing_eviction_is_reported_while_it_fails() {
         (
             "c-throttled",
             Action::Fail(Failure::TooManyRequests { retry_after: 3 }, Moment::BeforeEffect),
-            "the API server asks for patience for 3 s: Too many requests, please try again later.",
+            "the API server throttles for 3 s: Too many requests, please try again later.",
         ),
     ];
     let faults = cluster.sandbox().unwrap().faults();

@@ -18,6 +18,14 @@ use nm_tests::wait::wait_until;
 use nm_tests::workload::parse;
 use serde_json::json;
 
+/// The status of a maintenance, once it is at this position in the queue.
+async fn until_queued(cluster: &Cluster, name: &str, position: i32) -> NodeMaintenanceStatus {
+    until_status(cluster, name, "queued", |status| {
+        status.queue.is_some_and(|queue| queue.position == position)
+    })
+    .await
+}
+
 /// The status of a pending maintenance, once its error matches.
 async fn until_pending(
     cluster: &Cluster,
@@ -41,15 +49,19 @@ async fn no_more_nodes_than_max_unavailable_are_drained_and_the_others_are_queue
     // Creation times are in whole seconds. Maintenances of the same second are ordered by name.
     start(&cluster, "e2e-line-2", &nodes[1]).await;
     start(&cluster, "e2e-line-3", &nodes[2]).await;
-    let full = format!("1 of {all} nodes are unavailable and 1 may be");
-    let second = until_pending(&cluster, "e2e-line-2", |error| error.ends_with("place 1 in line")).await;
-    assert_eq!(second.last_error, format!("{full}: place 1 in line"));
-    until_pending(&cluster, "e2e-line-3", |error| error.ends_with("place 2 in line")).await;
+    let second = until_queued(&cluster, "e2e-line-2", 1).await;
+    let queue = second.queue.unwrap();
+    let expected = format!(
+        "position 1 of {} in the queue: 1 of {all} nodes are unavailable and the limit is 1",
+        queue.length
+    );
+    assert_eq!((second.last_error, second.phase, queue.limit), (expected, Some(Phase::Pending), 1));
+    until_queued(&cluster, "e2e-line-3", 2).await;
     assert!(cluster.node(&nodes[1]).await.spec.unwrap().unschedulable.is_none(), "not cordoned yet");
 
     stop(&cluster, "e2e-line-1").await;
     until_drained(&cluster, "e2e-line-2").await;
-    until_pending(&cluster, "e2e-line-3", |error| error.ends_with("place 1 in line")).await;
+    until_queued(&cluster, "e2e-line-3", 1).await;
     stop(&cluster, "e2e-line-2").await;
     until_drained(&cluster, "e2e-line-3").await;
     stop(&cluster, "e2e-line-3").await;
@@ -75,14 +87,14 @@ async fn a_maintenance_that_waits_for_a_lease_does_not_block_the_queue() {
     until_drained(&cluster, "e2e-lease-2").await;
     // The first maintenance still waits for the lease, so it is not ahead of the third in the queue.
     start(&cluster, "e2e-lease-3", &nodes[2]).await;
-    until_pending(&cluster, "e2e-lease-3", |error| error.ends_with("place 1 in line")).await;
+    until_queued(&cluster, "e2e-lease-3", 1).await;
     until_pending(&cluster, "e2e-lease-1", waits_for_lease).await;
 
     leases.delete(&lease, &DeleteParams::default()).await.unwrap();
-    until_pending(&cluster, "e2e-lease-1", |error| error.ends_with("place 1 in line")).await;
+    until_queued(&cluster, "e2e-lease-1", 1).await;
     stop(&cluster, "e2e-lease-2").await;
     until_drained(&cluster, "e2e-lease-1").await;
-    until_pending(&cluster, "e2e-lease-3", |error| error.ends_with("place 1 in line")).await;
+    until_queued(&cluster, "e2e-lease-3", 1).await;
     for name in ["e2e-lease-1", "e2e-lease-3"] {
         stop(&cluster, name).await;
     }
@@ -100,9 +112,7 @@ async fn a_burst_in_the_wrong_order_does_not_exceed_max_unavailable() {
     }
     let settled = |found: Option<&NodeMaintenance>| {
         let status = found.and_then(|found| found.status.as_ref());
-        status.is_some_and(|status| {
-            status.phase == Some(Phase::Succeeded) || status.last_error.contains("place")
-        })
+        status.is_some_and(|status| status.phase == Some(Phase::Succeeded) || status.queue.is_some())
     };
     let mut begun = 0;
     for (name, node) in names.iter().zip(&nodes) {

@@ -52,7 +52,8 @@ async fn every_command_reports_a_failed_and_a_drained_node() {
     let pod = format!("{}/cart", workload.namespace());
     let budget = "The disruption budget cart needs 1 healthy pods and has 1 currently";
     let blocked = format!("blocked {pod}: DisruptionBudget: {budget}");
-    let failed = format!("the drain is not done after 1 s, 1 pods are left: {pod}: {budget}");
+    let failed =
+        format!("the drain timed out after 1 s, 1 pod is left; 1 pod is blocked: {pod} (DisruptionBudget)");
     let stderr = format!("node/{a}: {blocked}\n");
     expect(
         &plugin(&cluster, &["status"]).await,

@@ -55,7 +55,7 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
         rest,
         format!(
             "\nPDB {namespace}/cart needs 1, has 1.\n  Blocks {namespace}/{pod} for LONG\n  \
-             Scale what owns it up, or relax its budget:\n    kubectl -n {namespace} edit pdb cart"
+             Scale up the pod's owner, or relax the budget:\n    kubectl -n {namespace} edit pdb cart"
         )
     );
 
@@ -82,8 +82,8 @@ async fn explain_shows_what_blocks_a_node_and_the_command_that_unblocks_it() {
     let new = plugin(&cluster, &["explain", node]).await;
     let expected = format!(
         "node/{node}: Requested: no reconciler has picked it up yet (NodeMaintenance e2e-explain)\n\n\
-         No reconciler has taken it up yet.\n  Lasting for LONG\n  \
-         That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+         No reconciler has picked it up yet.\n  Lasting for LONG\n  \
+         This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
          kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide"
     );
     assert_eq!(timeless(&new.stdout), expected);
@@ -116,8 +116,8 @@ async fn a_drain_whose_reconciler_is_gone_is_stuck() {
     let is_progress = |line: &str| line.ends_with(" who leads ...");
     assert!(stuck.code == Some(3) && stuck.stderr.lines().all(is_progress), "{stuck:?}");
     let (_, cause) = stuck.stdout.split_once('\n').unwrap();
-    let expected = "\nNo reconciler leads, so nobody works on it.\n  Lasting for LONG\n  \
-        That takes a moment; if it does not pass, see whether nm-reconciler runs:\n    \
+    let expected = "\nNo reconciler leads, so the maintenance makes no progress.\n  Lasting for LONG\n  \
+        This usually takes a moment; otherwise check whether nm-reconciler is running:\n    \
         kubectl get pods -A -l app.kubernetes.io/component=reconciler -o wide";
     assert_eq!(timeless(cause), expected);
 }
@@ -157,8 +157,8 @@ async fn a_queued_node_is_not_stuck() {
     let waits = plugin(&cluster, &["explain", &nodes[1]]).await;
     assert_eq!((waits.code, waits.stderr.as_str()), (Some(0), ""), "{waits:?}");
     let expected = format!(
-        "node/{}: Queued\n\n1 of {} nodes are unavailable and 1 may be: place 1 in line.\n  Lasting for LONG\n  \
-         It only waits in line, and begins when others are given back or Ready again; these have the places:\n    \
+        "node/{}: Queued\n\nposition 1 of 1 in the queue: 1 of {} nodes are unavailable and the limit is 1.\n  Lasting for LONG\n  \
+         It begins when other nodes return to service or become Ready; these are in maintenance or queued:\n    \
          kubectl get nm -o wide",
         nodes[1],
         nodes.len()

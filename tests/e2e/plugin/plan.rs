@@ -162,7 +162,9 @@ async fn nodes_of_a_plan_share_budgets_capacity_and_the_queue() {
     assert_eq!(count, 4);
     for line in [
         "2 nodes, 6 pods: 1 blocked, 2 waiting, 1 evicted, 2 staying".to_owned(),
-        format!("node/{b}: queued: 1 of 3 nodes are unavailable and 1 may be: place 1 in line"),
+        format!(
+            "node/{b}: queued: position 1 of 1 in the queue: 1 of 3 nodes are unavailable and the limit is 1"
+        ),
         format!(
             "budget {space}/cart (4 pods) allows 1 eviction now and 1 at once while all its pods are healthy: 1 never, \
              because the replacements of the others fit on no other node"

@@ -50,7 +50,8 @@ async fn until_configured_path(cluster: &Cluster, path: &str) {
 /// An admission review of a creation, as the API server sends it.
 fn review(node: &str) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-        "uid": "u", "operation": "CREATE", "name": "e2e-client",
+        "uid": "u", "operation": "CREATE", "name": "e2e-client", "userInfo": {},
+        "kind": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "kind": "NodeMaintenance"},
         "resource": {"group": "nodemaintenance.medik8s.io", "version": "v1beta1", "resource": "nodemaintenances"},
         "object": {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
             "metadata": {"name": "e2e-client"}, "spec": {"nodeName": node}},

@@ -59,6 +59,8 @@ fn shortened(status: &NodeMaintenanceStatus) -> NodeMaintenanceStatus {
         conditions: status.conditions.clone(),
         blocked_pods: status.blocked_pods.clone(),
         migrating_pods: status.migrating_pods.clone(),
+        queue: status.queue,
+        forbidden: status.forbidden.clone(),
         pod_counts: status.pod_counts,
     }
 }

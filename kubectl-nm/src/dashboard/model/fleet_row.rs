@@ -8,7 +8,7 @@ use nm_shared::NodeMaintenance;
 use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
-use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, status, stop_progress, uid};
+use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 
 /// The word for a node without a maintenance.
 pub(crate) const IDLE: &str = "Idle";
@@ -52,7 +52,7 @@ impl FleetRow {
         let mut blockers: Vec<(String, usize)> = Vec::new();
         let mut namespaces: Vec<String> = Vec::new();
         for pod in &status.blocked_pods {
-            let blocker = remedy::obstacle(&pod.namespace, pod.reason, &pod.message);
+            let blocker = remedy::common_blocker(&pod.namespace, pod.reason, &pod.facts);
             match blockers.iter_mut().find(|(known, _)| *known == blocker) {
                 Some((_, count)) => *count += 1,
                 None => blockers.push((blocker, 1)),
@@ -136,7 +136,7 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
     let first = status.blocked_pods.first();
     match (state, first) {
         (State::Blocked, Some(pod)) => {
-            let short = remedy::in_short(&pod.namespace, pod.reason, &pod.message);
+            let short = remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
             match status.pod_counts.blocked - 1 {
                 0 => short,
                 more => format!("{short} (+{more})"),
@@ -144,20 +144,8 @@ fn why(maintenance: &NodeMaintenance, state: State) -> String {
         }
         (State::Stopping, _) => stop_progress(maintenance),
         (State::Drained, _) => String::new(),
-        (State::Queued, _) if !status.last_error.is_empty() => place_first(&status.last_error),
-        _ if !status.last_error.is_empty() => status.last_error.clone(),
-        (State::Queued, _) => condition(maintenance, "Drained")
-            .map(|condition| place_first(&condition.message))
-            .unwrap_or_default(),
-        _ => String::new(),
-    }
-}
-
-/// The reason for waiting, with the position in the queue first, because the end may be cut off.
-fn place_first(why: &str) -> String {
-    match why.rsplit_once(": ") {
-        Some((reason, place)) if place.ends_with(" in line") => format!("{place}: {reason}"),
-        _ => why.to_owned(),
+        (State::Queued | State::Failed, _) => reason(maintenance).to_owned(),
+        _ => status.last_error.clone(),
     }
 }
 
@@ -191,24 +179,5 @@ impl Row for FleetRow {
 
     fn is_blocked(&self) -> bool {
         self.blocked > 0 || self.state == Some(State::Failed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::place_first;
-
-    #[test]
-    fn the_position_in_the_queue_comes_before_what_may_be_cut_off() {
-        for (why, expected) in [
-            (
-                "5 of 20 nodes are unavailable: place 2 in line",
-                "place 2 in line: 5 of 20 nodes are unavailable",
-            ),
-            ("the lease is held by x: until noon", "the lease is held by x: until noon"),
-            ("", ""),
-        ] {
-            assert_eq!(place_first(why), expected);
-        }
     }
 }

@@ -275,9 +275,9 @@ impl Model {
             name: &row.id.name,
             owner: Some(row.id.owner.as_str()).filter(|owner| !owner.is_empty()),
             reason: row.progress.reason?,
-            message: &row.progress.message,
+            facts: &row.progress.facts,
         };
-        Some((why(&case), remedy::remedy(&case)))
+        Some((why(&case, &row.progress.message), remedy::remedy(&case)))
     }
 
     fn remedy_of_node(&self, maintenance: &NodeMaintenance) -> Option<(String, Remedy)> {
@@ -292,9 +292,9 @@ impl Model {
             name: &pod.name,
             owner: None,
             reason: pod.reason,
-            message: &pod.message,
+            facts: &pod.facts,
         };
-        Some((format!("{}: {}", case.node, why(&case)), remedy::remedy(&case)))
+        Some((format!("{}: {}", case.node, why(&case, &pod.message)), remedy::remedy(&case)))
     }
 
     /// What blocks the whole node, as `explain` reports it, except for what passes by itself at once.
@@ -362,12 +362,12 @@ impl Model {
 }
 
 /// What blocks a pod: `shop/cart-0: PDB shop/cart needs 3, has 3`.
-fn why(case: &Case<'_>) -> String {
+fn why(case: &Case<'_>, message: &str) -> String {
     format!(
         "{}/{}: {}",
         case.namespace,
         case.name,
-        remedy::in_short(case.namespace, case.reason, case.message)
+        remedy::in_short(case.namespace, case.reason, case.facts, message)
     )
 }
 

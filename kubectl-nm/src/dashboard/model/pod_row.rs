@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nm_shared::BlockReason;
 use nm_shared::drain::plan::{SkipReason, Verdict};
 use nm_shared::drain::pod_state;
+use nm_shared::{BlockFacts, BlockReason};
 
 use crate::dashboard::compact_pod::{CompactPod, PodId};
 use crate::dashboard::model::filter::Fields;
@@ -25,6 +25,8 @@ pub(crate) struct PodProgress {
     pub(crate) since: Option<Timestamp>,
     /// Why it is blocked.
     pub(crate) reason: Option<BlockReason>,
+    /// The facts about that.
+    pub(crate) facts: BlockFacts,
     /// Further details.
     pub(crate) message: String,
     /// How many evictions were refused.
@@ -50,6 +52,7 @@ impl PodProgress {
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,
                 reason: Some(blocker.reason),
+                facts: blocker.facts,
                 message: blocker.message,
                 ..PodState::Blocked.into()
             },

@@ -284,6 +284,7 @@ impl<'a> StatusView<'a> {
                 reason: Some(pod.reason),
                 message: pod.message.clone(),
                 attempts: pod.attempts,
+                facts: pod.facts.clone(),
                 ..PodState::Blocked.into()
             });
         }

@@ -16,7 +16,7 @@ use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::update::update;
-use crate::maintenance::fixture::{requested, stopping};
+use crate::maintenance::fixture::{budget, requested, stopping};
 use crate::watch::goal_tracker::{ExitCondition, GoalTracker};
 
 /// The message of a budget that allows no eviction.
@@ -63,11 +63,13 @@ fn condition(type_: &str, status: &str, reason: &str, since: i64) -> Value {
 
 fn blocked(namespace: &str, name: &str, reason: &str, message: &str) -> Value {
     json!({"namespace": namespace, "name": name, "reason": reason, "message": message,
-        "since": ago(190), "attempts": 12})
+        "since": ago(190), "attempts": 12, "budget": budget(message)})
 }
 
 /// The maintenance of the node that the scenes open.
 pub(super) fn worker_07() -> NodeMaintenance {
+    let mut held = blocked("web", "import-9x", "Finalizers", "ended, but finalizers keep it");
+    held["finalizers"] = json!(["example.com/backup"]);
     maintenance(
         "worker-07",
         252,
@@ -77,7 +79,7 @@ pub(super) fn worker_07() -> NodeMaintenance {
             "blockedPods": [
                 blocked("shop", "cart-0", "DisruptionBudget", CART),
                 blocked("shop", "cart-2", "DisruptionBudget", CART),
-                blocked("web", "import-9x", "Finalizers", "ended, but held by finalizers: example.com/backup"),
+                held,
             ],
             "migratingPods": [{"namespace": "vms", "name": "virt-launcher-db-x", "machine": "db",
                 "source": "worker-07", "target": "worker-11", "since": ago(12)}],
@@ -107,7 +109,7 @@ pub(super) fn maintenances() -> Vec<NodeMaintenance> {
             "worker-33",
             1800,
             json!({"phase": "Failed", "drainProgress": 20, "evictionPods": 25, "podCounts": {"gone": 5, "waiting": 20},
-                "lastError": "the drain is not done after 1800 s, 20 pods are left", "lastUpdate": ago(0)}),
+                "lastError": "the drain timed out after 1800 s, 20 pods are left", "lastUpdate": ago(0)}),
         ),
         maintenance("worker-40", 20, json!({})),
         maintenance("worker-08", 100, running(13, 26, json!({"terminating": 13}))),
@@ -116,12 +118,12 @@ pub(super) fn maintenances() -> Vec<NodeMaintenance> {
         maintenance(
             "worker-21",
             100,
-            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+            json!({"phase": "Pending", "lastError": "position 1 of 2 in the queue: 2 of 11 nodes are unavailable and the limit is 2"}),
         ),
         maintenance(
             "worker-22",
             90,
-            json!({"phase": "Pending", "lastError": "waits for its turn: 2 of 2 nodes are unavailable"}),
+            json!({"phase": "Pending", "lastError": "position 2 of 2 in the queue: 2 of 11 nodes are unavailable and the limit is 2"}),
         ),
         maintenance("worker-02", 700, done(31, 465)),
         maintenance("worker-03", 700, done(28, 400)),

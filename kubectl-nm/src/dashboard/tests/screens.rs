@@ -254,8 +254,8 @@ fn text_from_the_api_never_controls_the_terminal() {
 #[test]
 fn a_failed_or_queued_node_is_explained_below_the_rows() {
     for (node, advice, command) in [
-        ("worker-33", "See what its events say", "kubectl describe nm worker-33"),
-        ("worker-21", "See what its events say", "kubectl describe nm worker-21"),
+        ("worker-33", "Check its events", "kubectl describe nm worker-33"),
+        ("worker-21", "Check its events", "kubectl describe nm worker-21"),
     ] {
         let mut model = fleet(options());
         type_in(&mut model, &format!("/{node}"));

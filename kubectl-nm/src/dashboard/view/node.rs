@@ -117,10 +117,10 @@ fn time(progress: &PodProgress, now: Timestamp) -> String {
 
 /// Details beside the state.
 fn detail(row: &PodRow, now: Timestamp) -> String {
-    let PodProgress { state, reason, message, attempts, deadline, .. } = &row.progress;
+    let PodProgress { state, reason, facts, message, attempts, deadline, .. } = &row.progress;
     match (state, reason, deadline) {
         (Some(PodState::Blocked), Some(reason), _) => {
-            let short = in_short(&row.id.namespace, *reason, message);
+            let short = in_short(&row.id.namespace, *reason, facts, message);
             if *attempts > 0 { format!("{short} (refused {attempts}x)") } else { short }
         }
         (Some(PodState::Terminating), _, Some(deadline)) => match deadline.duration_since(now).as_secs() {
