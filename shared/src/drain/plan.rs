@@ -245,7 +245,7 @@ impl<'a> PodFilters<'a> {
         (!self.spec.force).then_some(Verdict::Block(BlockReason::Unmanaged))
     }
 
-    fn mirror(&self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
+    fn mirror(_: &Self, pod: &dyn PodView, _: &mut Vec<Warning>) -> Option<Verdict> {
         pod.is_mirror().then_some(Verdict::Skip(SkipReason::Mirror))
     }
 
