@@ -96,7 +96,7 @@ impl EvictionQueue {
             };
             match due {
                 Some(at) if at <= now => {
-                    queue.request(planned, RemovalRequest::Evict, spends, spec, observed)
+                    queue.request(planned, RemovalRequest::Evict, spends, spec, observed);
                 }
                 later => queue.next = earliest(queue.next, later),
             }

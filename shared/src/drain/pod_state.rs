@@ -19,6 +19,7 @@ const KUBELET_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// The state of a pod during a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "a state lives for one decision")]
 pub enum PodState {
     /// It stays, and the drain does not wait for it.
     Skipped,

@@ -67,14 +67,14 @@ pub fn estimate<'a>(
     nodes: impl IntoIterator<Item = &'a Node>,
     used: &BTreeMap<String, Resources>,
 ) -> CapacityEstimate {
-    let node_left = |node: &'a Node| {
+    let with_free_resources = |node: &'a Node| {
         let mut free = Resources::of_node(node);
         if let Some(used) = used.get(node::name(node)) {
             free.subtract(used);
         }
         NodeCapacity { node, free }
     };
-    let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(node_left).collect();
+    let mut nodes_left: Vec<NodeCapacity<'_>> = nodes.into_iter().map(with_free_resources).collect();
     let mut estimate = CapacityEstimate { nodes: nodes_left.len(), ..CapacityEstimate::default() };
     for aspect in pods.iter().flat_map(|pod| node_fit::left_out(pod.pod)) {
         *estimate.left_out.entry(aspect).or_default() += 1;
@@ -106,8 +106,8 @@ fn groups<'a>(pods: &'a [PodToPlace<'a>], nodes_left: &[NodeCapacity<'_>]) -> Ve
         let wanted = Resources::of_pod(pod.pod);
         let group = groups.entry(group_key(pod, &wanted)).or_insert_with(|| {
             let (mut fitting, mut unfit) = (Vec::new(), BTreeMap::new());
-            for (at, node_left) in nodes_left.iter().enumerate() {
-                match node_fit::check(pod.pod, &pod.volumes, node_left.node) {
+            for (at, capacity) in nodes_left.iter().enumerate() {
+                match node_fit::check(pod.pod, &pod.volumes, capacity.node) {
                     Ok(()) => fitting.push(at),
                     Err(why) => *unfit.entry(why).or_default() += 1,
                 }

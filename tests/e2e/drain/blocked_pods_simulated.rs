@@ -181,7 +181,8 @@ async fn a_node_that_is_not_ready_is_reported_for_pods_that_do_not_terminate() {
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-silent", node).await;
     let pod = until_blocked(&cluster, "e2e-silent", BlockReason::NodeNotReady).await;
-    let expected = format!("terminating, but its node {node} is not Ready: nobody confirms that it ended");
+    let expected =
+        format!("terminating, but its node {node} is not Ready, so no kubelet confirms that it has ended");
     assert_eq!(pod.message, expected);
     faults.revive_node(node).unwrap();
     until_drained_without_errors(&cluster, "e2e-silent").await;
