@@ -4,8 +4,8 @@ use kube::ResourceExt;
 use nm_shared::api::names::FINALIZER;
 use nm_shared::{NodeMaintenance, NodeMaintenanceStatus, PodCounts};
 
+use crate::maintenance::fields::{condition, pods_to_go, status};
 use crate::maintenance::state::{PodState, State};
-use crate::maintenance::{condition, pods_to_go, status};
 use crate::terminal::text::Line;
 
 /// `Blocked 40%: 4 pods remaining (3 evicting, 1 blocked), 4 gone`.

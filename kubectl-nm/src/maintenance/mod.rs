@@ -5,66 +5,20 @@
 
 pub(crate) mod cache;
 pub(crate) mod changes;
+pub(crate) mod fields;
 pub(crate) mod headline;
 pub(crate) mod start;
 pub(crate) mod state;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt;
-use nm_shared::api::condition::ConditionReason;
-use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus};
-
+pub(crate) use fields::{PICKUP_TIMEOUT, condition, degraded, node, pods_to_go, status, uid};
 pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
-
-/// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
-pub(crate) const PICKUP_TIMEOUT: i64 = 15;
-
-/// The node of a maintenance.
-pub(crate) fn node(maintenance: &NodeMaintenance) -> &str {
-    &maintenance.spec.node_name
-}
-
-/// The object's uid; the API server sets one on every object.
-pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
-    maintenance.uid().unwrap_or_default()
-}
-
-/// The condition of that type.
-pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Option<&'a Condition> {
-    status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
-}
-
-/// The condition `Degraded` if it is True, unless it only says what `blockedPods` says of single pods.
-pub(crate) fn degraded(maintenance: &NodeMaintenance) -> Option<&Condition> {
-    let degraded = condition(maintenance, "Degraded").filter(|condition| condition.status == "True")?;
-    let status = status(maintenance);
-    let is_about_pods = degraded.reason == ConditionReason::MissingRights.as_str()
-        && status.forbidden.is_none()
-        && status.blocked_pods.iter().any(|pod| pod.reason == BlockReason::Forbidden);
-    (!is_about_pods).then_some(degraded)
-}
-
-/// The status; an empty one if the object has none yet.
-pub(crate) fn status(maintenance: &NodeMaintenance) -> &NodeMaintenanceStatus {
-    static EMPTY: std::sync::LazyLock<NodeMaintenanceStatus> =
-        std::sync::LazyLock::new(NodeMaintenanceStatus::default);
-    maintenance.status.as_ref().unwrap_or(&EMPTY)
-}
-
-/// How many pods still have to go. Where the status has no counts, the length of the list of pending pods.
-pub(crate) fn pods_to_go(status: &NodeMaintenanceStatus) -> i32 {
-    let counts = &status.pod_counts;
-    let counted = counts.evicting + counts.terminating + counts.blocked + counts.migrating + counts.waiting;
-    if counted > 0 { counted } else { i32::try_from(status.pending_pods.len()).unwrap_or(i32::MAX) }
-}
 
 /// Objects for tests.
 #[cfg(test)]
 pub(crate) mod fixture {
+    use nm_shared::NodeMaintenance;
     use serde_json::{Value, json};
-
-    use super::NodeMaintenance;
 
     /// An object named like its node, with uid `uid-<node>` and that status.
     pub(crate) fn with_status(node: &str, status: Value) -> NodeMaintenance {

@@ -5,7 +5,7 @@
 use nm_shared::drain::pod_state;
 use nm_shared::{NodeMaintenance, Phase};
 
-use crate::maintenance::{condition, status};
+use crate::maintenance::fields::{condition, status};
 use crate::terminal::text::Style;
 
 /// The state of a maintenance. The order is that of attention: what needs somebody most comes first.
