@@ -24,7 +24,7 @@ mod table;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nm_tests::programs::has_kubectl;
+use nm_tests::skip::has_kubectl;
 
 use crate::run::Run;
 use crate::scenario::Scenario;

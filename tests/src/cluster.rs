@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::manifests;
 use crate::older_groups;
-use crate::programs::skipped;
+use crate::skip::skipped;
 use crate::wait::{wait_until, wait_until_all};
 
 /// Label of the namespaces and nodes that tests create.

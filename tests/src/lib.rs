@@ -30,6 +30,7 @@ pub mod programs;
 pub mod rbac;
 pub mod reconciler;
 pub mod requests;
+pub mod skip;
 pub mod terminal;
 pub mod wait;
 pub mod webhook;

@@ -8,7 +8,6 @@ use kube::{Api, Client, ResourceExt};
 use nm_shared::{Group, Grouped, Phase};
 use serde_json::json;
 
-use crate::cluster::Cluster;
 use crate::wait::wait_until;
 
 /// The groups.
@@ -59,26 +58,26 @@ fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
 }
 
 /// Creates a maintenance of a group.
-pub async fn start_in_group(cluster: &Cluster, group: Group, name: &str, node: &str) {
+pub async fn start_in_group(client: &Client, group: Group, name: &str, node: &str) {
     let maintenance = json!({
         "apiVersion": format!("{}/{}", group.name(), group.version()), "kind": "NodeMaintenance",
         "metadata": {"name": name}, "spec": {"nodeName": node, "reason": "e2e"},
     });
     let params = PatchParams::apply("nm-tests");
-    maintenances(&cluster.client, group).patch(name, &params, &Patch::Apply(maintenance)).await.unwrap();
+    maintenances(client, group).patch(name, &params, &Patch::Apply(maintenance)).await.unwrap();
 }
 
 /// A maintenance of a group, once it is in this phase.
-pub async fn until_phase_in_group(cluster: &Cluster, group: Group, name: &str, phase: Phase) -> Grouped {
+pub async fn until_phase_in_group(client: &Client, group: Group, name: &str, phase: Phase) -> Grouped {
     let is_in_phase = |found: Option<&Grouped>| {
         found.and_then(|found| found.status.as_ref()).is_some_and(|status| status.phase == Some(phase))
     };
-    wait_until(&maintenances(&cluster.client, group), name, phase.as_str(), is_in_phase).await.unwrap()
+    wait_until(&maintenances(client, group), name, phase.as_str(), is_in_phase).await.unwrap()
 }
 
 /// Deletes a maintenance of a group and waits until it is gone.
-pub async fn stop_in_group(cluster: &Cluster, group: Group, name: &str) {
-    let api = maintenances(&cluster.client, group);
+pub async fn stop_in_group(client: &Client, group: Group, name: &str) {
+    let api = maintenances(client, group);
     api.delete(name, &DeleteParams::default()).await.unwrap();
     wait_until(&api, name, "gone", |found| found.is_none()).await;
 }

@@ -1,7 +1,6 @@
 //! Runs the plugin, kubectl and the sandbox as commands. [`crate::reconciler`] runs the reconciler.
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -11,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
 use crate::cluster::Cluster;
+use crate::skip::has_kubectl;
 use crate::wait::in_time;
 
 /// The path of a program of this workspace, built in the profile of the tests.
@@ -166,25 +166,6 @@ pub fn processor_time(process: u32) -> Option<Duration> {
     let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
     // Linux reports them in hundredths of a second (USER_HZ).
     Some(Duration::from_millis(ticks.sum::<u64>() * 10))
-}
-
-/// Reports that the test is skipped. The test runner does not capture this: a skipped test must not look like one that
-/// passed.
-pub fn skipped(why: &str) {
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or_default());
-}
-
-/// Whether there is a kubectl. Where there is none, the test is reported as skipped.
-pub fn has_kubectl() -> bool {
-    let found = Command::new("kubectl")
-        .args(["version", "--client"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !found {
-        skipped("no kubectl on PATH");
-    }
-    found
 }
 
 async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {

@@ -286,8 +286,8 @@ async fn uninstalling_also_stops_maintenances_of_an_older_group() {
     let (cluster, _reconciler) = installed().await;
     let (group, node) = (Group::Kubevirt, cluster.nodes().await[0].clone());
     older_groups::install(&cluster.client, group).await;
-    start_in_group(&cluster, group, "older", &node).await;
-    until_phase_in_group(&cluster, group, "older", Phase::Succeeded).await;
+    start_in_group(&cluster.client, group, "older", &node).await;
+    until_phase_in_group(&cluster.client, group, "older", Phase::Succeeded).await;
     let refused = plugin(&cluster, &["uninstall", "-y"]).await;
     let hint = "hint: nothing was changed; --stop-all stops the maintenances first, which returns the nodes to service\n";
     refused.expect(1, "", &format!("error: 1 node is in maintenance: {node}\n{hint}"));

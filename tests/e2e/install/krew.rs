@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 
 use nm_tests::files::{repository, sha256, untar};
 use nm_tests::installed_plugin::InstalledPlugin;
-use nm_tests::programs::{has_kubectl, program, skipped};
+use nm_tests::programs::program;
+use nm_tests::skip::{has_kubectl, skipped};
 use serde_json::Value;
 
 const PLATFORMS: [(&str, &str); 6] = [

@@ -3,7 +3,8 @@
 use kube::api::ListParams;
 use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
-use nm_tests::programs::{Outcome, RunningCommand, has_kubectl, kubectl, plugin};
+use nm_tests::programs::{Outcome, RunningCommand, kubectl, plugin};
+use nm_tests::skip::has_kubectl;
 use nm_tests::workload::{Workload, node_of, with_finalizer};
 use serde_json::{Value, json};
 

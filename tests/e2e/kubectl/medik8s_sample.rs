@@ -7,8 +7,9 @@ use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, UNSCHEDULABLE_TAINT};
 use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
 use nm_tests::nodes::configuration;
-use nm_tests::programs::{has_kubectl, kubectl, plugin, program};
+use nm_tests::programs::{kubectl, plugin, program};
 use nm_tests::reconciler::{Reconciler, without_settings};
+use nm_tests::skip::has_kubectl;
 use nm_tests::workload::{Workload, node_of, parse, pods_on};
 use serde_json::json;
 

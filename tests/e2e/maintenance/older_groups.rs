@@ -49,8 +49,8 @@ async fn a_node_gets_the_taint_of_the_group_and_returns_to_service_exactly_as_it
         let before = cluster.node(node).await;
         let workload = Workload::new(&cluster, "older").await;
         workload.pod_on(node, "one", json!({})).await;
-        start_in_group(&cluster, group, "e2e-older", node).await;
-        let done = until_phase_in_group(&cluster, group, "e2e-older", Phase::Succeeded).await;
+        start_in_group(&cluster.client, group, "e2e-older", node).await;
+        let done = until_phase_in_group(&cluster.client, group, "e2e-older", Phase::Succeeded).await;
 
         let status = done.status.clone().unwrap();
         assert!(status.eviction_pods > 0 && status.pending_pods.is_empty() && status.last_error.is_empty());
@@ -62,7 +62,7 @@ async fn a_node_gets_the_taint_of_the_group_and_returns_to_service_exactly_as_it
         let events = until_event(&cluster, &done, "SucceedMaintenance").await;
         assert_eq!(events, ["BeginMaintenance", "SucceedMaintenance"], "{group:?}");
 
-        stop_in_group(&cluster, group, "e2e-older").await;
+        stop_in_group(&cluster.client, group, "e2e-older").await;
         assert_eq!(configuration(&cluster.node(node).await), configuration(&before), "{group:?}");
     }
 }
@@ -86,8 +86,8 @@ async fn a_status_that_the_definition_prunes_is_written_once() {
         log.count(is_write)
     };
     let first = Reconciler::start(&cluster);
-    start_in_group(&cluster, group, "e2e-pruned", &nodes[0]).await;
-    until_phase_in_group(&cluster, group, "e2e-pruned", Phase::Succeeded).await;
+    start_in_group(&cluster.client, group, "e2e-pruned", &nodes[0]).await;
+    until_phase_in_group(&cluster.client, group, "e2e-pruned", Phase::Succeeded).await;
     let written = disturb("e2e-first").await;
     assert_eq!(disturb("e2e-second").await, written);
     first.crash().await;
@@ -115,13 +115,13 @@ async fn a_maintenance_continues_after_a_restart_and_its_node_returns_to_its_ori
         let workload = Workload::new(&cluster, "restart").await;
         workload.pod_on(node, "one", with_finalizer()).await;
         let first = Reconciler::start(&cluster);
-        start_in_group(&cluster, group, "e2e-restart", node).await;
-        until_phase_in_group(&cluster, group, "e2e-restart", Phase::Running).await;
+        start_in_group(&cluster.client, group, "e2e-restart", node).await;
+        until_phase_in_group(&cluster.client, group, "e2e-restart", Phase::Running).await;
         first.crash().await;
         let second = Reconciler::start(&cluster);
         workload.remove_finalizers("one").await;
-        until_phase_in_group(&cluster, group, "e2e-restart", Phase::Succeeded).await;
-        stop_in_group(&cluster, group, "e2e-restart").await;
+        until_phase_in_group(&cluster.client, group, "e2e-restart", Phase::Succeeded).await;
+        stop_in_group(&cluster.client, group, "e2e-restart").await;
         assert_eq!(
             without_unschedulable_taint(&cluster.node(node).await),
             without_unschedulable_taint(&before),
@@ -142,8 +142,8 @@ async fn a_group_is_served_while_its_definition_is_installed() {
     until_drained(&cluster, "e2e-ours").await;
     for name in ["e2e-later", "e2e-anew"] {
         install(&cluster.client, group).await;
-        start_in_group(&cluster, group, name, &nodes[0]).await;
-        until_phase_in_group(&cluster, group, name, Phase::Succeeded).await;
+        start_in_group(&cluster.client, group, name, &nodes[0]).await;
+        until_phase_in_group(&cluster.client, group, name, Phase::Succeeded).await;
         // Deleting the definition deletes its maintenances.
         remove(&cluster.client, group).await;
         assert_eq!(configuration(&cluster.node(&nodes[0]).await), configuration(&before), "{name}");
@@ -160,18 +160,18 @@ async fn maintenances_of_two_groups_take_over_a_node_in_order_of_their_age() {
     for group in OLDER {
         start(&cluster, "e2e-first", node).await;
         until_drained(&cluster, "e2e-first").await;
-        start_in_group(&cluster, group, "e2e-second", node).await;
-        let second = until_phase_in_group(&cluster, group, "e2e-second", Phase::Failed).await;
+        start_in_group(&cluster.client, group, "e2e-second", node).await;
+        let second = until_phase_in_group(&cluster.client, group, "e2e-second", Phase::Failed).await;
         let error = second.status.clone().unwrap().last_error;
         assert_eq!(error, format!("a NodeMaintenance for node {node} already exists: e2e-first"));
         assert!(!taints(&cluster.node(node).await).contains(&KUBEVIRT_DRAIN_TAINT.to_owned()));
 
         stop(&cluster, "e2e-first").await;
-        until_phase_in_group(&cluster, group, "e2e-second", Phase::Succeeded).await;
+        until_phase_in_group(&cluster.client, group, "e2e-second", Phase::Succeeded).await;
         assert!(taints(&cluster.node(node).await).contains(&KUBEVIRT_DRAIN_TAINT.to_owned()));
         start(&cluster, "e2e-third", node).await;
         until_status(&cluster, "e2e-third", "failed", |status| status.phase == Some(Phase::Failed)).await;
-        stop_in_group(&cluster, group, "e2e-second").await;
+        stop_in_group(&cluster.client, group, "e2e-second").await;
         until_drained(&cluster, "e2e-third").await;
         stop(&cluster, "e2e-third").await;
         assert_eq!(configuration(&cluster.node(node).await), configuration(&before), "{group:?}");
@@ -186,7 +186,7 @@ async fn started_by_the_operator(cluster: &Cluster, group: Group, name: &str, no
         "spec": {"unschedulable": true, "taints": [taint(UNSCHEDULABLE_TAINT), taint(KUBEVIRT_DRAIN_TAINT)]},
     });
     cluster.patch_node(node, cordoned).await;
-    start_in_group(cluster, group, name, node).await;
+    start_in_group(&cluster.client, group, name, node).await;
     let api = maintenances(&cluster.client, group);
     let params = PatchParams::default();
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
@@ -222,11 +222,11 @@ async fn a_maintenance_that_the_operator_started_is_finished_and_its_node_return
         workload.pod_on(&node, "one", json!({})).await;
         started_by_the_operator(&cluster, group, "e2e-theirs", &node).await;
         let reconciler = Reconciler::start(&cluster);
-        let done = until_phase_in_group(&cluster, group, "e2e-theirs", Phase::Succeeded).await;
+        let done = until_phase_in_group(&cluster.client, group, "e2e-theirs", Phase::Succeeded).await;
         let status = done.status.clone().unwrap();
         assert_eq!((status.total_pods, status.eviction_pods), (7, 5), "the operator's counts");
         assert!(status.pending_pods.is_empty() && status.last_error.is_empty());
-        stop_in_group(&cluster, group, "e2e-theirs").await;
+        stop_in_group(&cluster.client, group, "e2e-theirs").await;
         assert_eq!(configuration(&cluster.node(&node).await), configuration(&before), "{group:?}");
         reconciler.crash().await;
     }
@@ -239,8 +239,8 @@ async fn a_maintenance_that_the_operator_stopped_does_not_affect_the_next() {
     for (group, node) in OLDER.into_iter().zip(cluster.nodes().await) {
         let before = cluster.node(&node).await;
         let first = Reconciler::start(&cluster);
-        start_in_group(&cluster, group, "e2e-ended", &node).await;
-        until_phase_in_group(&cluster, group, "e2e-ended", Phase::Succeeded).await;
+        start_in_group(&cluster.client, group, "e2e-ended", &node).await;
+        until_phase_in_group(&cluster.client, group, "e2e-ended", Phase::Succeeded).await;
         first.crash().await;
         stopped_by_the_operator(&cluster, group, "e2e-ended", &node).await;
         let mut ended = configuration(&cluster.node(&node).await);
@@ -254,9 +254,9 @@ async fn a_maintenance_that_the_operator_stopped_does_not_affect_the_next() {
         // Meanwhile a user cordons the node.
         Api::<Node>::all(cluster.client.clone()).cordon(&node).await.unwrap();
         let second = Reconciler::start(&cluster);
-        start_in_group(&cluster, group, "e2e-next", &node).await;
-        until_phase_in_group(&cluster, group, "e2e-next", Phase::Succeeded).await;
-        stop_in_group(&cluster, group, "e2e-next").await;
+        start_in_group(&cluster.client, group, "e2e-next", &node).await;
+        until_phase_in_group(&cluster.client, group, "e2e-next", Phase::Succeeded).await;
+        stop_in_group(&cluster.client, group, "e2e-next").await;
         let after = configuration(&cluster.node(&node).await);
         assert_eq!(after["unschedulable"], true, "cordoned by the user");
         assert!(after["annotations"][UNDO_ANNOTATION].is_null());

@@ -8,7 +8,8 @@ use kube::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube_sandbox::sandbox::{Options, Sandbox};
 use nm_tests::manifests::{all, files_of, folder};
-use nm_tests::programs::{Outcome, has_kubectl, kubectl_at};
+use nm_tests::programs::{Outcome, kubectl_at};
+use nm_tests::skip::has_kubectl;
 use nm_tests::wait::wait_until;
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use nm_tests::cluster::Cluster;
 use nm_tests::installed_plugin::InstalledPlugin;
 use nm_tests::maintenance::start;
-use nm_tests::programs::{has_kubectl, skipped};
+use nm_tests::skip::{has_kubectl, skipped};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_completes_the_nodes_that_a_command_applies_to() {

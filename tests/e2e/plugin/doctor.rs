@@ -114,8 +114,8 @@ async fn a_maintenance_of_an_older_group_is_no_orphan_and_the_advice_for_its_orp
     let before = configuration(&cluster.node(&node).await);
     older_groups::install(&cluster.client, group).await;
     let reconciler = Reconciler::start(&cluster);
-    start_in_group(&cluster, group, "older", &node).await;
-    until_phase_in_group(&cluster, group, "older", Phase::Succeeded).await;
+    start_in_group(&cluster.client, group, "older", &node).await;
+    until_phase_in_group(&cluster.client, group, "older", Phase::Succeeded).await;
     let found = plugin(&cluster, &["doctor", "-o", "json"]).await;
     assert_eq!(finding(&found, "nodes"), ("ok".into(), "none is cordoned by a deleted maintenance".into()));
     assert_eq!(finding(&found, "maintenances").1, "1 in total, none of which is stuck stopping");

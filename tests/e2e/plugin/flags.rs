@@ -44,7 +44,7 @@ async fn a_zero_grace_period_is_warned_about_by_every_command() {
     let cluster = Cluster::start(1).await;
     let node = &cluster.nodes().await[0];
     let warning = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
-                   maintenance is drained";
+                   node is drained";
     let planned = plugin(&cluster, &["plan", node, "--grace-period", "0"]).await;
     assert!(planned.stdout.contains(&format!("\nwarning: {warning}\n")), "{planned:?}");
     for (how, said) in [("client", " (dry run)"), ("none", "")] {

@@ -89,7 +89,7 @@ async fn a_report_is_complete_and_has_no_secrets() {
     let _ = plugin(&cluster, &["start", &node, "--reason", "disk"]).await.ok();
     let (group, other) = (Group::Kubevirt, cluster.nodes().await[1].clone());
     older_groups::install(&cluster.client, group).await;
-    start_in_group(&cluster, group, "older", &other).await;
+    start_in_group(&cluster.client, group, "older", &other).await;
     let on_other = json!({"metadata": {"name": "till"}, "spec": {"nodeName": other, "containers": [{"name": "main",
         "image": "till:1"}]}});
     pods.create(&PostParams::default(), &serde_json::from_value(on_other).unwrap()).await.unwrap();

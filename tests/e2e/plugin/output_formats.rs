@@ -2,7 +2,8 @@
 
 use nm_tests::cluster::Cluster;
 use nm_tests::maintenance::start;
-use nm_tests::programs::{has_kubectl, kubectl, plugin};
+use nm_tests::programs::{kubectl, plugin};
+use nm_tests::skip::has_kubectl;
 use nm_tests::wait::wait_until;
 use serde_json::Value;
 

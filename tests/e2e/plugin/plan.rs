@@ -102,7 +102,7 @@ async fn plan_reports_each_pod_and_changes_nothing() {
             &format!("{node} {space}/{cart} staying not matched by the pod selector"),
             &agent.replace("managed by a DaemonSet", "not matched by the pod selector"),
             &format!(
-                "{node} {space}/bare blocked no controller would replace it and spec.drain.force is false"
+                "{node} {space}/bare blocked has no controller that would replace it and spec.drain.force is false"
             ),
             "",
             UNKNOWN_LIMIT,

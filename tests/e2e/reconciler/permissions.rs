@@ -157,9 +157,9 @@ async fn use_every_feature(cluster: &Cluster) -> Reconciler {
     stop(cluster, "e2e-vm").await;
     for group in OLDER {
         install(&cluster.client, group).await;
-        start_in_group(cluster, group, "e2e-older", &node).await;
-        until_phase_in_group(cluster, group, "e2e-older", Phase::Running).await;
-        stop_in_group(cluster, group, "e2e-older").await;
+        start_in_group(&cluster.client, group, "e2e-older", &node).await;
+        until_phase_in_group(&cluster.client, group, "e2e-older", Phase::Running).await;
+        stop_in_group(&cluster.client, group, "e2e-older").await;
     }
     reconciler
 }

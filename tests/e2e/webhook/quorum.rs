@@ -20,9 +20,10 @@ use nm_tests::events::until_event;
 use nm_tests::files::temp_file;
 use nm_tests::maintenance::{create_dry_run, maintenance, start, stop, until_status};
 use nm_tests::older_groups::{OLDER, install, start_in_group, stop_in_group};
-use nm_tests::programs::{has_kubectl, kubectl, plugin};
+use nm_tests::programs::{kubectl, plugin};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::by_reconciler;
+use nm_tests::skip::has_kubectl;
 use nm_tests::wait::{wait_until, wait_until_all};
 use nm_tests::webhook::{serve_webhook, serve_webhook_too};
 use nm_tests::workload::{parse, pod_spec};
@@ -220,7 +221,7 @@ async fn maintenances_of_older_groups_count_for_the_webhook_and_plan() {
         let (first, second) = (&nodes[first], &nodes[second]);
         install(&cluster.client, group).await;
         // The name of the maintenance is that of another node, which must not matter.
-        start_in_group(&cluster, group, second, first).await;
+        start_in_group(&cluster.client, group, second, first).await;
         let taken = format!("invalid nodeName, a NodeMaintenance for node {first} already exists");
         let refusals =
             [refusal_of(&cluster, first).await.unwrap(), refusal_of(&cluster, second).await.unwrap()];
@@ -230,7 +231,7 @@ async fn maintenances_of_older_groups_count_for_the_webhook_and_plan() {
         assert!(plan.stdout.contains(&format!("node/{first}: already in maintenance: ")), "{plan:?}");
         let violates = format!("disrupting node {second} will violate etcd quorum");
         assert!(plan.code == Some(3) && plan.stdout.contains(&violates), "{plan:?}");
-        stop_in_group(&cluster, group, second).await;
+        stop_in_group(&cluster.client, group, second).await;
         assert_eq!(refusal_of(&cluster, first).await, None, "{group:?}");
     }
 }

@@ -11,9 +11,10 @@ use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::files::temp_file;
 use nm_tests::maintenance::{maintenance, start, stop, until_drained, until_gone};
-use nm_tests::programs::{Outcome, has_kubectl, kubectl};
+use nm_tests::programs::{Outcome, kubectl};
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::by_reconciler;
+use nm_tests::skip::has_kubectl;
 use nm_tests::wait::{TEST_TIMEOUT, wait_until_all};
 use nm_tests::webhook::{namespace, serve_webhook, serve_webhook_too};
 use nm_tests::workload::Workload;
@@ -150,9 +151,9 @@ async fn kubectl_warns_of_data_loss_and_of_a_selector_that_selects_nothing() {
     let _reconciler = serve_webhook(&cluster, &[]).await;
     let nothing = json!({"podSelector": {"matchLabels": {"app": "no-such-app"}}, "gracePeriodSeconds": 0});
     let forces = "spec.drain.gracePeriodSeconds is 0: pods are force-deleted, and their containers may still run after the \
-                  maintenance is drained";
+                  node is drained";
     let selects =
-        format!("spec.drain.podSelector selects none of the pods that node {node} would be drained of");
+        format!("spec.drain.podSelector selects none of the pods that would be moved away from node {node}");
     let mut idle = manifest("e2e-warned", &node);
     idle["spec"]["drain"] = nothing;
     let idle = with_file(&cluster, "create", &idle, &[]).await.ok();
