@@ -22,7 +22,7 @@ Examples:
   # Complete `kubectl-nm`, when you call it by this name, in the current bash
   source <(kubectl nm completion bash)
 
-Exit codes: 0 set up, 1 the link cannot be created, 2 invalid usage.";
+Exit codes: 0 set up, 1 the link cannot be created, 2 usage error.";
 
 /// Set up shell completion of commands, flags and names
 #[derive(Args, Debug)]

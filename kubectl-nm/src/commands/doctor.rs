@@ -42,7 +42,7 @@ Examples:
   # Print the findings for a script
   kubectl nm doctor -o json
 
-Exit codes: 0 no check failed, 1 a check failed or could not be made, or the cluster cannot be reached, 2 invalid usage.";
+Exit codes: 0 no check failed, 1 a check failed or could not be made, or the cluster cannot be reached, 2 usage error.";
 
 /// Check the installation and your permissions, and suggest fixes
 #[derive(Args, Debug)]

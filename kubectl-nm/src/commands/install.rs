@@ -44,7 +44,7 @@ Examples:
   # Print the objects, to keep them in git or to apply them with another tool
   kubectl nm install --dry-run client -o yaml
 
-Exit codes: 0 installed and ready, 1 failed, 2 invalid usage, 124 applied, but not ready within --timeout.";
+Exit codes: 0 installed and ready, 1 failed, 2 usage error, 124 applied, but not ready within --timeout.";
 
 /// Longest wait until the API server serves a new CRD.
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);

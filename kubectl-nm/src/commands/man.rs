@@ -14,7 +14,7 @@ Examples:
   # Write the pages to a folder that man searches
   kubectl nm man ~/.local/share/man/man1 && man kubectl-nm-start
 
-Exit codes: 0 written, 1 failed, 2 invalid usage.";
+Exit codes: 0 written, 1 failed, 2 usage error.";
 
 /// Write a man page for each command
 #[derive(Args, Debug)]

@@ -37,11 +37,11 @@ Examples:
   # Print the pods that would be blocked
   kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'
 
-Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. What
+Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. What \
 you may not read is listed as unknown. --timeout and --order affect when pods are evicted, not whether:
 they are accepted without effect, so that the arguments of `start` work here.
 
-Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error,
+Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error, \
 3 blocked, or not enough capacity on other nodes.";
 
 /// Preview what a maintenance would do, pod by pod

@@ -47,8 +47,8 @@ Examples:
   # Write the objects as YAML, to keep them in git
   kubectl nm start -f nodes.txt --dry-run client -o yaml
 
-Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or more than one node and not
-confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained,
+Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or more than one node and not \
+confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained, \
 124 timed out, 130 interrupted. Blocked pods are reported and do not end the wait.";
 
 /// Put nodes into maintenance: cordon them and evict their pods

@@ -35,7 +35,7 @@ Examples:
   # Stop every maintenance without confirmation
   kubectl nm stop --all --yes
 
-Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node
+Exit codes: 0 stopped or not in maintenance, 1 some are not stopped, 2 usage error, or more than one node \
 and not confirmed. With --wait: 124 timed out, 130 interrupted.";
 
 /// Stop the maintenance of nodes and return them to service

@@ -39,7 +39,7 @@ Examples:
   # Stop all maintenances first, which returns their nodes to service
   kubectl nm uninstall --stop-all --yes
 
-Exit codes: 0 removed or not installed, 1 failed, 2 invalid usage or not confirmed, 124 not gone within --timeout.";
+Exit codes: 0 removed or not installed, 1 failed, 2 usage error or not confirmed, 124 not gone within --timeout.";
 
 /// Why an object without nm-reconciler's label is kept.
 const NOT_OURS: &str = "it does not have the label of nm-reconciler";

@@ -20,7 +20,7 @@ Examples:
   # Print the version of the plugin only, without a cluster
   kubectl nm version --client -o json
 
-Exit codes: 0 printed, 1 only the plugin's version is known because the cluster cannot be reached, 2 invalid usage.";
+Exit codes: 0 printed, 1 only the plugin's version is known because the cluster cannot be reached, 2 usage error.";
 
 /// Print the versions of plugin, reconciler and API server
 #[derive(Args, Debug)]
