@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::cache::leader_state::{LeaderState, ListForbidden, ListState};
+use crate::cache::read_your_writes::LastWrite;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, post_params};
 use crate::telemetry::readiness::ReadinessCheck;
@@ -88,12 +89,15 @@ impl NodeLeases {
 
     /// Takes or renews the lease on `node`.
     pub(crate) async fn write(&self, node: &str, write: &LeaseWrite) -> kube::Result<()> {
-        let lease = match write {
-            LeaseWrite::Create(lease) => self.create(lease).await?,
+        let answer = match write {
+            LeaseWrite::Create(lease) => self.create(lease).await,
             LeaseWrite::Patch(patch) => {
-                self.api().patch(&node_lease::name(node), &patch_params(), &Patch::Merge(patch)).await?
+                self.api().patch(&node_lease::name(node), &patch_params(), &Patch::Merge(patch)).await
             }
         };
+        // A failed write may mean that the remembered lease was deleted before its own answer arrived.
+        self.state.node(node, |state| state.lease_write = LastWrite::default());
+        let lease = answer?;
         self.state.node(node, |state| state.lease_write.remember(lease));
         Ok(())
     }

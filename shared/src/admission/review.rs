@@ -9,6 +9,7 @@ use kube::core::admission::{
 };
 use kube::core::response::StatusSummary;
 use kube::core::{DynamicObject, Status};
+use serde_json::{Value, json};
 
 use crate::admission::AdmissionDecision;
 use crate::api::maintenance::NodeMaintenance;
@@ -69,8 +70,13 @@ pub enum ReviewAnswer {
 /// When the body is not a review of a maintenance.
 pub fn read(body: &[u8]) -> Result<ReviewRequest, InvalidReview> {
     let no_review = |why: String| InvalidReview::NoReview(why);
+    let mut body: Value = serde_json::from_slice(body).map_err(|error| no_review(error.to_string()))?;
+    // Nothing here depends on the user, and Go writes an empty list in `extra` as null, which the type does not accept.
+    if let Some(user) = body.pointer_mut("/request/userInfo") {
+        *user = json!({});
+    }
     let review: AdmissionReview<DynamicObject> =
-        serde_json::from_slice(body).map_err(|error| no_review(error.to_string()))?;
+        serde_json::from_value(body).map_err(|error| no_review(error.to_string()))?;
     if review.types.api_version != META_API_VERSION_V1 || review.types.kind != META_KIND {
         return Err(no_review(format!("it is a {:?} of {:?}", review.types.kind, review.types.api_version)));
     }
@@ -155,7 +161,6 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
     use kube::ResourceExt as _;
-    use serde_json::{Value, json};
 
     fn posted(operation: &str, object: &Value, old: &Value) -> Value {
         json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND, "request": {
@@ -190,6 +195,9 @@ mod tests {
         let mut status = posted("UPDATE", &two, &one);
         status["request"]["subResource"] = json!("status");
         assert_eq!(read_value(&status).unwrap().change, RequestedChange::Other);
+        let mut by_go = posted("CREATE", &one, &Value::Null);
+        by_go["request"]["userInfo"] = json!({"username": "u", "extra": {"scopes": null}});
+        assert!(read_value(&by_go).is_ok(), "Go writes an empty list as null");
         let mut dry = posted("CREATE", &one, &Value::Null);
         dry["request"]["dryRun"] = json!(true);
         assert!(read_value(&dry).unwrap().dry_run);

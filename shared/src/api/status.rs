@@ -307,3 +307,14 @@ pub struct PodCounts {
     /// Gone.
     pub gone: i32,
 }
+
+/// A text with at most `max_bytes` bytes, cut between two characters. A cut text ends in an ellipsis.
+pub(crate) fn truncated(text: String, max_bytes: usize) -> String {
+    const ELLIPSIS: &str = "…";
+    if text.len() <= max_bytes {
+        return text;
+    }
+    let fits = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=max_bytes - ELLIPSIS.len()).rev().find(fits).unwrap_or_default();
+    format!("{}{ELLIPSIS}", text[..end].trim_end())
+}

@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use crate::api::status::NodeMaintenanceStatus;
+use crate::api::status::{NodeMaintenanceStatus, truncated};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
 use crate::drain::budget_forecast::Allowance;
@@ -101,13 +101,7 @@ const MAX_NOTE_BYTES: usize = 1024;
 impl PendingEvent {
     /// The note, cut to the length that an event may have. A cut note ends in an ellipsis.
     pub fn event_note(&self) -> String {
-        const ELLIPSIS: &str = "…";
-        if self.note.len() <= MAX_NOTE_BYTES {
-            return self.note.clone();
-        }
-        let fits = |end: &usize| self.note.is_char_boundary(*end);
-        let end = (0..=MAX_NOTE_BYTES - ELLIPSIS.len()).rev().find(fits).unwrap_or_default();
-        format!("{}{ELLIPSIS}", self.note[..end].trim_end())
+        truncated(self.note.clone(), MAX_NOTE_BYTES)
     }
 }
 

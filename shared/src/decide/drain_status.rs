@@ -81,8 +81,8 @@ fn degraded(
     match (survey.forbidden(), context.node_conditions_forbidden) {
         (0, None) if context.is_contested => (true, ConditionReason::CordonContested, contested(maintenance)),
         (0, None) => (false, ConditionReason::AsExpected, String::new()),
-        (0, Some(denied)) => (true, ConditionReason::MissingRights, denied.to_string()),
-        (pods, _) => {
+        (_, Some(denied)) => (true, ConditionReason::MissingRights, denied.to_string()),
+        (pods, None) => {
             let message = format!("{} blocked by missing access: see status.blockedPods", pods_are(pods));
             (true, ConditionReason::MissingRights, message)
         }

@@ -82,7 +82,11 @@ impl RemainingBudget {
     }
 
     fn refusal(&self) -> BudgetRefusal {
-        self.answer.clone().unwrap_or_else(|| self.budget.refusal())
+        let known = self.budget.refusal();
+        let Some(answer) = &self.answer else { return known };
+        // The answer is newer, but not each of the API server's sentences has the numbers.
+        let complete = answer.budget.clone().filter(|budget| budget.desired_healthy.is_some());
+        BudgetRefusal { message: answer.message.clone(), budget: complete.or(known.budget) }
     }
 }
 
@@ -306,6 +310,19 @@ mod tests {
         };
         check("7", "the API server knows better");
         check("6", "The disruption budget cart needs 2 healthy pods and has 3 currently");
+    }
+
+    #[test]
+    fn an_answer_without_numbers_keeps_those_of_the_budget() {
+        let answer = BudgetRefusal {
+            message: "the API server knows better".to_owned(),
+            budget: Some(BudgetFacts { name: "cart".to_owned(), ..BudgetFacts::default() }),
+        };
+        let mut budgets = carts_after(0, "7", Charge::Refused(&answer));
+        let prediction = budgets.charge(&pod("shop", "cart"));
+        let BudgetPrediction::Exhausted { refusal, .. } = prediction else { panic!() };
+        assert_eq!(refusal.message, answer.message);
+        assert_eq!(refusal.budget.as_ref().and_then(|budget| budget.desired_healthy), Some(2));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The state of one pod during a drain, and why it is blocked.
 
+use std::fmt::Write;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::group::Group;
-use crate::api::status::{BlockFacts, BlockReason};
+use crate::api::status::{BlockFacts, BlockReason, truncated};
 use crate::cluster::disruption_budget::BudgetRefusal;
 use crate::cluster::pod::{self, PodView, Termination};
 use crate::drain::attempt::Attempt;
@@ -50,9 +52,15 @@ pub struct Blocker {
     pub refusals: u32,
 }
 
+/// The owners of pods, budgets and webhooks choose how long a message becomes, and 50 of them must fit into one object.
+const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// The finalizers of a pod that are listed.
+const MAX_FINALIZERS: usize = 10;
+
 impl Blocker {
     pub(crate) fn new(reason: BlockReason, message: impl Into<String>) -> Self {
-        let message = message.into();
+        let message = truncated(message.into(), MAX_MESSAGE_BYTES);
         Self { reason, message, facts: BlockFacts::default(), since: None, refusals: 0 }
     }
 
@@ -160,9 +168,13 @@ fn terminating(termination: &Termination<'_>, unready_node: Option<&str>, now: T
     let overdue = now.duration_since(deadline);
     let ended = grace_seconds == Some(0) || overdue.is_positive();
     let blocker = if !finalizers.is_empty() && ended {
-        let names = finalizers.join(", ");
+        let listed = &finalizers[..finalizers.len().min(MAX_FINALIZERS)];
+        let mut names = listed.join(", ");
+        if listed.len() < finalizers.len() {
+            let _ = write!(names, " and {} more", finalizers.len() - listed.len());
+        }
         let message = format!("ended, but finalizers keep it until their owners remove them: {names}");
-        let facts = BlockFacts { finalizers: finalizers.to_vec(), ..BlockFacts::default() };
+        let facts = BlockFacts { finalizers: listed.to_vec(), ..BlockFacts::default() };
         Blocker::new(BlockReason::Finalizers, message).with(facts)
     } else if let Some(node) = unready_node {
         let message = format!(
@@ -200,7 +212,8 @@ fn blocked_by_budget(planned: &PlannedPod, refusal: &BudgetRefusal, budgets: &Bu
         Ok([only]) => only.budget,
         Err(_) => None,
     };
-    let budget = refusal.budget.clone().or_else(only);
+    let complete = refusal.budget.clone().filter(|budget| budget.desired_healthy.is_some());
+    let budget = complete.or_else(only).or_else(|| refusal.budget.clone());
     Blocker::new(BlockReason::DisruptionBudget, &*refusal.message)
         .with(BlockFacts { budget, ..BlockFacts::default() })
 }
@@ -301,6 +314,27 @@ mod tests {
             PodState::Blocked(obstacle) => obstacle.reason.as_str().to_owned(),
             other => format!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_blocker_stays_short_whatever_the_owners_of_pods_and_webhooks_write() {
+        let finalizers: Vec<String> =
+            (0..200).map(|at| format!("example.com/{at}-{}", "x".repeat(200))).collect();
+        let pod = planned(&json!({
+            "finalizers": finalizers, "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+        }));
+        let PodState::Blocked(blocker) = state(&pod, &known(None, true, &Budgets::default()), now()) else {
+            panic!()
+        };
+        assert_eq!(blocker.facts.finalizers, finalizers[..10]);
+        assert!(blocker.message.len() <= 1024, "{}", blocker.message.len());
+        let wordy = answered(EvictionOutcome::Unknown("no ".repeat(1000)));
+        let pod = planned(&json!({}));
+        let PodState::Blocked(blocker) = state(&pod, &known(Some(&wordy), true, &Budgets::default()), now())
+        else {
+            panic!()
+        };
+        assert!(blocker.message.len() <= 1024 && blocker.message.ends_with('…'), "{}", blocker.message);
     }
 
     #[test]

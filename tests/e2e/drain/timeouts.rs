@@ -1,20 +1,24 @@
 //! Timeouts of a drain, set and removed while it runs.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use kube_sandbox::admission::Reviewer;
 use nm_shared::Group;
 use nm_shared::api::condition::{ConditionType, find};
 use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::{BlockReason, NodeMaintenanceStatus, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
+use nm_tests::eviction_webhook;
 use nm_tests::maintenance::{
     patch_drain, start, stop, until_drained, until_observed, until_phase, until_status,
 };
 use nm_tests::reconciler::Reconciler;
 use nm_tests::workload::{Workload, with_finalizer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn is_blocked(status: &NodeMaintenanceStatus, pod: &str, reason: BlockReason) -> bool {
     status.blocked_pods.iter().any(|blocked| blocked.name == pod && blocked.reason == reason)
@@ -59,11 +63,26 @@ async fn a_timed_out_drain_fails_with_its_node_cordoned_and_continues_without_th
     stop(&cluster, "e2e-timeout").await;
 }
 
+/// Refuses with more text than an event can have.
+#[derive(Debug)]
+struct RefuseAtLength;
+
+impl Reviewer for RefuseAtLength {
+    fn review(&self, _: &Value) -> Value {
+        json!({"allowed": false, "status": {"code": 403, "message": "change freeze, see the runbook – ".repeat(40)}})
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_truncates_a_failure_message_that_is_too_long() {
-    let cluster = Cluster::start(1).await;
+    let Some(cluster) = Cluster::sandbox_or_skip(1, "only a sandbox serves the webhook").await else {
+        return;
+    };
+    let node = &cluster.nodes().await[0];
+    let workload = Workload::new(&cluster, "wordy").await;
+    eviction_webhook::install(&cluster, &workload, &["UPDATE"], &["nodes"], Arc::new(RefuseAtLength)).await;
     let _reconciler = Reconciler::start(&cluster);
-    let maintenance = start(&cluster, "e2e-wordy", &"n".repeat(1100)).await;
+    let maintenance = start(&cluster, "e2e-wordy", node).await;
     let failed = until_phase(&cluster, "e2e-wordy", Phase::Failed).await;
     assert!(failed.last_error.len() > 1024, "{}", failed.last_error);
     until_event(&cluster, &maintenance, "FailedMaintenance").await;
@@ -76,6 +95,7 @@ async fn an_event_truncates_a_failure_message_that_is_too_long() {
     let message = message.unwrap();
     let (begin, end) = message.split_at(message.len() - "…".len());
     assert!(failed.last_error.starts_with(begin) && end == "…", "{message}");
+    eviction_webhook::remove(&cluster).await;
     stop(&cluster, "e2e-wordy").await;
 }
 
