@@ -29,9 +29,6 @@ use crate::error::{Error, RESOURCE};
 /// How much later than asked a server may end a watch.
 const WATCH_END_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a server may take to answer a list, or to accept a watch.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-
 /// The least time from one watch to the next, for servers and proxies that end each at once.
 const REWATCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -57,6 +54,8 @@ pub(crate) struct WatchTarget<K> {
 /// How a watch treats time and failures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchPolicy {
+    /// How long a server may take to answer a page of a list, or to accept a watch.
+    pub(crate) request_timeout: Duration,
     /// For how long the data of a connection that died silently may look current. The server is asked to end the watch
     /// after this time, and the next one shows whether it is still there. Starting a watch again is cheap: the server
     /// resumes it from memory.
@@ -70,6 +69,7 @@ pub(crate) struct WatchPolicy {
 impl WatchPolicy {
     /// Stale data has to be visible within seconds. Only missing permission ends the watch.
     pub(crate) const DASHBOARD: Self = Self {
+        request_timeout: Duration::from_secs(15),
         staleness: Duration::from_secs(8),
         resumes: true,
         is_retried: |error| !error.status().is_some_and(Status::is_forbidden),
@@ -77,8 +77,12 @@ impl WatchPolicy {
 
     /// A lost connection is noticed within a minute, and what a proxy cuts for being idle does not matter. Errors that
     /// retrying cannot fix end the command.
-    pub(crate) const COMMAND: Self =
-        Self { staleness: Duration::from_secs(55), resumes: false, is_retried: Error::is_transient };
+    pub(crate) const COMMAND: Self = Self {
+        request_timeout: Duration::from_secs(60),
+        staleness: Duration::from_secs(55),
+        resumes: false,
+        is_retried: Error::is_transient,
+    };
 }
 
 /// A change that a watch reports.
@@ -181,6 +185,7 @@ where
             }
             // A server that dropped old versions has lost nothing, unless that happens over and over.
             if is_expired && was_established {
+                sleep(REWATCH_INTERVAL).await;
                 continue;
             }
             self.report_lost(error).await;
@@ -272,14 +277,14 @@ where
         let server = self.target.server.clone();
         let no_answer = |after| Error::NoAnswer { server: server.clone(), after };
         let overdue = self.policy.staleness / 4;
-        let mut request = pin!(timeout(REQUEST_TIMEOUT, request));
+        let mut request = pin!(timeout(self.policy.request_timeout, request));
         let answer = if let Ok(answer) = timeout(overdue, &mut request).await {
             answer
         } else {
             self.report_lost(no_answer(overdue)).await;
             request.await
         };
-        let answer = answer.map_err(|_| no_answer(REQUEST_TIMEOUT))?;
+        let answer = answer.map_err(|_| no_answer(self.policy.request_timeout))?;
         let answer = answer.map_err(|error| self.error(verb, error))?;
         self.last_answer = Some(Timestamp::now());
         Ok(answer)

@@ -16,7 +16,7 @@ use crate::terminal::text::Line;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Complete `kubectl nm` in every shell where the completion of kubectl is set up
+  # Complete `kubectl nm` wherever kubectl completion is set up
   kubectl nm completion install
 
   # Complete `kubectl-nm`, when you call it by this name, in the current bash

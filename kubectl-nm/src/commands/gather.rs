@@ -43,7 +43,7 @@ disruption budgets; events; nm-reconciler's settings and log.
 It never contains: Secrets, ConfigMaps; commands, arguments and environment variables of pods, except for \
 nm-reconciler's own settings; values of annotations; addresses.
 
-Exit codes: 0 written, even if parts could not be read; 1 failed, or nothing but versions could be read; 2 usage error.";
+Exit codes: 0 written, even if parts could not be read; 1 failed, or only versions could be read; 2 usage error.";
 
 /// The file with the versions, which every user can read.
 const VERSIONS: &str = "versions.json";

@@ -28,17 +28,17 @@ Examples:
   # Plan all nodes of a pool together: they share budgets and the capacity of other nodes
   kubectl nm plan -l pool=blue
 
-  # Plan with other drain settings
+  # Plan with different drain settings
   kubectl nm plan node-1 --force=false --delete-emptydir-data=false
 
-  # Plan with deletion of pods whose eviction is refused for ten minutes
+  # Plan a drain that deletes pods whose eviction is refused for ten minutes
   kubectl nm plan node-1 --delete-after 10m
 
   # Print the pods that would be blocked
   kubectl nm plan node-1 -o json | jq -r '.pods[] | select(.outcome == \"blocked\") | .name'
 
-Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. What \
-you may not read is listed as unknown. --timeout and --order affect when pods are evicted, not whether:
+Each pod is evicted as a server-side dry run, so that budgets and webhooks answer as in a real drain. Anything that you \
+have no permission to read is listed as unknown. --timeout and --order affect when pods are evicted, not whether:
 they are accepted without effect, so that the arguments of `start` work here.
 
 Exit codes: 0 nothing would be blocked and all pods fit on other nodes, 1 unknown, 2 usage error, \
@@ -69,7 +69,7 @@ pub(crate) struct PlanArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Accepted without effect, so that the arguments of start work here")]
 struct StartFlags {
-    /// The reason of the maintenance
+    /// The reason for the maintenance
     #[arg(long, short = 'r', hide_short_help = true)]
     reason: Option<String>,
 

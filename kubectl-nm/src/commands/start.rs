@@ -37,17 +37,17 @@ Examples:
   # Drain two nodes at the same time, and fail after ten minutes
   kubectl nm start node-1 node-2 --yes --wait --timeout 10m
 
-  # Start every node of a zone, after a dry run
+  # Start maintenance on every node of a zone, after a dry run
   kubectl nm start -l topology.kubernetes.io/zone=a --dry-run server
   kubectl nm start -l topology.kubernetes.io/zone=a --watch
 
-  # Evict only what kubectl drain evicts without its flags
+  # Evict only the pods that kubectl drain evicts by default
   kubectl nm start node-1 --force=false --delete-emptydir-data=false
 
   # Write the objects as YAML, to keep them in git
   kubectl nm start -f nodes.txt --dry-run client -o yaml
 
-Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or more than one node and not \
+Exit codes: 0 all nodes are in maintenance, 1 some are not, 2 usage error, or several nodes and not \
 confirmed. With --wait: 0 drained, 3 failed, 4 stopped or replaced before the node was drained, \
 124 timed out, 130 interrupted. Blocked pods are reported and do not end the wait.";
 

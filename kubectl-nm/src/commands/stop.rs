@@ -29,7 +29,7 @@ Examples:
   # Return a node to service
   kubectl nm stop node-1
 
-  # Return the nodes of a pool to service, and wait until they are
+  # Return the nodes of a pool to service, and wait until this is done
   kubectl nm stop -l pool=blue --wait --timeout 1m
 
   # Stop every maintenance without confirmation

@@ -20,7 +20,7 @@ use crate::interaction::progress;
 use crate::maintenance::node;
 use crate::terminal::output::Output;
 use crate::terminal::signals::interrupted;
-use crate::terminal::text::{Line, Style, is_unicode_locale};
+use crate::terminal::text::{Line, is_unicode_locale};
 use crate::watch::event_loop::{self, LoopEvent};
 use crate::watch::exit_summary::dashboard_summary;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, TrackerUpdate};
@@ -107,7 +107,7 @@ struct DashboardFlags {
     #[arg(long)]
     ascii: bool,
 
-    /// Use the mouse in the dashboard; with false, the mouse selects text in the terminal
+    /// Use the mouse in the dashboard; with false, the terminal uses the mouse to select text
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     mouse: bool,
@@ -285,10 +285,10 @@ async fn show_dashboard(
     };
     let has_failed = results.iter().any(Result::is_err);
     for result in results {
-        out.talk(&match result {
-            Ok(text) => Line::new(text),
-            Err(text) => Line::default().with(Style::Bad, text),
-        });
+        match result {
+            Ok(text) => out.talk(&Line::new(text)),
+            Err(text) => out.error(&text),
+        }
     }
     if tracker.goal().is_none() {
         for line in dashboard_summary(&tracker, cluster.flags(), stale_since) {

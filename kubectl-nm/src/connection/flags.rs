@@ -105,12 +105,12 @@ pub(crate) struct ConnectionFlags {
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     disable_compression: Option<bool>,
 
-    /// Accepted without effect: all supported server versions work
+    /// Accepted without effect: the server version is not checked
     #[arg(long, global = true, value_name = "BOOL", hide_short_help = true, value_parser = parse_boolean,
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     match_server_version: Option<bool>,
 
-    /// Accepted without effect: there is no log
+    /// Accepted without effect: the plugin writes no log
     #[arg(long = "v", short = 'v', global = true, value_name = "LEVEL", hide_short_help = true,
         action = ArgAction::Set, allow_negative_numbers = true)]
     verbosity: Option<i32>,

@@ -48,7 +48,7 @@ pub(super) async fn await_results(
         }
     }
     results.push(Err(format!(
-        "error: the API server did not answer a request to start or stop maintenances, which may have succeeded; \
+        "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
          run `kubectl nm status{flags}` to check"
     )));
     results

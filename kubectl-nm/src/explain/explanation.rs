@@ -11,9 +11,10 @@ use nm_shared::api::names::{FINALIZER, LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATI
 use nm_shared::cluster::node_lease;
 use nm_shared::{BlockedPod, NodeMaintenance};
 
-use crate::explain::remedy::{self, Case, Remedy, quoted};
+use crate::explain::remedy::{self, Case, Remedy};
 use crate::install::leadership::Leadership;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, degraded, node, reason, status};
+use crate::terminal::command_context::shell_quoted;
 
 /// How many sentences and commands of one cause are listed.
 const LISTED: usize = 3;
@@ -107,7 +108,8 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
             now,
         );
     }
-    let name = quoted(&maintenance.name_any());
+    let name = maintenance.name_any();
+    let name = shell_quoted(&name);
     Cause {
         what: vec![format!(
             "The node is back in service, but finalizers keep the object: {}.",
@@ -162,7 +164,8 @@ fn by_condition(
 /// What to do about a condition with this reason.
 fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
     use ConditionReason as Reason;
-    let (name, node) = (quoted(&maintenance.name_any()), node(maintenance));
+    let (name, node) = (maintenance.name_any(), node(maintenance));
+    let name = shell_quoted(&name);
     let is = |wanted: Reason| reason == wanted.as_str();
     let patch = |drain: &str| {
         format!("{kubectl} patch nm {name} --type=merge -p '{{\"spec\":{{\"drain\":{drain}}}}}'")
@@ -180,12 +183,15 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
     } else if is(Reason::LeaseHeld) || is(Reason::LeaseLost) {
         (
             "It waits for the holder of the node's lease; see who that is, and when the lease expires",
-            format!("{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml", quoted(&node_lease::name(node))),
+            format!(
+                "{kubectl} -n {LEASE_NAMESPACE} get lease {} -o yaml",
+                shell_quoted(&node_lease::name(node))
+            ),
         )
     } else if is(Reason::CordonContested) {
         (
             "Find and stop the controller or the person that uncordons the node; its managed fields show who writes to it",
-            format!("{kubectl} get node {} -o yaml --show-managed-fields", quoted(node)),
+            format!("{kubectl} get node {} -o yaml --show-managed-fields", shell_quoted(node)),
         )
     } else if is(Reason::DuplicateMaintenance) {
         (

@@ -5,6 +5,8 @@
 
 use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant};
 
+use crate::terminal::command_context::shell_quoted;
+
 /// The user of the reconciler as it is installed by default, for statuses that do not name the user.
 const DEFAULT_USER: &str = "system:serviceaccount:node-maintenance:nm-reconciler";
 
@@ -49,7 +51,7 @@ pub(crate) fn missing_access(
         let advice = format!("Grant nm-reconciler the permission to {verb} {resource}");
         return (advice, format!("{program} nm install --grant {grant}{flags}"));
     }
-    let user = quoted(access.map_or(DEFAULT_USER, |access| access.user.as_str()));
+    let user = shell_quoted(access.map_or(DEFAULT_USER, |access| access.user.as_str()));
     let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();
     (advice, format!("{kubectl} auth can-i {default} --as={user}"))
 }
@@ -57,7 +59,7 @@ pub(crate) fn missing_access(
 /// What to do about a blocked pod.
 pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
     let Case { kubectl, namespace, name, node, .. } = *case;
-    let (kubectl_in, pod) = (format!("{kubectl} -n {}", quoted(namespace)), quoted(name));
+    let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));
     let (advice, command) = match case.reason {
         BlockReason::DisruptionBudget => budget(case, &kubectl_in),
         BlockReason::MultipleDisruptionBudgets => (
@@ -80,12 +82,12 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
             format!("{kubectl_in} get vmim -o wide"),
         ),
         BlockReason::Forbidden => {
-            let evict = format!("create pods --subresource=eviction -n {}", quoted(namespace));
+            let evict = format!("create pods --subresource=eviction -n {}", shell_quoted(namespace));
             missing_access(kubectl, case.facts.forbidden.as_ref(), &evict)
         }
         BlockReason::NamespaceTerminating => (
             "The namespace is being deleted, which ends the pod; see what delays that".into(),
-            format!("{kubectl} get namespace {} -o yaml", quoted(namespace)),
+            format!("{kubectl} get namespace {} -o yaml", shell_quoted(namespace)),
         ),
         BlockReason::ServerError => (
             "The request is retried; check the health of the API server".into(),
@@ -109,7 +111,7 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
         ),
         BlockReason::NodeNotReady => (
             "Make the node Ready, or delete it if it will not return".into(),
-            format!("{kubectl} describe node {}", quoted(node)),
+            format!("{kubectl} describe node {}", shell_quoted(node)),
         ),
         BlockReason::NotEnding => (
             "Its node does not end it: check its events, then the kubelet's log".into(),
@@ -122,7 +124,7 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
 
 fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let command = match &case.facts.budget {
-        Some(budget) => format!("{kubectl_in} edit pdb {}", quoted(&budget.name)),
+        Some(budget) => format!("{kubectl_in} edit pdb {}", shell_quoted(&budget.name)),
         None => format!("{kubectl_in} get pdb"),
     };
     (format!("Scale up {}, or relax the budget", case.owner.unwrap_or("the pod's owner")), command)
@@ -131,8 +133,8 @@ fn budget(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
     let advice = "Remove the toleration that lets it respawn, or scale its owner down".into();
     let command = match case.owner.and_then(|owner| owner.split_once('/')) {
-        Some((kind, name)) => format!("{kubectl_in} edit {}/{}", quoted(kind), quoted(name)),
-        None => format!("{kubectl_in} describe pod {}", quoted(case.name)),
+        Some((kind, name)) => format!("{kubectl_in} edit {}/{}", shell_quoted(kind), shell_quoted(name)),
+        None => format!("{kubectl_in} describe pod {}", shell_quoted(case.name)),
     };
     (advice, command)
 }
@@ -140,7 +142,7 @@ fn respawns(case: &Case<'_>, kubectl_in: &str) -> (String, String) {
 /// The virtual machine in the pod, as `vmi/db`.
 fn virtual_machine(case: &Case<'_>) -> Option<String> {
     let name = case.owner?.strip_prefix("vmi/")?;
-    Some(format!("vmi/{}", quoted(name)))
+    Some(format!("vmi/{}", shell_quoted(name)))
 }
 
 /// Why a pod is blocked, in a few words with the numbers: `PDB shop/cart needs 3, has 3`. Without facts, the message.
@@ -188,16 +190,6 @@ fn words(reason: BlockReason) -> &'static str {
         BlockReason::NodeNotReady => "node not Ready",
         BlockReason::NotEnding => "not ending",
         BlockReason::Unknown => "unknown reason",
-    }
-}
-
-/// A word quoted for a shell.
-pub(crate) fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/:-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -98,7 +98,7 @@ fn commands_use_the_displayed_cluster_and_quote_names() {
         namespace: "it's",
         ..case(BlockReason::Unmanaged, &nothing, None)
     };
-    assert_eq!(remedy(&hostile).command, r"kubectl --context 'prod eu' -n 'it'\''s' delete pod 'x; reboot'");
+    assert_eq!(remedy(&hostile).command, r#"kubectl --context 'prod eu' -n "it's" delete pod 'x; reboot'"#);
     let facts = budget("$(reboot)", None);
     let remedy = remedy(&case(BlockReason::DisruptionBudget, &facts, None));
     assert_eq!(remedy.command, "kubectl -n shop edit pdb '$(reboot)'");

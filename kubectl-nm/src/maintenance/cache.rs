@@ -4,7 +4,7 @@
 //! list was deleted meanwhile. Objects are told apart by uid, so that one that is deleted and created again under the
 //! same name counts as two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nm_shared::NodeMaintenance;
@@ -17,7 +17,7 @@ use crate::maintenance::{node, uid};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MaintenanceCache {
     /// The nodes in the view; all if there are none.
-    nodes: Vec<String>,
+    nodes: BTreeSet<String>,
     objects: BTreeMap<String, Arc<NodeMaintenance>>,
     complete: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct MaintenanceCache {
 impl MaintenanceCache {
     /// A cache with a view of the maintenances of these nodes; of all nodes if there are none.
     pub(crate) fn new(nodes: Vec<String>) -> Self {
-        Self { nodes, ..Self::default() }
+        Self { nodes: nodes.into_iter().collect(), ..Self::default() }
     }
 
     /// Whether a list was received, so that what is not in the cache does not exist.
@@ -50,7 +50,7 @@ impl MaintenanceCache {
 
     /// Whether a node is in the view.
     pub(crate) fn has_in_view(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == node)
+        self.nodes.is_empty() || self.nodes.contains(node)
     }
 
     /// Applies what the watch reported, and returns what changed on any node, ordered by node.
@@ -76,7 +76,7 @@ impl MaintenanceCache {
     }
 
     fn replace(&mut self, listed: &[Arc<NodeMaintenance>]) -> Vec<MaintenanceChange> {
-        let uids: Vec<String> = listed.iter().map(|object| uid(object)).collect();
+        let uids: BTreeSet<String> = listed.iter().map(|object| uid(object)).collect();
         let missing: Vec<Arc<NodeMaintenance>> =
             self.all().filter(|known| !uids.contains(&uid(known))).cloned().collect();
         let mut changes: Vec<MaintenanceChange> =

@@ -16,7 +16,7 @@ use crate::maintenance::node;
 /// The spec that the flags of `start` request.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StartRequest {
-    /// Why the node is in maintenance, for others who look at it; at most 1,024 characters
+    /// The reason for the maintenance, shown to other users; at most 1,024 characters
     #[arg(long, short = 'r', value_parser = parse_reason)]
     pub(crate) reason: Option<String>,
 

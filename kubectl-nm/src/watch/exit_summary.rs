@@ -6,6 +6,7 @@ use jiff::{Timestamp, Unit};
 use nm_shared::NodeMaintenance;
 
 use crate::maintenance::{State, headline, node, status};
+use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
@@ -53,7 +54,7 @@ pub(crate) fn resume_hints(tracker: &GoalTracker, flags: &str) -> Vec<Line> {
             let stop = |nodes: &str| {
                 format!("`kubectl nm stop {nodes}{flags}` stops the maintenance, {}", watch(nodes))
             };
-            let mut lines = resume_hint(&nodes_where(Some(false)), "maintenance not stopped by anyone", stop);
+            let mut lines = resume_hint(&nodes_where(Some(false)), "maintenance has not been stopped", stop);
             lines.extend(resume_hint(&nodes_where(Some(true)), "maintenance still stopping", watch));
             lines.extend(resume_hint(&nodes_where(None), "maintenance in unknown state", watch));
             lines
@@ -66,7 +67,8 @@ fn resume_hint(nodes: &[String], state: &str, hint: impl Fn(&str) -> String) -> 
     if nodes.is_empty() {
         return Vec::new();
     }
-    let hint = hint(&nodes.join(" "));
+    let quoted: Vec<_> = nodes.iter().map(|node| shell_quoted(node)).collect();
+    let hint = hint(&quoted.join(" "));
     vec![Line::new(format!("{state}: {}", nodes.join(", "))), Line::new(format!("hint: {hint}"))]
 }
 
@@ -174,6 +176,13 @@ mod tests {
             "hint: `kubectl nm watch n1 --until drained --context=staging` resumes waiting, \
              `kubectl nm stop n1 --context=staging` stops the maintenance"
         );
+    }
+
+    #[test]
+    fn a_hostile_node_name_is_quoted_in_the_commands_of_hints() {
+        let tracker = GoalTracker::new(vec!["$(reboot)".to_owned()], ExitCondition::Goal(Goal::Drained));
+        let hint = &text(&resume_hints(&tracker, ""))[1];
+        assert!(hint.contains("watch '$(reboot)' --until") && !hint.contains(" $(reboot)"), "{hint}");
     }
 
     #[test]

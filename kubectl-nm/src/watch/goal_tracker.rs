@@ -3,6 +3,8 @@
 //! Everything here is pure. Lines, NDJSON and the dashboard feed a [`GoalTracker`] with the events of the watch and show
 //! what it returns.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::api::condition::ConditionReason;
@@ -161,7 +163,8 @@ impl GoalTracker {
 
     /// The watched nodes that are not in maintenance.
     pub(crate) fn nodes_without_maintenance(&self) -> impl Iterator<Item = &String> {
-        self.nodes.iter().filter(|name| !self.cache.objects().any(|object| node(object) == *name))
+        let present: BTreeSet<&str> = self.cache.objects().map(node).collect();
+        self.nodes.iter().filter(move |name| !present.contains(name.as_str()))
     }
 
     /// Applies what the watch reported. The changes are those of the watched nodes.

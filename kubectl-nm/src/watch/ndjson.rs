@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{BlockReason, MigratingPod, NodeMaintenance, Phase, PodCounts, PodReference};
+use nm_shared::{BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -88,7 +88,14 @@ enum PodRecord<'a> {
         attempts: i32,
     },
     Unblocked(PodReference),
-    Migrating(&'a MigratingPod),
+    Migrating {
+        namespace: &'a str,
+        name: &'a str,
+        machine: &'a str,
+        source: Option<&'a str>,
+        target: Option<&'a str>,
+        since: Option<Timestamp>,
+    },
     Gone(PodReference),
 }
 
@@ -104,7 +111,14 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
                 attempts: pod.attempts,
             },
             PodChange::Unblocked(pod) => Self::Unblocked(pod),
-            PodChange::Migrating(pod) => Self::Migrating(pod),
+            PodChange::Migrating(pod) => Self::Migrating {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                machine: &pod.machine,
+                source: pod.source.as_deref(),
+                target: pod.target.as_deref(),
+                since: pod.since.as_ref().map(|since| since.0),
+            },
             PodChange::Gone(pod) => Self::Gone(pod),
         }
     }

@@ -266,7 +266,7 @@ fn a_wait_for_a_stop_reports_maintenances_that_nobody_stopped() {
     assert_eq!(
         talk[3..],
         [
-            "maintenance not stopped by anyone: n1",
+            "maintenance has not been stopped: n1",
             "hint: `kubectl nm stop n1` stops the maintenance, `kubectl nm watch n1 --until stopped` resumes waiting",
             "maintenance still stopping: n2",
             "hint: `kubectl nm watch n2 --until stopped` resumes waiting",

@@ -177,8 +177,7 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'
 pub(super) fn draw_banner(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match model.freshness() {
         Freshness::Stale { error, .. } => {
-            let cause = error.trim_start_matches("error: ");
-            canvas.write(area, area.x + 1, &format!("Disconnected, retrying: {cause}"), Tone::Bad);
+            canvas.write(area, area.x + 1, &format!("Disconnected, retrying: {error}"), Tone::Bad);
             return;
         }
         Freshness::Forbidden(why) if model.is_stale() => {
