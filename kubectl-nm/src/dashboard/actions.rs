@@ -9,6 +9,7 @@ use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::dashboard::message::Message;
 use crate::error::Error;
 use crate::maintenance;
+use crate::terminal::text::first_names;
 
 /// Creates maintenances.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
@@ -59,7 +60,7 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
         }
     }
     let succeeded: Vec<String> =
-        done.iter().map(|(word, names)| format!("{word}: {}", shortened(names))).collect();
+        done.iter().map(|(word, names)| format!("{word}: {}", first_names(names))).collect();
     let succeeded = if succeeded.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
     match failed.as_slice() {
         [] => Ok(succeeded),
@@ -68,15 +69,6 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
             0 => format!("{name}: {why}; {succeeded}"),
             more => format!("{name} and {more} more: {why}; {succeeded}"),
         }),
-    }
-}
-
-/// The first names, and how many more there are.
-fn shortened(names: &[String]) -> String {
-    const MAX_NAMES: usize = 3;
-    match names {
-        names if names.len() <= MAX_NAMES => names.join(", "),
-        names => format!("{} and {} more", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES),
     }
 }
 

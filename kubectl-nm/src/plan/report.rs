@@ -22,6 +22,7 @@ use crate::maintenance::State;
 use crate::maintenance::start::Existing;
 use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
+use crate::terminal::text::counted;
 
 /// What a drain of some nodes would do.
 #[derive(Debug)]
@@ -130,11 +131,6 @@ impl PlanReport {
     pub(crate) fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }
-}
-
-/// `1 pod`, `2 pods`.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn node_reports(planned: &[String], snapshot: &ClusterSnapshot, now: Timestamp) -> Vec<NodeReport> {

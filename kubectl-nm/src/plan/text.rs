@@ -11,12 +11,9 @@ use nm_shared::forecast::{BudgetForecast, Forecast, PodForecast, PodOutcome};
 
 use crate::args::duration;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
-use crate::plan::report::{NodeReport, PlanReport, counted};
+use crate::plan::report::{NodeReport, PlanReport};
 use crate::terminal::table;
-use crate::terminal::text::{Line, Style};
-
-/// How many pods a sentence names.
-const MAX_NAMES: usize = 3;
+use crate::terminal::text::{Line, Style, counted, first_names};
 
 /// All lines of a plan.
 pub(crate) fn lines(report: &PlanReport) -> Vec<Line> {
@@ -238,7 +235,7 @@ fn losses(forecast: &Forecast, report: &PlanReport) -> Vec<Line> {
             forecast.pods.iter().filter(|pod| pod.leaves && has_loss(pod)).collect();
         let names: Vec<String> = pods.iter().map(|pod| pod::reference(&pod.pod).to_string()).collect();
         (!pods.is_empty())
-            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), shortened(&names))))
+            .then(|| Line::new(format!("{loss} {}: {}", counted(pods.len(), "pod"), first_names(&names))))
     };
     let warns = |wanted: Warning| move |pod: &PodForecast| pod.warnings.contains(&wanted);
     let is_unmanaged =
@@ -269,7 +266,7 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
         let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
         let reasons: Vec<String> = reasons.iter().map(|(why, nodes)| format!("{nodes} {why}")).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
-        let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(shortened(&names));
+        let line = Line::default().with(Style::Bad, "no capacity").and(" for ").and(first_names(&names));
         lines.push(line.and(format!(" ({nodes}{reasons})")));
     }
     if !left_out.is_empty() {
@@ -278,12 +275,4 @@ fn capacity(estimate: &CapacityEstimate) -> Vec<Line> {
         lines.push(Line::new(format!("not part of the estimate: {}", aspects.join(", "))));
     }
     lines
-}
-
-fn shortened(names: &[String]) -> String {
-    let first = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MAX_NAMES) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
 }

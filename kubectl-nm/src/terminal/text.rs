@@ -138,6 +138,20 @@ fn misleads(c: char) -> bool {
     matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
+/// `1 pod`, `2 pods`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// The first names, and how many more there are.
+pub(crate) fn first_names(names: &[String]) -> String {
+    const MAX_NAMES: usize = 3;
+    match names {
+        names if names.len() <= MAX_NAMES => names.join(", "),
+        names => format!("{} and {} more", names[..MAX_NAMES].join(", "), names.len() - MAX_NAMES),
+    }
+}
+
 /// Whether the user's locale has characters beyond ASCII, from the environment.
 ///
 /// The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. If none is set, as on Windows, Unicode is assumed.

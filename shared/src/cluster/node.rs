@@ -1,6 +1,7 @@
 //! Reading a node.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Labels of control-plane nodes, with any value; the second is the older one.
 pub const CONTROL_PLANE: [&str; 2] =
@@ -28,7 +29,12 @@ fn ready(node: &Node) -> Option<&NodeCondition> {
 
 /// Whether it is a control-plane node, by its labels.
 pub fn is_control_plane(node: &Node) -> bool {
-    let labels = node.metadata.labels.as_ref();
+    has_control_plane_label(&node.metadata)
+}
+
+/// The same by the metadata of a node alone.
+pub fn has_control_plane_label(metadata: &ObjectMeta) -> bool {
+    let labels = metadata.labels.as_ref();
     labels.is_some_and(|labels| CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)))
 }
 

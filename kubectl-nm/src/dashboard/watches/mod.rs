@@ -13,6 +13,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
+use nm_shared::cluster::node::has_control_plane_label;
 use nm_shared::drain::node_patch;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
@@ -24,9 +25,6 @@ use crate::error::{Error, RESOURCE};
 
 /// The namespace of events about cluster-scoped objects, such as nodes and maintenances.
 const EVENTS_NAMESPACE: &str = "default";
-
-/// The labels of control-plane nodes, the second that of older clusters.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// The watches. They end when this is dropped.
 pub(crate) struct Watches {
@@ -206,7 +204,7 @@ fn metadata(node: &PartialObjectMeta<Node>) -> NodeMetadata {
     NodeMetadata {
         name: node.name_any(),
         was_schedulable: node_patch::was_schedulable(&node.metadata),
-        control_plane: CONTROL_PLANE.iter().any(|label| node.labels().contains_key(*label)),
+        control_plane: has_control_plane_label(&node.metadata),
     }
 }
 
