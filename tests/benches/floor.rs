@@ -32,7 +32,7 @@ pub(crate) async fn drain(prepared: &PreparedCluster, budgets: bool, limit: Dura
     set_unschedulable(&prepared.cluster, &prepared.nodes, true).await;
     let (requests, responses) = connect(prepared).await;
     let pod_watch = PodWatch::start(client(prepared).await, prepared).await;
-    let watch = Stopwatch::start(prepared);
+    let watch = Stopwatch::start(prepared).await;
     let send = async {
         if budgets {
             evict_as_allowed(prepared, &requests, responses).await;
