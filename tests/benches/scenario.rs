@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube_sandbox::controllers::kubelet::annotations::{START_DELAY, STOP_DELAY};
-use kube_sandbox::faults::{Action, Rule, Target};
+use kube_sandbox::faults::{Action, Failure, Faults, Moment, Rule, Target, When};
 use kube_sandbox::resource::{BUDGETS, DEPLOYMENTS, PODS};
 use kube_sandbox::store::State;
 use kube_sandbox::workload::{self, App, Kind};
@@ -98,9 +98,7 @@ impl Scenario {
         self.fill(&cluster);
         until(&cluster, |state| self.is_filled(state)).await;
         set_unschedulable(&cluster, spare, false).await;
-        let contend = Action::Contend { each: EVICTION_COST, background: BACKGROUND_REQUESTS };
-        let evictions = Target::any().subresource("eviction");
-        cluster.sandbox().unwrap().faults().add(Rule::new(evictions, contend));
+        Self::slow_down(cluster.sandbox().unwrap().faults());
         let pods = pods(&cluster, drained);
         let mut on: HashMap<&str, usize> = HashMap::new();
         for pod in &pods {
@@ -108,6 +106,19 @@ impl Scenario {
         }
         assert!(drained.iter().all(|node| on.get(node.as_str()) == Some(&self.pods_per_node)), "{on:?}");
         PreparedCluster { nodes: drained.to_vec(), pods, cluster: Arc::new(cluster) }
+    }
+
+    /// Makes the API server as slow as a real one, and adds the faults that the environment asks for.
+    fn slow_down(faults: &Faults) {
+        let number = |name: &str| std::env::var(name).map_or(0, |text| text.parse().unwrap());
+        let evictions = Target::any().subresource("eviction");
+        let contend = Action::Contend { each: EVICTION_COST, background: BACKGROUND_REQUESTS };
+        faults.add(Rule::new(evictions.clone(), contend));
+        faults.add(Rule::new(Target::any(), Action::Delay(Duration::from_millis(number("NM_DRAIN_DELAY")))));
+        let throttled = Action::Fail(Failure::TooManyRequests { retry_after: 1 }, Moment::BeforeEffect);
+        #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+        let probability = number("NM_DRAIN_THROTTLED") as f64 / 100.0;
+        faults.add(Rule::new(evictions, throttled).when(When::Chance { probability, seed: 7 }));
     }
 
     fn fill(&self, cluster: &Cluster) {
