@@ -65,12 +65,10 @@ enum OrderFlag {
 }
 
 impl DrainFlags {
-    /// The time limit of the drain, if there is one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
     }
 
-    /// The same flags without the time limit.
     pub(crate) fn without_timeout(&self) -> Self {
         Self { timeout: None, ..self.clone() }
     }
@@ -103,7 +101,6 @@ impl DrainFlags {
         differing.map(|field| (field, existing[field].clone(), requested[field].clone())).collect()
     }
 
-    /// The fields whose flags are given.
     fn given(&self) -> Vec<&'static str> {
         let fields = [
             (self.grace_period.is_some(), "gracePeriodSeconds"),

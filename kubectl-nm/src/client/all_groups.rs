@@ -15,21 +15,12 @@ use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
 
-/// All maintenances of all served groups.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
     let each = Group::ALL.map(|group| list_group(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
 }
 
 /// All maintenances of a group; none if it is not served.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(Vec::new());
@@ -43,11 +34,6 @@ pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Gr
     }
 }
 
-/// The older groups that the cluster serves.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
     let mut served = Vec::new();
     for group in Group::ALL.into_iter().filter(|group| group.name() != GROUP) {
@@ -60,10 +46,6 @@ pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error>
 
 /// The maintenances of a group as the server sends them, including fields that this program does not know; `None` if an
 /// older group is not served.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses, or does not serve the current group.
 pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(None);
@@ -73,10 +55,6 @@ pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<V
 }
 
 /// Deletes a maintenance, unless another one has its name by now.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn delete(cluster: &Cluster, object: &Grouped) -> Result<(), Error> {
     let api: Api<Grouped> = Api::all_with(cluster.client(), &object.group);
     let exactly = Preconditions { uid: object.maintenance.uid(), resource_version: None };

@@ -17,7 +17,6 @@ use serde_json::Value;
 use crate::connection::Connection;
 use crate::error::{Error, RESOURCE};
 
-/// How many times a request is sent while the server is busy.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Longest delay before a retry that the server can ask for, in seconds.
@@ -27,21 +26,16 @@ const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 /// pods move from one to the next; limited, because a server queues only so many requests of one user.
 pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// Whether a node exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeLookup {
-    /// It exists.
     Exists,
-    /// There is no such node.
     Missing,
     /// The user has no permission to read nodes.
     Hidden,
 }
 
-/// The result of deleting an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// It is gone.
     Gone,
     /// It is gone once its finalizers are removed.
     UnderWay,
@@ -49,7 +43,6 @@ pub(crate) enum Deletion {
     Replaced,
 }
 
-/// A cluster.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -68,12 +61,10 @@ impl From<Connection> for Cluster {
 }
 
 impl Cluster {
-    /// The client, for the dashboard's watches.
     pub(crate) fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// The address of the server, for messages.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
@@ -98,21 +89,11 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// Whether the cluster is OpenShift.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
         let groups = self.request("get the API groups", async || self.client.list_api_groups().await).await?;
         Ok(quorum::is_openshift(&groups))
     }
 
-    /// All maintenances.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
         let everything = ListParams::default();
         let list =
@@ -121,10 +102,6 @@ impl Cluster {
     }
 
     /// All maintenances as the server sends them, including fields that this program does not know.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn raw_maintenances(&self) -> Result<Vec<DynamicObject>, Error> {
         let resource = ApiResource::erase::<NodeMaintenance>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -133,11 +110,6 @@ impl Cluster {
         Ok(list.items)
     }
 
-    /// The maintenance of that name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
         let found = self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
         match found {
@@ -147,11 +119,6 @@ impl Cluster {
         }
     }
 
-    /// Creates a maintenance. With `dry_run`, the server only validates it.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn create(
         &self,
         maintenance: &NodeMaintenance,
@@ -162,11 +129,6 @@ impl Cluster {
             .await
     }
 
-    /// Deletes the maintenance with this name and uid.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
         let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
@@ -181,11 +143,6 @@ impl Cluster {
         }
     }
 
-    /// Whether a node of this name exists.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached, or refuses for another reason than a missing permission.
     pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
@@ -196,11 +153,6 @@ impl Cluster {
         }
     }
 
-    /// The names of the nodes whose labels match, or of all nodes.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
@@ -208,11 +160,6 @@ impl Cluster {
         Ok(list.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// The names of the namespaces.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Error> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let everything = ListParams::default();
@@ -222,10 +169,6 @@ impl Cluster {
     }
 
     /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached.
     pub(crate) async fn post_for_status(
         &self,
         asked: &str,
@@ -244,10 +187,6 @@ impl Cluster {
     }
 
     /// Sends a request, and retries it while the server is busy. `asked` is the request as RBAC words it.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn request<T>(
         &self,
         asked: &str,
@@ -277,7 +216,6 @@ impl Cluster {
     }
 }
 
-/// How long the server asks to wait before a retry, if it is busy.
 fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

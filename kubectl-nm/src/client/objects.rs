@@ -24,16 +24,12 @@ use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::error::Error;
 use crate::error::from_client::GET_VERSION;
 
-/// How long to wait before a broken watch is started again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// `apiVersion` and kind of objects.
 pub(crate) type ApiVersionKind = (&'static str, &'static str);
 
-/// A permission as RBAC words it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Permission {
-    /// The verb.
     pub(crate) verb: &'static str,
     /// The API group, empty for the core group.
     pub(crate) group: String,
@@ -52,17 +48,11 @@ impl Permission {
     }
 }
 
-/// The permission to apply the verb to objects of this one's kind.
 pub(crate) fn permission(verb: &'static str, object: &Value) -> Permission {
     let resource = resource_of(object);
     Permission { verb, group: resource.group, resource: resource.plural }
 }
 
-/// The object of this one's kind and name in the cluster, if it exists.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
     let (api, name, what) = locate(cluster, object);
     let found = cluster.request(&format!("get {what}"), async || api.get(&name).await).await;
@@ -75,10 +65,6 @@ pub(crate) async fn get(cluster: &Cluster, object: &Value) -> Result<Option<Valu
 }
 
 /// Whether the server serves objects of this kind. A user without permission to read them may still apply them.
-///
-/// # Errors
-///
-/// When the server cannot be reached.
 pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool, Error> {
     let (api, name, what) = locate(cluster, object);
     match cluster.request(&format!("get {what}"), async || api.get(&name).await).await {
@@ -89,11 +75,6 @@ pub(crate) async fn is_served(cluster: &Cluster, object: &Value) -> Result<bool,
     }
 }
 
-/// The objects of a kind that match a selector, in a namespace or in all.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn list(
     cluster: &Cluster,
     kind: (&str, &str),
@@ -114,10 +95,6 @@ pub(crate) async fn list(
 }
 
 /// The namespaced kinds whose objects can be listed and deleted.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses, or when one of its API groups is currently not served.
 pub(crate) async fn kinds_in_namespaces(cluster: &Cluster) -> Result<Vec<ApiResource>, Error> {
     let client = cluster.client();
     let core = cluster.request("get /api/v1", async || client.list_core_api_resources("v1").await).await?;
@@ -145,11 +122,6 @@ fn resources_in_namespaces(api_version: &str, list: APIResourceList) -> Vec<ApiR
     resources.map(|found| ApiResource { plural: found.name, ..resource(api_version, &found.kind) }).collect()
 }
 
-/// The metadata of all objects of a kind in a namespace, with `apiVersion` and kind.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn list_metadata(
     cluster: &Cluster,
     resource: &ApiResource,
@@ -170,20 +142,12 @@ pub(crate) async fn list_metadata(
         .collect())
 }
 
-/// How an object is applied.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ApplyOptions {
-    /// The server only returns the result, and stores nothing.
     pub(crate) dry_run: bool,
-    /// Overwrite fields of other field managers.
     pub(crate) force: bool,
 }
 
-/// Applies an object on the server, and returns the result.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses, as it does on conflicts with other field managers.
 pub(crate) async fn apply(cluster: &Cluster, object: &Value, options: ApplyOptions) -> Result<Value, Error> {
     let (api, name, what) = locate(cluster, object);
     let params = PatchParams {
@@ -199,10 +163,6 @@ pub(crate) async fn apply(cluster: &Cluster, object: &Value, options: ApplyOptio
 }
 
 /// Deletes the object with this one's name and uid.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn delete(cluster: &Cluster, object: &Value) -> Result<Deletion, Error> {
     let (api, name, what) = locate(cluster, object);
     let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
@@ -224,7 +184,6 @@ pub(crate) async fn wait_until_gone(cluster: &Cluster, object: &Value) {
     wait_until(cluster, object, |found| found.is_none_or(|found| found.metadata.uid.as_deref() != uid)).await;
 }
 
-/// Waits until the object in the cluster fulfils a condition. A broken watch is started again.
 pub(crate) async fn wait_until(
     cluster: &Cluster,
     object: &Value,
@@ -237,11 +196,6 @@ pub(crate) async fn wait_until(
     }
 }
 
-/// The log of a container.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> Result<String, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -250,10 +204,6 @@ pub(crate) async fn log(cluster: &Cluster, pod: &Value, params: &LogParams) -> R
 }
 
 /// Whether the user has a permission in all namespaces.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn is_allowed(cluster: &Cluster, permission: &Permission) -> Result<bool, Error> {
     let (resource, subresource) = permission.resource.split_once('/').unwrap_or((&permission.resource, ""));
     let attributes = ResourceAttributes {
@@ -273,10 +223,6 @@ pub(crate) async fn is_allowed(cluster: &Cluster, permission: &Permission) -> Re
 }
 
 /// Whether an account has a permission in all namespaces. The resource belongs to the core group.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn is_account_allowed(
     cluster: &Cluster,
     account: &str,
@@ -302,11 +248,6 @@ pub(crate) async fn is_account_allowed(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// The version of the API server.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn server_version(cluster: &Cluster) -> Result<String, Error> {
     let client = cluster.client();
     let version = cluster.request(GET_VERSION, async || client.apiserver_version().await).await?;

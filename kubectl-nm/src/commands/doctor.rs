@@ -31,7 +31,6 @@ use crate::interaction::progress;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// The name of nm-reconciler's service account.
 const ACCOUNT: &str = "nm-reconciler";
 
 const EXAMPLES: &str = "\
@@ -54,11 +53,6 @@ pub(crate) struct DoctorArgs {
     output: Option<DataFormat>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server cannot be reached. Refused requests are findings.
 pub(crate) async fn run(
     args: DoctorArgs,
     namespace: Option<&str>,
@@ -100,7 +94,6 @@ fn lines(finding: &Finding) -> Vec<Line> {
     std::iter::once(first).chain(remedy).collect()
 }
 
-/// Reads everything that the checks use, concurrently.
 async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterReport, Error> {
     let server = objects::server_version(cluster).await?;
     let installation = Installation::find(cluster, namespace).await;
@@ -169,7 +162,6 @@ async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error>
     Ok(found)
 }
 
-/// The optional permissions, and whether nm-reconciler has them.
 async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)> {
     let mut grants = Vec::new();
     for grant in Grant::ALL {
@@ -179,7 +171,6 @@ async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)>
     grants
 }
 
-/// The permissions that the user lacks, for each command. Each permission is checked once.
 async fn missing_permissions(cluster: &Cluster) -> Vec<(&'static str, Fetched<Vec<Permission>>)> {
     // If discovery fails, another check reports that maintenances cannot be listed.
     let required = required_permissions(&all_groups::older_groups(cluster).await.unwrap_or_default());

@@ -18,7 +18,6 @@ use crate::maintenance::{self, State, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// How many pods of a cause are named.
 const MAX_PODS: usize = 5;
 
 const EXAMPLES: &str = "\
@@ -37,11 +36,6 @@ pub(crate) struct ExplainArgs {
     node: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the node neither exists nor is in maintenance, or the API server refuses.
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} for maintenances", cluster.server());
     let all = progress::during(out, message, cluster.maintenances()).await?;

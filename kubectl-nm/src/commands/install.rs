@@ -46,7 +46,6 @@ Examples:
 
 Exit codes: 0 installed and ready, 1 failed, 2 usage error, 124 applied, but not ready within --timeout.";
 
-/// Longest wait until the API server serves a new CRD.
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Install nm-reconciler in the cluster, or update it
@@ -95,7 +94,6 @@ pub(crate) struct InstallArgs {
 }
 
 impl InstallArgs {
-    /// Whether the command contacts the cluster.
     pub(crate) fn needs_cluster(&self) -> bool {
         self.dry_run == "none"
     }
@@ -115,11 +113,6 @@ impl InstallArgs {
     }
 }
 
-/// Prints what would be installed, without a cluster.
-///
-/// # Errors
-///
-/// When the objects cannot be converted, or stdout cannot be written.
 pub(crate) fn run_client_dry_run(
     args: &InstallArgs,
     namespace: Option<&str>,
@@ -136,11 +129,6 @@ pub(crate) fn run_client_dry_run(
     Ok(Exit::Done)
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server refuses, on conflicts with other field managers, or when nm-reconciler is not ready in time.
 pub(crate) async fn run(
     args: InstallArgs,
     namespace: Option<&str>,
@@ -204,7 +192,6 @@ async fn apply(
     Ok(())
 }
 
-/// Prints the error of a partly applied installation.
 fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
     error.print(out);
     out.hint(&format!(
@@ -214,16 +201,13 @@ fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) ->
     error.exit()
 }
 
-/// What an installation will apply.
 struct InstallPlan {
     namespace: String,
     objects: Vec<PlannedObject>,
     notes: Vec<Line>,
-    /// The permissions that the user lacks.
     missing_permissions: Vec<String>,
 }
 
-/// An object to apply, and its previous state.
 struct PlannedObject {
     wanted: Value,
     before: Option<Value>,
@@ -303,7 +287,6 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
     Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes, missing_permissions })
 }
 
-/// The optional permissions that have been granted before.
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     let mut granted = Vec::new();
     for grant in Grant::ALL {
@@ -319,7 +302,6 @@ fn is_policy(object: &PlannedObject) -> bool {
     object.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
-/// Whether the API server serves the kinds of all policies.
 async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {
     for object in objects.iter().filter(|object| is_policy(object) && object.before.is_none()) {
         if !objects::is_served(cluster, &object.wanted).await? {
@@ -329,7 +311,6 @@ async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result
     Ok(true)
 }
 
-/// Checks that no other operator or installation conflicts.
 fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error> {
     if let Some(deployment) = installation.by_olm() {
         return Err(SetupError::ManagedByOlm(deployment).into());
@@ -346,7 +327,6 @@ fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error>
     }
 }
 
-/// Messages about the image that will be used.
 fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     let default = manifests::default_image();
     match &settings.image {
@@ -367,7 +347,6 @@ fn is_foreign_namespace(object: &PlannedObject) -> bool {
         && object.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
 }
 
-/// The namespaces that do not exist yet.
 fn new_namespaces(objects: &[PlannedObject]) -> Vec<&str> {
     let is_new = |object: &&PlannedObject| object.wanted["kind"] == "Namespace" && object.before.is_none();
     objects.iter().filter(is_new).filter_map(|object| object.wanted["metadata"]["name"].as_str()).collect()

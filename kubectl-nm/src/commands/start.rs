@@ -85,7 +85,6 @@ pub(crate) struct StartArgs {
     request: StartRequest,
 }
 
-/// Who processes a request without any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DryRun {
     /// No dry run: the objects are created
@@ -96,11 +95,6 @@ enum DryRun {
     Server,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node does not exist or cannot be put into maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let (nodes, hidden) = progress::during(out, message, check(&args, cluster)).await?;
@@ -167,12 +161,10 @@ async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Exis
     }
 }
 
-/// The nodes without a maintenance.
 fn new_nodes(nodes: &[(String, Existing)]) -> impl Iterator<Item = &String> {
     nodes.iter().filter(|(_, existing)| *existing == Existing::Nothing).map(|(node, _)| node)
 }
 
-/// Waits for the started maintenances, or shows them, if the flags say so.
 async fn watch(
     args: &StartArgs,
     started: &[Started],
@@ -207,7 +199,6 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
         .with_same_timeout(same_timeout.map(|started| uid(&started.object)).collect())
 }
 
-/// `node/n1 maintenance started`.
 fn line(started: &Started, node: &str, dry_run: DryRun) -> Line {
     let line = Line::new(format!("node/{node} "));
     let name = started.object.name_any();

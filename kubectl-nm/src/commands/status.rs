@@ -49,11 +49,6 @@ pub(crate) struct StatusArgs {
     output: OutputFormat,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a given node is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
@@ -82,14 +77,12 @@ pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -
     Err(Error::NotInMaintenance(missing))
 }
 
-/// The objects of these nodes, or all, sorted by node and name.
 fn choose<K: ResourceExt>(mut objects: Vec<K>, nodes: &[String], node: fn(&K) -> &str) -> Vec<K> {
     objects.retain(|object| nodes.is_empty() || nodes.iter().any(|wanted| wanted == node(object)));
     objects.sort_by_key(|object| (node(object).to_owned(), object.name_any()));
     objects
 }
 
-/// The nodes without an object.
 fn missing<K>(nodes: &[String], objects: &[K], node: fn(&K) -> &str) -> Vec<String> {
     nodes.iter().filter(|name| !objects.iter().any(|object| node(object) == *name)).cloned().collect()
 }
@@ -99,10 +92,6 @@ fn raw_node(object: &DynamicObject) -> &str {
 }
 
 /// Prints maintenances; `alone` if one was requested by name.
-///
-/// # Errors
-///
-/// When the format cannot show them, or stdout is closed.
 pub(super) fn print(
     objects: &[NodeMaintenance],
     alone: bool,

@@ -63,11 +63,6 @@ pub(crate) struct StopArgs {
     timeout: Option<Duration>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node neither exists nor is in maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let Found { maintenances, idle, hidden } = progress::during(out, message, find(&args, cluster)).await?;
@@ -125,11 +120,9 @@ async fn wait(
     event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
 }
 
-/// What exists for the given nodes.
 #[derive(Default)]
 struct Found {
     maintenances: Vec<FoundMaintenance>,
-    /// The given nodes that are not in maintenance.
     idle: Vec<String>,
     /// Those of them that the user may not read.
     hidden: Vec<String>,
@@ -153,11 +146,9 @@ async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
     Ok(Found { maintenances, idle, hidden })
 }
 
-/// A maintenance that is to be stopped.
 #[derive(Debug, PartialEq)]
 struct FoundMaintenance {
     target: WaitTarget,
-    /// Whether it is already being deleted.
     is_stopping: bool,
 }
 
@@ -186,7 +177,6 @@ impl FoundMaintenance {
     }
 }
 
-/// The maintenances of these nodes, in the order of the nodes.
 fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<FoundMaintenance> {
     let of_node = |name: &String| -> Vec<FoundMaintenance> {
         existing

@@ -113,7 +113,6 @@ struct DashboardFlags {
     mouse: bool,
 }
 
-/// The output format without the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum WatchFormat {
     /// One line of text per change
@@ -149,18 +148,12 @@ impl DashboardFlags {
     }
 }
 
-/// The output of a watch, and its timeout.
 struct WatchOptions {
     timeout: Option<Duration>,
     output: Option<WatchFormat>,
     dashboard: DashboardFlags,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node that the watch waits for is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let tracker = args.tracker();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
@@ -177,10 +170,6 @@ pub(crate) fn fail(args: &WatchArgs, out: &mut Output) {
 }
 
 /// Watches until the tracker's exit condition, with the default output of `watch`.
-///
-/// # Errors
-///
-/// When a node that the watch waits for is not in maintenance, or the API server refuses.
 pub(super) async fn watch_with_defaults(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -262,7 +251,6 @@ async fn existing(
     Ok((existing, notes))
 }
 
-/// Runs the dashboard, and prints the states of the maintenances when it is closed.
 async fn show_dashboard(
     appearance: Appearance,
     existing: Vec<NodeMaintenance>,
@@ -299,7 +287,6 @@ async fn show_dashboard(
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// Reports whether the goal was reached when the dashboard ended.
 fn conclude(
     reason: EndReason,
     tracker: GoalTracker,

@@ -16,20 +16,13 @@ use crate::completion::partial_line::PartialLine;
 
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// A context of the kubeconfig.
     Context,
-    /// A cluster of the kubeconfig.
     Cluster,
-    /// A user of the kubeconfig.
     User,
-    /// A namespace.
     Namespace,
-    /// A node that is not in maintenance.
     NodeInService,
-    /// A node in maintenance.
     NodeInMaintenance,
 }
 

@@ -13,7 +13,6 @@ use kube::config::{
 use crate::connection::error::ConnectionError;
 use crate::connection::flags::ConnectionFlags;
 
-/// The files from which the kubeconfig is merged.
 #[derive(Debug, PartialEq)]
 pub(super) struct KubeconfigFiles {
     /// In the order of precedence.
@@ -23,7 +22,6 @@ pub(super) struct KubeconfigFiles {
 }
 
 impl KubeconfigFiles {
-    /// The files that the flags and the environment of this process name.
     pub(super) fn from_process(flags: &ConnectionFlags) -> Self {
         Self::new(flags.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"), std::env::home_dir())
     }
@@ -44,10 +42,6 @@ impl KubeconfigFiles {
     }
 
     /// Reads and merges the files; the first one that sets a value takes precedence. Missing files count as empty.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be read or parsed, or a required one does not exist.
     pub(super) fn read(&self) -> Result<Kubeconfig, ConnectionError> {
         let mut merged = Kubeconfig::default();
         for path in &self.paths {
@@ -73,16 +67,11 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> ConnectionError {
     ConnectionError::Unreadable { path: path.to_owned(), why }
 }
 
-/// Whether the kubeconfig is empty, as it is without files.
 pub(super) fn is_empty(kubeconfig: &Kubeconfig) -> bool {
     kubeconfig.clusters.is_empty() && kubeconfig.contexts.is_empty() && kubeconfig.auth_infos.is_empty()
 }
 
 /// The kubeconfig with the flags applied: one context, one cluster, one user.
-///
-/// # Errors
-///
-/// When a context, cluster or user does not exist, or nothing names a server.
 pub(super) fn effective(
     kubeconfig: &Kubeconfig,
     flags: &ConnectionFlags,
@@ -115,7 +104,6 @@ pub(super) fn effective(
     })
 }
 
-/// The `proxy-url` of an [`effective`] kubeconfig.
 pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {
     let cluster = effective.clusters.first()?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
@@ -199,11 +187,6 @@ fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
     }
 }
 
-/// Applies the flags about the user.
-///
-/// # Errors
-///
-/// When groups, a uid or extra attributes are impersonated without a user.
 pub(super) fn override_user(user: &mut AuthInfo, flags: &ConnectionFlags) -> Result<(), ConnectionError> {
     if flags.token.is_some() || flags.username.is_some() {
         // As in kubectl, they replace all other credentials except certificates.

@@ -31,35 +31,22 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const USER_AGENT_VALUE: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
 
-/// A client for the chosen cluster.
 pub(crate) struct Connection {
-    /// The client.
     pub(crate) client: kube::Client,
-    /// The address of the server, for messages.
     pub(crate) server: String,
     /// The name of the kubeconfig's context, for headings; without one, the server's address.
     pub(crate) context: String,
     /// The connection flags for commands to paste, each with a leading blank.
     pub(crate) flags: String,
-    /// The value of `--request-timeout`; `None` means no limit.
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// The names in a kubeconfig that flags can select.
 pub(crate) struct KubeconfigNames {
-    /// For `--context`.
     pub(crate) contexts: Vec<String>,
-    /// For `--cluster`.
     pub(crate) clusters: Vec<String>,
-    /// For `--user`.
     pub(crate) users: Vec<String>,
 }
 
-/// The names in the kubeconfig that the flags and the environment select.
-///
-/// # Errors
-///
-/// When it cannot be read.
 pub(crate) fn kubeconfig_names(flags: &ConnectionFlags) -> Result<KubeconfigNames, ConnectionError> {
     let kubeconfig = KubeconfigFiles::from_process(flags).read()?;
     Ok(KubeconfigNames {
@@ -71,10 +58,6 @@ pub(crate) fn kubeconfig_names(flags: &ConnectionFlags) -> Result<KubeconfigName
 
 /// Prepares a client for the cluster that the flags and the environment select, without sending a request. The first
 /// response will be recorded in `first`.
-///
-/// # Errors
-///
-/// When no cluster is configured, or its configuration is invalid.
 pub(crate) async fn connect(
     flags: &ConnectionFlags,
     first: &FirstAnswer,

@@ -17,7 +17,6 @@ use crate::maintenance::node;
 /// Stopping a maintenance takes seconds. After this time something blocks it.
 const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
-/// How many names a finding lists.
 const MAX_NAMES: usize = 10;
 
 /// Nodes that are marked as in maintenance, without a maintenance.

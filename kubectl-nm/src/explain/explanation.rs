@@ -19,20 +19,15 @@ use crate::terminal::command_context::shell_quoted;
 /// How many sentences and commands of one cause are listed.
 const LISTED: usize = 3;
 
-/// One cause.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub(crate) what: Vec<String>,
-    /// The pods that it blocks.
     pub(crate) pods: Vec<String>,
-    /// Since when.
     pub(crate) since: Option<Timestamp>,
-    /// How many evictions it has refused.
     pub(crate) refusals: i32,
     /// What to do, as a sentence without its full stop.
     pub(crate) advice: String,
-    /// The shell commands that do it, or show what to consider first.
     pub(crate) commands: Vec<String>,
     /// Whether it passes without intervention.
     pub(crate) passes: bool,
@@ -126,7 +121,6 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
     }
 }
 
-/// Why a maintenance is queued or has failed.
 fn by_error(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
     let drained = condition(maintenance, "Drained");
     by_condition(maintenance, drained, reason(maintenance), kubectl)
@@ -161,7 +155,6 @@ fn by_condition(
     }
 }
 
-/// What to do about a condition with this reason.
 fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
     use ConditionReason as Reason;
     let (name, node) = (maintenance.name_any(), node(maintenance));
@@ -215,7 +208,6 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
     (advice.to_owned(), command)
 }
 
-/// The causes that block single pods, in the order in which the status lists them.
 fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     let mut groups: Vec<(String, Vec<&BlockedPod>)> = Vec::new();
     for pod in &status(maintenance).blocked_pods {
@@ -247,7 +239,6 @@ fn remedy_of_pod(pod: &BlockedPod, node: &str, kubectl: &str) -> Remedy {
     remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
 }
 
-/// The first few distinct texts.
 fn few(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut few: Vec<String> = Vec::new();
     for text in texts {

@@ -10,31 +10,23 @@ use crate::terminal::command_context::shell_quoted;
 /// The user of the reconciler as it is installed by default, for statuses that do not name the user.
 const DEFAULT_USER: &str = "system:serviceaccount:node-maintenance:nm-reconciler";
 
-/// A blocked pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     /// The kubectl command with the flags for this cluster.
     pub(crate) kubectl: &'a str,
-    /// The node.
     pub(crate) node: &'a str,
-    /// The pod's namespace.
     pub(crate) namespace: &'a str,
-    /// The pod's name.
     pub(crate) name: &'a str,
     /// What controls it, as `sts/cart`, if that is known.
     pub(crate) owner: Option<&'a str>,
-    /// Why it is blocked.
     pub(crate) reason: BlockReason,
-    /// The facts about that.
     pub(crate) facts: &'a BlockFacts,
 }
 
-/// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
     /// A sentence without its full stop.
     pub(crate) advice: String,
-    /// A command for a shell.
     pub(crate) command: String,
 }
 
@@ -56,7 +48,6 @@ pub(crate) fn missing_access(
     (advice, format!("{kubectl} auth can-i {default} --as={user}"))
 }
 
-/// What to do about a blocked pod.
 pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
     let Case { kubectl, namespace, name, node, .. } = *case;
     let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));
@@ -172,7 +163,6 @@ pub(crate) fn common_blocker(namespace: &str, reason: BlockReason, facts: &Block
     }
 }
 
-/// The reason in plain words.
 fn words(reason: BlockReason) -> &'static str {
     match reason {
         BlockReason::DisruptionBudget => "disruption budget",

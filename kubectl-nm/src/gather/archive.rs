@@ -8,7 +8,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 
-/// An archive in memory.
 pub(crate) struct Archive {
     tar: Builder<GzEncoder<Vec<u8>>>,
     folder: String,
@@ -23,10 +22,6 @@ impl Archive {
 
     /// Adds a file. Characters in its name other than letters, digits, `.`, `-` and `/` become `_`, because parts of it come
     /// from the API.
-    ///
-    /// # Errors
-    ///
-    /// When the name is too long.
     pub(crate) fn add(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
         let safe = |c: char| if c.is_ascii_alphanumeric() || ".-/".contains(c) { c } else { '_' };
         let name: String = name.replace("..", "__").chars().map(safe).collect();
@@ -37,11 +32,6 @@ impl Archive {
         self.tar.append_data(&mut header, format!("{}/{name}", self.folder), content)
     }
 
-    /// Writes the archive.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written, or exists by now.
     pub(crate) fn write(self, file: OutputFile) -> io::Result<()> {
         file.write(&self.tar.into_inner()?.finish()?)
     }
@@ -54,10 +44,6 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     /// Checks that the file does not exist and can be written.
-    ///
-    /// # Errors
-    ///
-    /// When the file exists, or cannot be written.
     pub(crate) fn reserve(path: &Path) -> io::Result<Self> {
         is_free(path)?;
         drop(TemporaryFile::beside(path)?);

@@ -29,10 +29,6 @@ const CREATED_AT_RUNTIME: &[(&str, &str)] =
     &[("Lease", leader_lease::NAME), ("Secret", WEBHOOK), ("Endpoints", WEBHOOK)];
 
 /// The objects of others in a namespace, of all kinds, as `kubectl get -o name` prints them.
-///
-/// # Errors
-///
-/// When the server refuses to list one of the kinds, or cannot be reached.
 pub(crate) async fn of_others(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
     let kinds = objects::kinds_in_namespaces(cluster).await?;
     let found: Vec<Vec<Value>> = stream::iter(&kinds)

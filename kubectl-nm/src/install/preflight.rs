@@ -18,10 +18,6 @@ use crate::format;
 
 /// Applies each object in a dry run, and returns the permissions that the user lacks for the others: those in the namespaces
 /// `new_namespaces`.
-///
-/// # Errors
-///
-/// When the server would refuse an object, or other field managers have set fields to other values.
 pub(crate) async fn check(
     objects: &[&Value],
     new_namespaces: &[&str],
@@ -55,7 +51,6 @@ pub(crate) async fn check(
     }
 }
 
-/// Whether a refusal is caused by the dry run, and would not occur otherwise.
 fn is_caused_by_dry_run(status: &Status) -> bool {
     // A binding can be refused until its role exists.
     status.is_not_found()
@@ -71,7 +66,6 @@ pub(crate) fn is_only_about_command_line(error: &Error) -> bool {
     causes.peek().is_some() && causes.all(|cause| reconciler_deployment::is_command_line(&cause.field))
 }
 
-/// The permissions that the user lacks to create these objects.
 async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<Permission>, Error> {
     let permissions = |object: &&Value| ["create", "patch"].map(|verb| objects::permission(verb, object));
     let needed: BTreeSet<Permission> = objects.iter().flat_map(permissions).collect();
@@ -83,7 +77,6 @@ async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Ve
     Ok(missing.into_iter().flatten().collect())
 }
 
-/// The conflicting fields, with their managers.
 fn conflicts_of(object: &Value, status: &Status) -> Vec<String> {
     let name = format::name(object);
     let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -14,7 +14,6 @@ pub(crate) use fields::{PICKUP_TIMEOUT, condition, degraded, node, pods_to_go, s
 pub(crate) use headline::{headline, pods_gone, reason, stop_progress};
 pub(crate) use state::{PodState, State};
 
-/// Objects for tests.
 #[cfg(test)]
 pub(crate) mod fixture {
     use nm_shared::NodeMaintenance;

@@ -25,7 +25,6 @@ pub(crate) struct StartRequest {
 }
 
 impl StartRequest {
-    /// The spec for a node.
     pub(crate) fn spec(&self, node: &str) -> NodeMaintenanceSpec {
         NodeMaintenanceSpec {
             node_name: node.to_owned(),
@@ -34,16 +33,11 @@ impl StartRequest {
         }
     }
 
-    /// The same request without a timeout for the drain.
     pub(crate) fn without_timeout(&self) -> Self {
         Self { drain: self.drain.without_timeout(), ..self.clone() }
     }
 
     /// Checks that an existing maintenance has the requested spec. `kubectl` is the command that reaches this cluster.
-    ///
-    /// # Errors
-    ///
-    /// When it differs: the differences, and the command that changes the existing maintenance.
     pub(crate) fn check(&self, existing: &NodeMaintenance, kubectl: &str) -> Result<(), Error> {
         let (mut differences, mut spec) = (Vec::new(), Map::new());
         if self.reason.is_some() && self.reason != existing.spec.reason {
@@ -70,7 +64,6 @@ impl StartRequest {
     }
 }
 
-/// Why the API server would not accept a reason; none if it would.
 pub(crate) fn reason_problem(reason: &str) -> Option<String> {
     let length = reason.chars().count();
     (length > MAX_REASON_LENGTH)
@@ -86,10 +79,8 @@ fn difference(field: &str, is: &Value, wanted: &Value) -> String {
     format!("{field} is {} and not {}", shown(is), shown(wanted))
 }
 
-/// What exists for a node that is to be put into maintenance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Existing {
-    /// Nothing: a maintenance has to be created.
     Nothing,
     /// The maintenance that has the node.
     Maintenance(Box<NodeMaintenance>),
@@ -100,7 +91,6 @@ pub(crate) enum Existing {
 }
 
 impl Existing {
-    /// What exists for a node among all maintenances.
     pub(crate) fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
         let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
         let oldest = all
@@ -126,10 +116,8 @@ impl Existing {
     }
 }
 
-/// A node's maintenance after a start.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Started {
-    /// The object.
     pub(crate) object: NodeMaintenance,
     /// Whether the start created it. Otherwise it existed.
     pub(crate) created: bool,
@@ -137,10 +125,6 @@ pub(crate) struct Started {
 
 /// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
 /// the API server only validates the request.
-///
-/// # Errors
-///
-/// When the API server or its webhooks refuse, or the existing maintenance is being deleted or for another node.
 pub(crate) async fn start(
     cluster: &Cluster,
     wanted: &NodeMaintenance,

@@ -25,51 +25,36 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::error::Error;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 
-/// The number of objects in a page of a list, as in kubectl.
 const PAGE_SIZE: u32 = 500;
 
-/// The objects that could be read.
 #[derive(Debug)]
 pub(crate) struct ClusterSnapshot {
     /// All nodes; none without access.
     pub(crate) nodes: Option<Vec<Node>>,
     /// All maintenances of our own API group.
     pub(crate) maintenances: Vec<NodeMaintenance>,
-    /// All maintenances of the older API groups.
     pub(crate) older: Vec<NodeMaintenance>,
-    /// The pods; none without access.
     pub(crate) pods: Option<SnapshotPods>,
-    /// The cluster's `DaemonSet`s.
     pub(crate) daemon_sets: DaemonSets,
-    /// The cluster's disruption budgets.
     pub(crate) budgets: Vec<PodDisruptionBudget>,
-    /// The volumes of persistent volume claims.
     pub(crate) volumes: Volumes,
     /// Whether the cluster is OpenShift. Only known if a control-plane node is planned.
     pub(super) is_openshift: bool,
-    /// How many nodes may be unavailable at once.
     pub(crate) limit: MaxUnavailableLimit,
     /// What is unknown, and the missing access.
     pub(crate) unknown: Vec<String>,
 }
 
-/// The pods that matter to the plan.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotPods {
     /// The pods on planned nodes, by node.
     pub(crate) planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
-    /// The pods in the namespace of etcd.
     etcd: Vec<Pod>,
 }
 
 impl ClusterSnapshot {
-    /// Reads what matters to a drain of these nodes.
-    ///
-    /// # Errors
-    ///
-    /// When the API server cannot be asked, or refuses for another reason than missing access.
     pub(crate) async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
@@ -155,7 +140,6 @@ impl ClusterSnapshot {
         })
     }
 
-    /// The guard of etcd; none if the cluster is not OpenShift.
     pub(crate) fn guard(&self) -> Option<EtcdGuard> {
         let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);

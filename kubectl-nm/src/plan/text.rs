@@ -15,7 +15,6 @@ use crate::plan::report::{NodeReport, PlanReport};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
-/// All lines of a plan.
 pub(crate) fn lines(report: &PlanReport) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(forecast) = report.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
@@ -57,7 +56,6 @@ fn rank(outcome: &PodOutcome) -> u8 {
     }
 }
 
-/// The word for an outcome.
 pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     match outcome {
         PodOutcome::Stays(_) => ("staying", Style::Dim),
@@ -70,7 +68,6 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     }
 }
 
-/// The reasons for an outcome, and its consequences.
 pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
         PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
