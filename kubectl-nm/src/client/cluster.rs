@@ -4,14 +4,16 @@
 //! Requests are retried for a few seconds while the server is busy, are limited by `--request-timeout`, and fail with
 //! readable [`Error`]s.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
-use kube::core::{ApiResource, Status};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{PartialObjectMeta, Status};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::connection::Connection;
@@ -44,78 +46,56 @@ pub(crate) enum Deletion {
 }
 
 #[derive(Clone)]
-pub(crate) struct Cluster {
-    client: kube::Client,
-    server: String,
-    context: String,
-    flags: String,
-    kubectl: String,
-    request_timeout: Option<Duration>,
-}
+pub(crate) struct Cluster(Connection);
 
 impl From<Connection> for Cluster {
     fn from(connection: Connection) -> Self {
-        let Connection { client, server, context, flags, request_timeout } = connection;
-        Self { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout }
+        Self(connection)
     }
 }
 
 impl Cluster {
     pub(crate) fn client(&self) -> kube::Client {
-        self.client.clone()
+        self.0.client.clone()
     }
 
     pub(crate) fn server(&self) -> &str {
-        &self.server
+        &self.0.server
     }
 
-    /// The name of the cluster for headings: that of the kubeconfig's context, or else the server's address.
     pub(crate) fn context(&self) -> &str {
-        &self.context
+        &self.0.context
     }
 
     /// The connection flags, each with a leading blank, for `kubectl nm` commands to paste. They go at the end, because
     /// kubectl accepts none before the name of a plugin.
     pub(crate) fn flags(&self) -> &str {
-        &self.flags
+        &self.0.flags
     }
 
     /// `kubectl` with the connection flags, for commands to paste.
     pub(crate) fn kubectl(&self) -> &str {
-        &self.kubectl
+        &self.0.kubectl
     }
 
     fn api(&self) -> Api<NodeMaintenance> {
-        Api::all(self.client.clone())
+        Api::all(self.client())
     }
 
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
-        let groups = self.request("get the API groups", async || self.client.list_api_groups().await).await?;
+        let groups =
+            self.request("get the API groups", async || self.0.client.list_api_groups().await).await?;
         Ok(quorum::is_openshift(&groups))
     }
 
     pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
-        let everything = ListParams::default();
-        let list =
-            self.request(&format!("list {RESOURCE}"), async || self.api().list(&everything).await).await?;
-        Ok(list.items)
-    }
-
-    /// All maintenances as the server sends them, including fields that this program does not know.
-    pub(crate) async fn raw_maintenances(&self) -> Result<Vec<DynamicObject>, Error> {
-        let resource = ApiResource::erase::<NodeMaintenance>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let everything = ListParams::default();
-        let list = self.request(&format!("list {RESOURCE}"), async || api.list(&everything).await).await?;
-        Ok(list.items)
+        self.list(&self.api(), RESOURCE, &ListParams::default()).await
     }
 
     pub(crate) async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
-        let found = self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
-            Err(error) => Err(error),
+        match self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found.map(Some),
         }
     }
 
@@ -130,42 +110,67 @@ impl Cluster {
     }
 
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
-        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-        let answer = self
-            .request(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await)
-            .await;
-        match answer {
-            Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(Deletion::Gone),
-            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
-            Err(error) => Err(error),
-        }
+        self.delete_exactly(&self.api(), RESOURCE, name, Some(uid.to_owned())).await
     }
 
     pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.client());
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
             Ok(_) => Ok(NodeLookup::Exists),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(NodeLookup::Missing),
+            Err(error) if error.is_not_found() => Ok(NodeLookup::Missing),
             Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
             Err(error) => Err(error),
         }
     }
 
+    /// The names of the nodes whose labels match, or of all nodes.
     pub(crate) async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
-        let list = self.request("list nodes", async || nodes.list_metadata(&which).await).await?;
-        Ok(list.items.iter().map(ResourceExt::name_any).collect())
+        let nodes = self.list_metadata(&Api::<Node>::all(self.client()), "nodes", &which).await?;
+        Ok(nodes.iter().map(ResourceExt::name_any).collect())
     }
 
     pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Error> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let everything = ListParams::default();
-        let list =
-            self.request("list namespaces", async || namespaces.list_metadata(&everything).await).await?;
-        Ok(list.items.iter().map(ResourceExt::name_any).collect())
+        let (api, which) = (Api::<Namespace>::all(self.client()), ListParams::default());
+        let namespaces = self.list_metadata(&api, "namespaces", &which).await?;
+        Ok(namespaces.iter().map(ResourceExt::name_any).collect())
+    }
+
+    /// Lists objects. `resource` is their name in RBAC, here and below.
+    pub(crate) async fn list<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        which: &ListParams,
+    ) -> Result<Vec<K>, Error> {
+        Ok(self.request(&format!("list {resource}"), async || api.list(which).await).await?.items)
+    }
+
+    pub(crate) async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        which: &ListParams,
+    ) -> Result<Vec<PartialObjectMeta<K>>, Error> {
+        Ok(self.request(&format!("list {resource}"), async || api.list_metadata(which).await).await?.items)
+    }
+
+    /// Deletes the object with this name and uid, and then what it owns.
+    pub(crate) async fn delete_exactly<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        name: &str,
+        uid: Option<String>,
+    ) -> Result<Deletion, Error> {
+        let exactly = Preconditions { uid, resource_version: None };
+        let params = DeleteParams::background().preconditions(exactly);
+        match self.request(&format!("delete {resource}"), async || api.delete(name, &params).await).await {
+            Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
+            Err(error) if error.is_not_found() => Ok(Deletion::Gone),
+            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
+            Err(error) => Err(error),
+        }
     }
 
     /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
@@ -176,13 +181,12 @@ impl Cluster {
         body: &Value,
     ) -> Result<Status, Error> {
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request
-            .body(body.to_string().into_bytes())
-            .map_err(|error| Error::Unreachable { server: self.server.clone(), cause: error.to_string() })?;
-        match self.within_timeout(self.client.request::<Status>(request)).await? {
+        let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError);
+        let send = async { self.0.client.request::<Status>(request?).await };
+        match self.within_timeout(send).await? {
             Ok(status) => Ok(Status { code: 201, ..status }),
             Err(kube::Error::Api(status)) => Ok(*status),
-            Err(error) => Err(Error::from_client(error, asked, &self.server)),
+            Err(error) => Err(Error::from_client(error, asked, self.server())),
         }
     }
 
@@ -200,18 +204,18 @@ impl Cluster {
             };
             match retry_after(&error).filter(|_| attempts < MAX_ATTEMPTS) {
                 Some(delay) => tokio::time::sleep(delay.max(Duration::from_millis(100 << attempts))).await,
-                None => return Err(Error::from_client(error, asked, &self.server)),
+                None => return Err(Error::from_client(error, asked, self.server())),
             }
             attempts += 1;
         }
     }
 
     async fn within_timeout<T>(&self, request: impl Future<Output = T>) -> Result<T, Error> {
-        match self.request_timeout {
+        match self.0.request_timeout {
             None => Ok(request.await),
             Some(after) => tokio::time::timeout(after, request)
                 .await
-                .map_err(|_| Error::NoAnswer { server: self.server.clone(), after }),
+                .map_err(|_| Error::NoAnswer { server: self.server().to_owned(), after }),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{self, State, node};
+use crate::maintenance::{self, State, name_unless_node, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
@@ -78,9 +78,7 @@ fn explain(
         State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
         _ => maintenance::headline(object),
     };
-    let name = object.name_any();
-    let object_name = if name == node(object) { String::new() } else { format!(" (NodeMaintenance {name})") };
-    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(object_name))?;
+    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object)))?;
     if causes.is_empty() {
         let outlook = match (state, leadership) {
             (State::Drained, _) => "",

@@ -95,7 +95,7 @@ pub(crate) async fn run(
     for (name, content) in &bundle.files {
         archive.add(name, content.as_bytes()).map_err(unwritable)?;
     }
-    archive.write(file).map_err(unwritable)?;
+    archive.write(&file).map_err(unwritable)?;
     for missing in &bundle.missing {
         out.talk(&Line::new(format!("left out: {missing}")));
     }

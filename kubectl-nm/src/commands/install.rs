@@ -4,12 +4,11 @@
 //! anything changes. Then the objects are applied one after another, the CRD first, and the command waits until nm-reconciler
 //! runs and its webhook works.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, PatchParams};
 use nm_shared::Grant;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
@@ -17,7 +16,8 @@ use serde_json::Value;
 
 use crate::args::{duration, parse_boolean};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects::{self, ApplyOptions};
+use crate::client::objects;
+use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::commands::status;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -142,9 +142,6 @@ pub(crate) async fn run(
     for note in &plan.notes {
         out.talk(note);
     }
-    if !plan.missing_permissions.is_empty() {
-        return Err(SetupError::MissingPermissions(plan.missing_permissions).into());
-    }
     // A partial installation would be worse than none.
     out.continue_on_stdout_error();
     let mut applied = Vec::new();
@@ -173,11 +170,9 @@ async fn apply(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<(), Error> {
-    let doing = RefCell::new(String::new());
     for object in &plan.objects {
-        doing.replace(format!("applying {}", format::name(&object.wanted)));
-        let work = object.apply(args.force_conflicts, cluster);
-        let after = progress::during(out, || doing.borrow().clone(), work).await?;
+        let doing = || format!("applying {}", format::name(&object.wanted));
+        let after = progress::during(out, doing, object.apply(args.force_conflicts, cluster)).await?;
         let (line, changes) = (object.line(&after), object.changes(&after));
         applied.push(after);
         if args.output.is_some() {
@@ -205,7 +200,6 @@ struct InstallPlan {
     namespace: String,
     objects: Vec<PlannedObject>,
     notes: Vec<Line>,
-    missing_permissions: Vec<String>,
 }
 
 struct PlannedObject {
@@ -215,10 +209,10 @@ struct PlannedObject {
 
 impl PlannedObject {
     async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
-        let options = ApplyOptions { dry_run: false, force };
-        let after = match objects::apply(cluster, &self.wanted, options).await {
+        let params = PatchParams { force, ..PatchParams::apply(FIELD_MANAGER) };
+        let after = match objects::apply(cluster, &self.wanted, &params).await {
             Err(error) if preflight::is_only_about_command_line(&error) => {
-                objects::apply(cluster, &self.wanted, ApplyOptions { force: true, ..options }).await?
+                objects::apply(cluster, &self.wanted, &params.force()).await?
             }
             applied => applied?,
         };
@@ -281,10 +275,8 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         )));
     }
     let wanted: Vec<&Value> = planned.iter().map(|object| &object.wanted).collect();
-    let missing = preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
-    let missing_permissions =
-        missing.iter().map(|missing| format!("{} {}", missing.verb, missing.qualified_resource())).collect();
-    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes, missing_permissions })
+    preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
+    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes })
 }
 
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {

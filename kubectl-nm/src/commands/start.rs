@@ -12,7 +12,6 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
-use crate::client::watch_stream::watch_maintenances;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
@@ -21,13 +20,10 @@ use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::start::{self, Existing, StartRequest, Started};
-use crate::maintenance::{node, uid};
+use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
-use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
-use crate::watch::event_loop;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +55,7 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Change nothing: print what would be created, or also let the API server validate it
+    /// Print what would be created, and create nothing; with server, the API server validates it too
     #[arg(long, value_name = "HOW", default_value = "none")]
     dry_run: DryRun,
 
@@ -182,9 +178,7 @@ async fn watch(
     if !args.wait {
         return Ok(Exit::Done);
     }
-    let mut reporter =
-        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+    watch::wait(tracker, timeout, cluster, out).await
 }
 
 /// Only new maintenances have the timeout of the wait; existing ones have their own, if any.
@@ -201,10 +195,8 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
 
 fn line(started: &Started, node: &str, dry_run: DryRun) -> Line {
     let line = Line::new(format!("node/{node} "));
-    let name = started.object.name_any();
     if !started.created {
-        let line = line.and("is already in maintenance");
-        return if name == node { line } else { line.and(format!(" (NodeMaintenance {name})")) };
+        return line.and("is already in maintenance").and(name_unless_node(&started.object));
     }
     let line = line.with(Style::Good, "maintenance started");
     match dry_run {

@@ -59,7 +59,7 @@ pub(crate) struct UninstallArgs {
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// Timeout for each object, and for --stop-all, such as 30s or 5m; 0 means none
+    /// How long to wait until each object is gone, and until --stop-all is done, such as 30s or 5m; 0 means forever
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     timeout: Duration,
 }
@@ -268,7 +268,7 @@ async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Res
                 return Ok(());
             }
             stream::iter(there.iter().filter(|object| object.metadata.deletion_timestamp.is_none()))
-                .map(async |object| all_groups::delete(cluster, object).await)
+                .map(async |object| all_groups::delete(cluster, object).await.map(drop))
                 .buffered(MAX_CONCURRENT_REQUESTS)
                 .try_collect::<()>()
                 .await?;

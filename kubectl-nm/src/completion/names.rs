@@ -50,10 +50,11 @@ fn within<T: Send + 'static>(
 }
 
 fn look_up(kind: NameKind, connection: &ConnectionFlags) -> Option<Vec<String>> {
+    let kubeconfig = || connection::kubeconfig(connection).ok();
     match kind {
-        NameKind::Context => Some(connection::kubeconfig_names(connection).ok()?.contexts),
-        NameKind::Cluster => Some(connection::kubeconfig_names(connection).ok()?.clusters),
-        NameKind::User => Some(connection::kubeconfig_names(connection).ok()?.users),
+        NameKind::Context => Some(kubeconfig()?.contexts.into_iter().map(|named| named.name).collect()),
+        NameKind::Cluster => Some(kubeconfig()?.clusters.into_iter().map(|named| named.name).collect()),
+        NameKind::User => Some(kubeconfig()?.auth_infos.into_iter().map(|named| named.name).collect()),
         NameKind::Namespace | NameKind::NodeInService | NameKind::NodeInMaintenance => {
             silence_standard_streams();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;

@@ -77,10 +77,16 @@ pub(super) fn effective(
     flags: &ConnectionFlags,
 ) -> Result<Kubeconfig, ConnectionError> {
     let context = context(kubeconfig, flags)?;
-    let (cluster_name, mut cluster) = cluster(kubeconfig, flags, &context)?;
+    let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
+    let mut cluster = match find("cluster", name, &kubeconfig.clusters, |named| (named.name.as_str(), named.cluster.as_ref()))
+    {
+        // --server alone is enough.
+        Err(_) if flags.cluster.is_none() && flags.server.is_some() => Cluster::default(),
+        found => found?,
+    };
     override_cluster(&mut cluster, flags);
     match cluster.server.as_deref() {
-        None | Some("") => return Err(ConnectionError::NoServer(cluster_name)),
+        None | Some("") => return Err(ConnectionError::NoServer(name.clone())),
         Some(server) => cluster.server = Some(with_scheme(server, &cluster)),
     }
     let mut user = user(kubeconfig, flags, &context)?;
@@ -110,38 +116,15 @@ pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {
 }
 
 fn context(kubeconfig: &Kubeconfig, flags: &ConnectionFlags) -> Result<Context, ConnectionError> {
-    let known = || kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
     let chosen =
         flags.context.as_ref().or(kubeconfig.current_context.as_ref()).filter(|name| !name.is_empty());
     match chosen {
-        Some(name) => kubeconfig
-            .contexts
-            .iter()
-            .find(|named| &named.name == name)
-            .and_then(|named| named.context.clone())
-            .ok_or_else(|| ConnectionError::Unknown { kind: "context", name: name.clone(), known: known() }),
+        Some(name) => find("context", name, &kubeconfig.contexts, |named| (named.name.as_str(), named.context.as_ref())),
         None if flags.server.is_some() || flags.cluster.is_some() => Ok(Context::default()),
-        None => Err(ConnectionError::NoContext(known())),
-    }
-}
-
-fn cluster(
-    kubeconfig: &Kubeconfig,
-    flags: &ConnectionFlags,
-    context: &Context,
-) -> Result<(String, Cluster), ConnectionError> {
-    let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
-    let found =
-        kubeconfig.clusters.iter().find(|named| &named.name == name).and_then(|named| named.cluster.clone());
-    match found {
-        Some(cluster) => Ok((name.clone(), cluster)),
-        // --server alone is enough.
-        None if flags.cluster.is_none() && flags.server.is_some() => Ok((name.clone(), Cluster::default())),
-        None => Err(ConnectionError::Unknown {
-            kind: "cluster",
-            name: name.clone(),
-            known: kubeconfig.clusters.iter().map(|named| named.name.clone()).collect(),
-        }),
+        None => {
+            let known = kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
+            Err(ConnectionError::NoContext(known))
+        }
     }
 }
 
@@ -150,23 +133,28 @@ fn user(
     flags: &ConnectionFlags,
     context: &Context,
 ) -> Result<AuthInfo, ConnectionError> {
-    let find = |name: &String| {
-        kubeconfig
-            .auth_infos
-            .iter()
-            .find(|named| &named.name == name)
-            .and_then(|named| named.auth_info.clone())
-    };
+    let find = |name| find("user", name, &kubeconfig.auth_infos, |named| (named.name.as_str(), named.auth_info.as_ref()));
     match (&flags.user, &context.user) {
-        (Some(name), _) => find(name).ok_or_else(|| ConnectionError::Unknown {
-            kind: "user",
-            name: name.clone(),
-            known: kubeconfig.auth_infos.iter().map(|named| named.name.clone()).collect(),
-        }),
+        (Some(name), _) => find(name),
         // As in client-go, a context may name a user that does not exist; requests are then anonymous.
         (None, Some(name)) => Ok(find(name).unwrap_or_default()),
         (None, None) => Ok(AuthInfo::default()),
     }
+}
+
+/// The value with this name in a list of a kubeconfig.
+fn find<N, T: Clone>(
+    kind: &'static str,
+    name: &str,
+    list: &[N],
+    entry: fn(&N) -> (&str, Option<&T>),
+) -> Result<T, ConnectionError> {
+    let found = list.iter().map(entry).find(|(known, _)| *known == name);
+    found.and_then(|(_, value)| value.cloned()).ok_or_else(|| ConnectionError::Unknown {
+        kind,
+        name: name.to_owned(),
+        known: list.iter().map(|named| entry(named).0.to_owned()).collect(),
+    })
 }
 
 fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {

@@ -192,6 +192,10 @@ impl Error {
         }
     }
 
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status().is_some_and(Status::is_not_found)
+    }
+
     pub(crate) fn is_unserved(&self) -> bool {
         matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }

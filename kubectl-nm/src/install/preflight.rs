@@ -6,31 +6,31 @@
 use std::collections::BTreeSet;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use kube::api::PatchParams;
 use kube::core::Status;
 use serde_json::Value;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects::{self, ApplyOptions, Permission};
-use crate::client::reconciler_deployment;
+use crate::client::objects::{self, Permission};
+use crate::client::reconciler_deployment::{self, FIELD_MANAGER};
 use crate::error::Error;
 use crate::error::setup_error::SetupError;
 use crate::format;
 
-/// Applies each object in a dry run, and returns the permissions that the user lacks for the others: those in the namespaces
-/// `new_namespaces`.
+/// Applies each object in a dry run, and checks the user's permissions for those in the namespaces `new_namespaces`.
 pub(crate) async fn check(
     objects: &[&Value],
     new_namespaces: &[&str],
     force: bool,
     cluster: &Cluster,
-) -> Result<Vec<Permission>, Error> {
+) -> Result<(), Error> {
     let is_in_new_namespace = |object: &&Value| {
         object["metadata"]["namespace"].as_str().is_some_and(|name| new_namespaces.contains(&name))
     };
     let (later, now): (Vec<&Value>, Vec<&Value>) = objects.iter().copied().partition(is_in_new_namespace);
-    let options = ApplyOptions { dry_run: true, force };
+    let params = PatchParams { dry_run: true, force, ..PatchParams::apply(FIELD_MANAGER) };
     let answers: Vec<(&Value, Result<Value, Error>)> = stream::iter(now)
-        .map(async |object| (object, objects::apply(cluster, object, options).await))
+        .map(async |object| (object, objects::apply(cluster, object, &params).await))
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
@@ -44,11 +44,11 @@ pub(crate) async fn check(
             _ => return Err(error),
         }
     }
-    if conflicts.is_empty() {
-        missing_permissions(&later, cluster).await
-    } else {
-        Err(SetupError::Conflicts(conflicts).into())
+    if !conflicts.is_empty() {
+        return Err(SetupError::Conflicts(conflicts).into());
     }
+    let missing = missing_permissions(&later, cluster).await?;
+    if missing.is_empty() { Ok(()) } else { Err(SetupError::MissingPermissions(missing).into()) }
 }
 
 fn is_caused_by_dry_run(status: &Status) -> bool {
@@ -66,14 +66,16 @@ pub(crate) fn is_only_about_command_line(error: &Error) -> bool {
     causes.peek().is_some() && causes.all(|cause| reconciler_deployment::is_command_line(&cause.field))
 }
 
-async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<Permission>, Error> {
+/// `create namespaces`, `patch roles.rbac.authorization.k8s.io`.
+async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<String>, Error> {
     let permissions = |object: &&Value| ["create", "patch"].map(|verb| objects::permission(verb, object));
     let needed: BTreeSet<Permission> = objects.iter().flat_map(permissions).collect();
     let checks = stream::iter(needed).map(async |permission| {
-        let is_allowed = objects::is_allowed(cluster, &permission).await?;
-        Ok::<_, Error>((!is_allowed).then_some(permission))
+        let is_allowed = objects::is_allowed(cluster, None, &permission).await?;
+        let name = || format!("{} {}", permission.verb, permission.qualified_resource());
+        Ok::<_, Error>((!is_allowed).then(name))
     });
-    let missing: Vec<Option<Permission>> = checks.buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+    let missing: Vec<Option<String>> = checks.buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
     Ok(missing.into_iter().flatten().collect())
 }
 

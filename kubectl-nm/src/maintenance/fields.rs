@@ -12,6 +12,12 @@ pub(crate) fn node(maintenance: &NodeMaintenance) -> &str {
     &maintenance.spec.node_name
 }
 
+/// ` (NodeMaintenance NAME)`, if the object is not named after its node.
+pub(crate) fn name_unless_node(maintenance: &NodeMaintenance) -> String {
+    let name = maintenance.name_any();
+    if name == node(maintenance) { String::new() } else { format!(" (NodeMaintenance {name})") }
+}
+
 /// The object's uid; the API server sets one on every object.
 pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
     maintenance.uid().unwrap_or_default()

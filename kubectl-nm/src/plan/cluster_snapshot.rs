@@ -8,6 +8,7 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::node;
@@ -60,24 +61,16 @@ impl ClusterSnapshot {
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABEL_SELECTOR);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
+        let add_pod = |pods: &mut SnapshotPods, pod: Pod| pods.add(pod, &planned);
+        let add_set = |sets: &mut HashSet<_>, set: DaemonSet| {
+            sets.insert((set.namespace().unwrap_or_default(), set.name_any()));
+        };
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
-            list_pages(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
-            list_pages(cluster, "list pods", everywhere(), |pods: &mut SnapshotPods, pod: Pod| pods
-                .add(pod, &planned)),
-            list_pages(
-                cluster,
-                "list daemonsets.apps",
-                everywhere(),
-                |sets: &mut HashSet<_>, set: DaemonSet| {
-                    sets.insert((
-                        set.metadata.namespace.unwrap_or_default(),
-                        set.metadata.name.unwrap_or_default(),
-                    ));
-                }
-            ),
+            list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push),
+            list_pages(cluster, "list pods", everywhere(), add_pod),
+            list_pages(cluster, "list daemonsets.apps", everywhere(), add_set),
             list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
-            list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all
-                .push(one)),
+            list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push),
             cluster.maintenances(),
             join_all(older.map(|group| all_groups::list_group(cluster, group))),
         );
@@ -110,8 +103,13 @@ impl ClusterSnapshot {
         }
         let volumes = match &pods {
             Some(pods) if pods.have_claims() => {
-                let push = |volumes: &mut Vec<PersistentVolume>, volume| volumes.push(volume);
-                let read = list_pages(cluster, "list persistentvolumes", everywhere(), push).await;
+                let read = list_pages(
+                    cluster,
+                    "list persistentvolumes",
+                    everywhere(),
+                    Vec::<PersistentVolume>::push,
+                );
+                let read = read.await;
                 Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
             }
             _ => Volumes::default(),
