@@ -24,8 +24,9 @@ pub(crate) struct DrainFlags {
         value_parser = clap::value_parser!(i64).range(-1..))]
     grace_period: Option<i64>,
 
-    /// Time limit of the drain, such as 30s or 1h30m. After it the maintenance fails and the node stays cordoned. With
-    /// --wait, the wait ends too; for a node already in maintenance, only the wait. 0, the default, means no limit
+    /// Time limit of the drain, such as 30s or 1h30m; 0, the default, means none. When it expires, the maintenance fails
+    /// and the node stays cordoned. With --wait, it limits the wait too; for a node that is already in maintenance, it
+    /// limits only the wait
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 

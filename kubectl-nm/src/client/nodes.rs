@@ -23,7 +23,7 @@ pub(crate) struct NodeSelection {
         conflicts_with_all = ["nodes", "filename"])]
     pub(crate) selector: Option<String>,
 
-    /// Select the nodes that a file lists, one per line, with comments after #; - reads standard input. May be repeated
+    /// Read the names of nodes from a file, one per line; - reads standard input. Text after # is ignored. May be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) filename: Vec<PathBuf>,
 }
@@ -96,8 +96,7 @@ async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {
 fn parse_selector(text: &str) -> Result<String, String> {
     if text.split(',').all(|part| part.trim().is_empty()) {
         return Err(String::from(
-            "an empty selector would match every node; if you want that, use the label kubernetes.io/hostname, or \
-             stop --all",
+            "an empty selector would match every node; to select all, use -l kubernetes.io/hostname, or stop --all",
         ));
     }
     Ok(text.to_owned())

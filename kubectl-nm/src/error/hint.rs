@@ -52,7 +52,7 @@ impl Error {
                 "valid requirements are pool=blue, pool!=blue, pool in (blue,red), spare and !spare, separated by commas",
             ),
             Self::NodeFile { .. } => {
-                String::from("write one node name per line, and comments after #; - reads standard input")
+                String::from("the file must have one node name per line; text after # is ignored")
             }
             Self::Ending(node) => {
                 format!(

@@ -84,7 +84,7 @@ pub(crate) enum Error {
     #[error("cannot read nodes from {file}: {problem}")]
     NodeFile { file: String, problem: NodeFileProblem },
 
-    #[error("this affects {0} nodes, and there is no terminal to ask for confirmation: confirm with --yes")]
+    #[error("this affects {0} nodes and needs confirmation: run it on a terminal, or pass --yes")]
     Unconfirmed(usize),
 
     #[error("not confirmed, nothing was changed")]

@@ -44,7 +44,7 @@ pub(crate) enum SetupError {
     #[error("not gone after {}: {}", duration::show(*.after), .what.join(", "))]
     NotGone { after: Duration, what: Vec<String> },
 
-    #[error("there is no terminal to ask for confirmation: confirm with --yes")]
+    #[error("this needs confirmation: run it on a terminal, or pass --yes")]
     Unconfirmed,
 }
 

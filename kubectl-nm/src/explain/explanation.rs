@@ -36,9 +36,15 @@ pub(crate) struct Cause {
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
 pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Vec<Cause> {
     let of_the_node = match State::of(maintenance) {
-        State::Requested => Some(not_taken_up(maintenance, kubectl, now)),
+        State::Requested => {
+            let since = maintenance.creation_timestamp().map(|at| at.0);
+            Some(no_reconciler("No reconciler has picked it up yet.", since, kubectl, now))
+        }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
-        State::Queued | State::Failed => Some(by_error(maintenance, kubectl)),
+        State::Queued | State::Failed => {
+            let drained = condition(maintenance, "Drained");
+            Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
+        }
         State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
@@ -72,11 +78,6 @@ pub(crate) fn unlisted(maintenance: &NodeMaintenance) -> usize {
     }
     let status = status(maintenance);
     usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
-}
-
-fn not_taken_up(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
-    let since = maintenance.creation_timestamp().map(|at| at.0);
-    no_reconciler("No reconciler has picked it up yet.", since, kubectl, now)
 }
 
 /// The cause that a reconciler has not done something that it does within moments.
@@ -119,11 +120,6 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
         )],
         ..Cause::default()
     }
-}
-
-fn by_error(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
-    let drained = condition(maintenance, "Drained");
-    by_condition(maintenance, drained, reason(maintenance), kubectl)
 }
 
 /// Why the reconciler is degraded, if `blockedPods` does not say it.
@@ -221,7 +217,11 @@ fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
 }
 
 fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
-    let remedies: Vec<Remedy> = pods.iter().map(|pod| remedy_of_pod(pod, node, kubectl)).collect();
+    let remedy = |pod: &&BlockedPod| {
+        let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
+        remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
+    };
+    let remedies: Vec<Remedy> = pods.iter().map(remedy).collect();
     let short = |pod: &&BlockedPod| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
     Cause {
         what: few(pods.iter().map(short).map(|text| format!("{}.", text.trim_end_matches('.')))),
@@ -232,11 +232,6 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
         commands: few(remedies.into_iter().map(|remedy| remedy.command)),
         passes: false,
     }
-}
-
-fn remedy_of_pod(pod: &BlockedPod, node: &str, kubectl: &str) -> Remedy {
-    let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
-    remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
 }
 
 fn few(texts: impl Iterator<Item = String>) -> Vec<String> {

@@ -12,6 +12,7 @@ use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::maintenance::node;
+use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
 #[derive(Args, Clone, Debug, Default)]
@@ -55,11 +56,15 @@ impl StartRequest {
         if differences.is_empty() {
             return Ok(());
         }
-        let patch = json!({"spec": spec}).to_string().replace('\'', r"'\''");
+        let patch = json!({"spec": spec}).to_string();
         Err(Error::Differs {
             node: node(existing).to_owned(),
             differences: differences.join(", "),
-            remedy: format!("{kubectl} patch nm {} --type=merge -p '{patch}'", existing.name_any()),
+            remedy: format!(
+                "{kubectl} patch nm {} --type=merge -p {}",
+                shell_quoted(&existing.name_any()),
+                shell_quoted(&patch)
+            ),
         })
     }
 }
@@ -184,12 +189,15 @@ mod tests {
         }
         let differs = wants(Some("it's the kernel")).check(&existing, "kubectl --context=c").unwrap_err();
         assert_eq!(
-            (differs.to_string().as_str(), differs.hint().unwrap().as_str()),
-            (
-                "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\"",
-                "`kubectl --context=c patch nm other --type=merge -p '{\"spec\":{\"reason\":\"it'\\''s the kernel\"}}'` \
-                 changes it"
-            )
+            differs.to_string(),
+            "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\""
+        );
+        let hint = differs.hint().unwrap();
+        let command = hint.strip_prefix('`').and_then(|hint| hint.strip_suffix("` changes it")).unwrap();
+        let patch = "{\"spec\":{\"reason\":\"it's the kernel\"}}";
+        assert_eq!(
+            shlex::split(command).unwrap(),
+            ["kubectl", "--context=c", "patch", "nm", "other", "--type=merge", "-p", patch]
         );
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();

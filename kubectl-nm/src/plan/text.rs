@@ -74,7 +74,7 @@ pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::WaitsForBudget(budget) => {
-            vec![format!("budget {budget} allows the evictions of other pods first")]
+            vec![format!("budget {budget} allows its eviction after those of other pods")]
         }
         PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => {
             vec![blocker.message.trim_end_matches('.').to_owned()]
