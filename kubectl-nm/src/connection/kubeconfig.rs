@@ -78,8 +78,9 @@ pub(super) fn effective(
 ) -> Result<Kubeconfig, ConnectionError> {
     let context = context(kubeconfig, flags)?;
     let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
-    let mut cluster = match find("cluster", name, &kubeconfig.clusters, |named| (named.name.as_str(), named.cluster.as_ref()))
-    {
+    let mut cluster = match find("cluster", name, &kubeconfig.clusters, |named| {
+        (named.name.as_str(), named.cluster.as_ref())
+    }) {
         // --server alone is enough.
         Err(_) if flags.cluster.is_none() && flags.server.is_some() => Cluster::default(),
         found => found?,
@@ -119,7 +120,9 @@ fn context(kubeconfig: &Kubeconfig, flags: &ConnectionFlags) -> Result<Context, 
     let chosen =
         flags.context.as_ref().or(kubeconfig.current_context.as_ref()).filter(|name| !name.is_empty());
     match chosen {
-        Some(name) => find("context", name, &kubeconfig.contexts, |named| (named.name.as_str(), named.context.as_ref())),
+        Some(name) => {
+            find("context", name, &kubeconfig.contexts, |named| (named.name.as_str(), named.context.as_ref()))
+        }
         None if flags.server.is_some() || flags.cluster.is_some() => Ok(Context::default()),
         None => {
             let known = kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
@@ -133,7 +136,9 @@ fn user(
     flags: &ConnectionFlags,
     context: &Context,
 ) -> Result<AuthInfo, ConnectionError> {
-    let find = |name| find("user", name, &kubeconfig.auth_infos, |named| (named.name.as_str(), named.auth_info.as_ref()));
+    let find = |name| {
+        find("user", name, &kubeconfig.auth_infos, |named| (named.name.as_str(), named.auth_info.as_ref()))
+    };
     match (&flags.user, &context.user) {
         (Some(name), _) => find(name),
         // As in client-go, a context may name a user that does not exist; requests are then anonymous.

@@ -119,10 +119,9 @@ mod tests {
         let binding = object("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", None);
         let (here, there) =
             (object("Service", "v1", Some("here")), object("Deployment", "apps/v1", Some("there")));
-        let missing = check(&[&binding, &here, &there], &["there"], false, &server).await.unwrap();
-        let missing: Vec<String> =
-            missing.iter().map(|needed| format!("{} {}", needed.verb, needed.qualified_resource())).collect();
-        assert_eq!(missing, ["create deployments.apps", "patch deployments.apps"]);
+        let refused = check(&[&binding, &here, &there], &["there"], false, &server).await.unwrap_err();
+        let missing = "you lack permissions: create deployments.apps, patch deployments.apps";
+        assert_eq!(refused.to_string(), missing);
         let log = log.lock().unwrap();
         assert!(log.iter().any(|line| line.contains("/services/x")), "{log:?}");
         assert!(!log.iter().any(|line| line.contains("/deployments/")), "{log:?}");
