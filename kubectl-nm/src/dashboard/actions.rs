@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::maintenance;
 use crate::terminal::text::first_names;
 
-/// Creates maintenances.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
         .map(async |wanted| {

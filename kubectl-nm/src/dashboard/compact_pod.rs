@@ -14,14 +14,11 @@ use nm_shared::cluster::pod::{self, PodController, PodView, Termination};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 use nm_shared::drain::pod_state::{self, PodState};
 
-/// The identity of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodId {
     /// Its uid; its namespace and name, where only a status names it.
     pub(crate) key: String,
-    /// Namespace.
     pub(crate) namespace: String,
-    /// Name.
     pub(crate) name: String,
     /// Its controller, such as `sts/cart`; empty if there is none or it is not known.
     pub(crate) owner: String,
@@ -30,7 +27,6 @@ pub(crate) struct PodId {
 /// A pod, reduced to what the dashboard needs.
 #[derive(Debug)]
 pub(crate) struct CompactPod {
-    /// Which pod it is.
     pub(crate) id: Arc<PodId>,
     /// As `app=front,tier=web`; labels cannot contain these separators. A map per pod would be larger than the rest.
     labels: Box<str>,
@@ -128,7 +124,6 @@ impl PodView for CompactPod {
 }
 
 impl CompactPod {
-    /// The verdict of a drain with that spec.
     pub(crate) fn verdict(&self, spec: &DrainSpec, now: Timestamp) -> Verdict {
         // Only the reconciler knows all DaemonSets. A missing one is rare, and then the status reports more.
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
@@ -151,7 +146,6 @@ impl CompactPod {
         self.termination.as_ref().map(|termination| termination.deadline)
     }
 
-    /// When its termination was requested.
     pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
         let OwnedTermination { deadline, grace_seconds, .. } = self.termination.as_deref()?;
         let grace = SignedDuration::from_secs(grace_seconds.unwrap_or(0));

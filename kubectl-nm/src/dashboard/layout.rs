@@ -20,7 +20,6 @@ const LINE_BELOW: (u16, u16) = (40, 8);
 /// From so many columns on, the side pane is beside the rows; below, it is under them.
 const BESIDE_FROM: u16 = 120;
 
-/// How rows are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Everything in one line.
@@ -34,7 +33,6 @@ pub(crate) enum Shape {
 /// The areas of the screen. Areas that are not shown are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScreenLayout {
-    /// How rows are drawn.
     pub(crate) shape: Shape,
     /// Context, node and freshness.
     pub(crate) header: Rect,
@@ -48,7 +46,6 @@ pub(crate) struct ScreenLayout {
     pub(crate) heads: Rect,
     /// The rows.
     pub(crate) body: Rect,
-    /// The side pane.
     pub(crate) side: Rect,
     /// The most frequent blockers.
     pub(crate) blockers: Rect,
@@ -59,13 +56,11 @@ pub(crate) struct ScreenLayout {
 }
 
 impl ScreenLayout {
-    /// Lays out the whole screen.
     pub(crate) fn whole(model: &Model) -> Self {
         let (width, height) = model.size;
         Self::of(model, Rect { x: 0, y: 0, width, height })
     }
 
-    /// Lays out an area.
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let shape = match (area.width, area.height) {
             (width, height) if width < LINE_BELOW.0 || height < LINE_BELOW.1 => Shape::Line,
@@ -112,7 +107,6 @@ impl ScreenLayout {
         Self { shape, header, summary, sparkline, banner, heads, body: cut.0, side, blockers, why, footer }
     }
 
-    /// How many lines a row takes.
     pub(crate) fn row_height(&self) -> u16 {
         if self.shape == Shape::Cards { 2 } else { 1 }
     }
@@ -158,7 +152,6 @@ fn under(area: Rect) -> (Rect, Rect) {
     (rows, Rect { y: area.y + rows.height, height, ..area })
 }
 
-/// Whether there is a notice about the whole view.
 fn has_banner(model: &Model) -> bool {
     match model.freshness() {
         Freshness::Stale { .. } => return true,

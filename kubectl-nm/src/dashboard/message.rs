@@ -8,38 +8,27 @@ use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
 use crate::error::exit::Exit;
 
-/// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A key, the mouse, a paste, or a new size.
     Input(crossterm::event::Event),
     /// The clock ticked; once a second.
     Tick(Timestamp),
-    /// The watch on maintenances reported a change.
     Maintenances(WatchChange<NodeMaintenance>),
-    /// The watch on node metadata reported a change.
     Nodes(WatchChange<NodeMetadata>),
-    /// The watch on the pods of the open node reported a change.
     Pods {
         /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
         node: String,
-        /// The change.
         change: WatchChange<CompactPod>,
     },
-    /// The watch on events about the open node and its maintenance reported a change.
     Events {
-        /// The node of the watch.
         node: String,
-        /// The change.
         change: WatchChange<Event>,
     },
-    /// The state of a watch changed.
     Watch {
-        /// Which watch.
         kind: WatchKind,
         /// The node of the watch, if it is on one; see [`Message::Pods`].
         node: Option<String>,
-        /// Its state.
         state: WatchState,
     },
     /// A command that changes the cluster has ended.
@@ -51,37 +40,27 @@ pub(crate) enum Message {
 /// What the dashboard knows of a node, from its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeMetadata {
-    /// Its name.
     pub(crate) name: String,
     /// While the node has the cordon of a maintenance: whether it was schedulable before.
     pub(crate) was_schedulable: Option<bool>,
-    /// Whether it has a control-plane label.
     pub(crate) control_plane: bool,
 }
 
-/// The watches of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WatchKind {
-    /// Maintenances.
     Maintenances,
-    /// Nodes.
     Nodes,
-    /// Pods of the open node.
     Pods,
-    /// Events about the open node and its maintenance.
     Events,
 }
 
-/// The state of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchState {
-    /// The data is current.
     Live,
     /// The connection is lost, and is retried.
     Lost {
         /// Since when the data may be out of date.
         since: Timestamp,
-        /// Why.
         error: String,
     },
     /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
@@ -97,7 +76,6 @@ pub(crate) enum Effect {
     Close,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
-    /// Create these maintenances.
     Start(Vec<NodeMaintenance>),
     /// Delete the maintenances with these names, each only if it still has this uid.
     Stop(Vec<(String, String)>),

@@ -47,37 +47,28 @@ pub(crate) struct Appearance {
     pub(crate) mouse: bool,
 }
 
-/// Why the dashboard ended.
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Its goal was reached, or never will be.
     Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
-    /// The user quit.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
     Interrupted,
-    /// The timeout.
     TimedOut(Duration),
 }
 
 /// What the caller reports after the dashboard has ended.
 #[derive(Debug)]
 pub(crate) struct DashboardExit {
-    /// Why it ended.
     pub(crate) reason: EndReason,
     /// Since when the view may have been out of date; none if it was current.
     pub(crate) stale_since: Option<Timestamp>,
     /// The results of commands that ended after the screen was released.
     pub(crate) results: Vec<Result<String, String>>,
-    /// The maintenances that were watched.
     pub(crate) tracker: GoalTracker,
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
-///
-/// # Errors
-///
-/// When the terminal fails.
 pub(crate) async fn run(
     appearance: Appearance,
     cluster: &Cluster,
@@ -173,7 +164,6 @@ async fn until_ended(
     Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker })
 }
 
-/// Everything behind the screen.
 struct Dashboard<'a> {
     model: Model,
     watches: Watches,

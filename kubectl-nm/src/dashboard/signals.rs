@@ -7,7 +7,6 @@ use rustix::process;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 
-/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// End the program: from the user, the system, or a terminal that was closed.
@@ -31,10 +30,6 @@ pub(crate) struct Signals {
 #[cfg(unix)]
 impl Signals {
     /// Starts listening.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses to register a handler.
     pub(crate) fn listen() -> io::Result<Self> {
         let other = |which: process::Signal| signal(SignalKind::from_raw(which.as_raw()));
         Ok(Self {
@@ -46,7 +41,6 @@ impl Signals {
         })
     }
 
-    /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::End,
@@ -65,15 +59,10 @@ pub(crate) struct Signals;
 #[cfg(not(unix))]
 impl Signals {
     /// Starts listening.
-    ///
-    /// # Errors
-    ///
-    /// Never.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self)
     }
 
-    /// The next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Signal::End,

@@ -24,10 +24,6 @@ mod unix {
     static TERMINAL: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
     /// Diverts standard error to messages and closes standard input for child processes.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no descriptors left.
     pub(crate) fn divert(to: Sender<Message>) -> io::Result<()> {
         let mut terminal = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
         if terminal.is_some() {
@@ -87,16 +83,11 @@ mod elsewhere {
     use crate::dashboard::message::Message;
 
     /// Does nothing: diverting standard error would need unsafe code on this system.
-    ///
-    /// # Errors
-    ///
-    /// Never.
     #[allow(clippy::unnecessary_wraps, reason = "same signature as on Unix")]
     pub(crate) fn divert(_to: Sender<Message>) -> io::Result<()> {
         Ok(())
     }
 
-    /// Does nothing.
     pub(crate) fn restore() {}
 }
 

@@ -9,10 +9,6 @@ use crate::error::Error;
 use crate::terminal::text::{harmless_document, needs_escape};
 
 /// Converts an object to YAML.
-///
-/// # Errors
-///
-/// When it cannot be converted.
 pub(crate) fn to_string(object: &Value) -> Result<String, Error> {
     let mut quoted = QuotedStrings { placeholder: unused_word(object), texts: Vec::new() };
     let plain = quoted.replace(object);

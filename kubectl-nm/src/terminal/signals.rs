@@ -70,7 +70,6 @@ pub(crate) struct ShellJob;
 
 #[cfg(not(unix))]
 impl ShellJob {
-    /// Does nothing.
     pub(crate) fn watch() -> Self {
         Self
     }

@@ -9,7 +9,6 @@ use std::fmt;
 /// What a span of text means, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Nothing special.
     Plain,
     /// As desired.
     Good,
@@ -22,7 +21,6 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The escape sequence that starts it, if any.
     fn sequence(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,

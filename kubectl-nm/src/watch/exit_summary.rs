@@ -10,7 +10,6 @@ use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
-/// How many nodes the summary lists.
 const MAX_NODES: usize = 10;
 
 /// How many maintenances there are of each state, and how many pods are blocked: `2 Draining, 1 Drained, 1 pod blocked`.

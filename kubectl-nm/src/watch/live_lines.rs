@@ -46,10 +46,6 @@ impl LiveLines {
 
     /// Prints lines above, and draws the current states, or those at which the connection was lost. A job in the
     /// background only prints.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn draw(
         &mut self,
         printed: &[Line],
@@ -68,10 +64,6 @@ impl LiveLines {
     }
 
     /// Removes the lines, and prints others in their place.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn remove(mut self, printed: &[Line]) -> io::Result<()> {
         self.replace(printed, &[])
     }

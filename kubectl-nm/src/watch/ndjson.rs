@@ -18,10 +18,8 @@ use crate::terminal::output::Output;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
 
-/// The version of the format.
 const VERSION: u8 = 1;
 
-/// One line.
 #[derive(Serialize)]
 struct Record<'a> {
     version: u8,
@@ -147,10 +145,6 @@ impl<'a> NdjsonReporter<'a> {
     }
 
     /// Reports an event, and breaks with the exit code when the watch is over.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -171,10 +165,6 @@ impl<'a> NdjsonReporter<'a> {
     }
 
     /// Prints that the watch ended with an error. The error itself goes to stderr, as for every command.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed.
     pub(crate) fn fail(&mut self) -> Result<(), Error> {
         self.finish(Exit::Error).map(drop)
     }

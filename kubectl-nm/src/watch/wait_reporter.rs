@@ -23,7 +23,6 @@ use crate::watch::exit_summary::{resume_hints, tally};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 use crate::watch::live_lines::LiveLines;
 
-/// How changes are reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReportMode {
     /// As a log on stdout: lines with the time of this clock.
@@ -47,7 +46,6 @@ pub(crate) struct WaitReporter<'a> {
 }
 
 impl<'a> WaitReporter<'a> {
-    /// A reporter. `flags` are the connection flags for the commands in hints, each with a space before it.
     pub(crate) fn new(out: &'a mut Output, mode: ReportMode, tracker: GoalTracker, flags: &'a str) -> Self {
         Self { out, mode, tracker, flags, live: None, lost: None, is_active: false }
     }
@@ -63,10 +61,6 @@ impl<'a> WaitReporter<'a> {
     }
 
     /// Reports an event, and breaks with the exit code when the watch is over.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         let flow = self.report(event);
         let is_over = !matches!(flow, Ok(ControlFlow::Continue(())));
@@ -145,10 +139,6 @@ impl<'a> WaitReporter<'a> {
     }
 
     /// Reports how the watch ended.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed.
     pub(crate) fn conclude(
         &mut self,
         settled: &[(WaitTarget, TargetOutcome)],

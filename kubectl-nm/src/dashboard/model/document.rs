@@ -6,12 +6,10 @@ use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
 /// How many pending pods are listed.
 const LISTED: usize = 20;
 
-/// The YAML of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Document {
     /// The uid and the version of the object.
     made_from: Option<(String, String)>,
-    /// The lines.
     pub(crate) lines: Vec<String>,
 }
 

@@ -3,7 +3,6 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::text::Span;
 
-/// A line of text that is being edited, with a cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Field {
     text: String,
@@ -18,7 +17,6 @@ impl Field {
         Self { at: text.len(), text }
     }
 
-    /// The text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

@@ -18,21 +18,17 @@ pub(crate) fn states() -> impl Iterator<Item = (Option<State>, &'static str)> {
     State::ALL.into_iter().map(|state| (Some(state), state.word())).chain([(None, IDLE)])
 }
 
-/// A row of the fleet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FleetRow {
     key: String,
-    /// The node.
     pub(crate) node: String,
     /// The state of its maintenance; none if it has none.
     pub(crate) state: Option<State>,
     /// Percentage of the pods to move that are gone.
     pub(crate) percent: i32,
-    /// How many pods are gone.
     pub(crate) gone: i32,
     /// How many pods there were to move.
     pub(crate) pods: i32,
-    /// How many pods are blocked.
     pub(crate) blocked: i32,
     /// When the maintenance was created.
     pub(crate) started: Option<Timestamp>,
@@ -45,7 +41,6 @@ pub(crate) struct FleetRow {
 }
 
 impl FleetRow {
-    /// The row of a maintenance.
     pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
         let status = status(maintenance);
         let state = State::of(maintenance);
@@ -101,7 +96,6 @@ impl FleetRow {
         }
     }
 
-    /// The word for its state.
     pub(crate) fn state_word(&self) -> &'static str {
         self.state.map_or(IDLE, State::word)
     }

@@ -11,13 +11,11 @@ use std::ops::Range;
 
 use crate::dashboard::model::filter::{Fields, Filter};
 
-/// Sort orders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// What needs attention first.
     #[default]
     Risk,
-    /// By name.
     Name,
     /// Least progress first.
     Progress,
@@ -26,7 +24,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Risk => "risk",
@@ -36,7 +33,6 @@ impl Sort {
         }
     }
 
-    /// The next one.
     pub(crate) fn next(self) -> Self {
         match self {
             Self::Risk => Self::Name,
@@ -47,9 +43,7 @@ impl Sort {
     }
 }
 
-/// A row of a listing.
 pub(crate) trait Row {
-    /// The unique key.
     fn key(&self) -> &str;
     /// The order of two rows; equal only for the same row.
     fn order(&self, other: &Self, by: Sort) -> Ordering;
@@ -59,7 +53,6 @@ pub(crate) trait Row {
     fn is_blocked(&self) -> bool;
 }
 
-/// Rows, sorted and filtered.
 #[derive(Debug)]
 pub(crate) struct Listing<R> {
     /// Slots keep their index while a row exists; free slots are reused.
@@ -117,7 +110,6 @@ impl<R: Row> Listing<R> {
         self.shown.len()
     }
 
-    /// The row with that key.
     pub(crate) fn get(&self, key: &str) -> Option<&R> {
         self.rows[*self.places.get(key)?].as_ref()
     }
@@ -127,7 +119,6 @@ impl<R: Row> Listing<R> {
         self.rows[*self.shown.get(index)?].as_ref()
     }
 
-    /// The selected row.
     pub(crate) fn selected(&self) -> Option<&R> {
         self.nth(self.at)
     }
@@ -142,12 +133,10 @@ impl<R: Row> Listing<R> {
         (self.sort, self.reversed)
     }
 
-    /// The filter.
     pub(crate) fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// Whether only blocked rows are shown.
     pub(crate) fn blocked_only(&self) -> bool {
         self.blocked_only
     }
@@ -165,7 +154,6 @@ impl<R: Row> Listing<R> {
         self.top = self.window(height).start;
     }
 
-    /// Adds a row, or replaces the row with its key.
     pub(crate) fn upsert(&mut self, row: R) {
         if let Some(place) = self.places.get(row.key()).copied() {
             self.hide(place);
@@ -184,7 +172,6 @@ impl<R: Row> Listing<R> {
         self.restore_selection();
     }
 
-    /// Removes a row.
     pub(crate) fn remove(&mut self, key: &str) {
         if let Some(place) = self.places.remove(key) {
             self.hide(place);
@@ -209,14 +196,12 @@ impl<R: Row> Listing<R> {
         self.arrange();
     }
 
-    /// Changes the sort order.
     pub(crate) fn sort_by(&mut self, sort: Sort) {
         self.sort = sort;
         self.unpin();
         self.arrange();
     }
 
-    /// Reverses the order.
     pub(crate) fn reverse(&mut self) {
         self.reversed = !self.reversed;
         self.unpin();
@@ -224,14 +209,12 @@ impl<R: Row> Listing<R> {
         self.restore_selection();
     }
 
-    /// Changes the filter.
     pub(crate) fn filter_by(&mut self, filter: Filter) {
         self.filter = filter;
         self.unpin();
         self.arrange();
     }
 
-    /// Shows only blocked rows, or all again.
     pub(crate) fn toggle_blocked_only(&mut self) {
         self.blocked_only = !self.blocked_only;
         self.unpin();
@@ -259,7 +242,6 @@ impl<R: Row> Listing<R> {
         }
     }
 
-    /// Moves the selection by so many rows.
     pub(crate) fn step(&mut self, by: isize) {
         self.select(self.at.saturating_add_signed(by));
     }

@@ -39,7 +39,6 @@ use crate::maintenance::{State, status};
 use crate::terminal::text::harmless;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
-/// The settings of the dashboard.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
@@ -51,9 +50,7 @@ pub(crate) struct Options {
     pub(crate) kubectl: String,
     /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
-    /// The colours.
     pub(crate) theme: ThemeName,
-    /// Whether to draw with ASCII characters only.
     pub(crate) ascii: bool,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
@@ -75,12 +72,9 @@ pub(crate) enum ThemeName {
     Mono,
 }
 
-/// The node whose view is open.
 #[derive(Debug)]
 pub(crate) struct OpenNode {
-    /// Its name.
     pub(crate) name: String,
-    /// Its pods.
     pub(crate) pods: PodList,
     /// The events about it and its maintenance.
     pub(crate) events: NodeEvents,
@@ -89,7 +83,6 @@ pub(crate) struct OpenNode {
 /// What the side pane shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Events about the open node.
     Events,
     /// The maintenance as YAML.
     Document,
@@ -98,46 +91,33 @@ pub(crate) enum Side {
 /// A short message in the last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// The text.
     pub(crate) text: String,
-    /// Whether it reports an error.
     pub(crate) is_bad: bool,
-    /// When it was shown.
     pub(crate) at: Timestamp,
 }
 
-/// The state of the dashboard.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// The settings.
     pub(crate) options: Options,
-    /// The time.
     pub(crate) now: Timestamp,
     /// Columns and rows of the terminal.
     pub(crate) size: (u16, u16),
-    /// All maintenances.
     pub(crate) fleet: Fleet,
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
-    /// The node whose view is open.
     pub(crate) open: Option<OpenNode>,
-    /// The state of the watches.
     pub(crate) health: WatchHealth,
-    /// The dialog in front of the view.
     pub(crate) dialog: Option<Dialog>,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    /// The side pane.
     pub(crate) side: Option<Side>,
     /// Whether keys scroll the side pane.
     pub(crate) side_has_focus: bool,
     /// The first visible line of the side pane.
     pub(crate) side_top: usize,
-    /// The YAML of the side pane.
     pub(crate) document: Document,
     /// Since when the view is paused.
     pub(crate) paused: Option<Timestamp>,
-    /// A short message in the last line.
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
@@ -171,17 +151,14 @@ impl Model {
         }
     }
 
-    /// The node whose view is open.
     pub(crate) fn opened(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.name.as_str())
     }
 
-    /// Whether that node is open and its pods are known.
     pub(crate) fn has_pods(&self, node: &str) -> bool {
         self.open.as_ref().is_some_and(|open| open.name == node && open.pods.complete)
     }
 
-    /// Whether that node is open and the events about it are known.
     pub(crate) fn has_events(&self, node: &str) -> bool {
         self.open.as_ref().is_some_and(|open| open.name == node && open.events.complete)
     }
@@ -194,14 +171,12 @@ impl Model {
         }
     }
 
-    /// How fresh the view is.
     pub(crate) fn freshness(&self) -> Freshness<'_> {
         let arrival =
             |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
         self.health.overall(self.open.as_ref().map(arrival))
     }
 
-    /// Whether the view may be out of date.
     pub(crate) fn is_stale(&self) -> bool {
         let shows_something = match &self.open {
             None => self.fleet.rows.total() > 0,
@@ -225,7 +200,6 @@ impl Model {
         is_listed && self.fleet.node_names().next().is_some()
     }
 
-    /// The sort order of the visible rows, and whether it is reversed.
     pub(crate) fn sorting(&self) -> (Sort, bool) {
         match &self.open {
             Some(open) => open.pods.rows.sorting(),
@@ -233,7 +207,6 @@ impl Model {
         }
     }
 
-    /// The filter of the visible rows.
     pub(crate) fn filter(&self) -> &Filter {
         match &self.open {
             Some(open) => open.pods.rows.filter(),
@@ -241,7 +214,6 @@ impl Model {
         }
     }
 
-    /// Whether only blocked rows are shown.
     pub(crate) fn blocked_only(&self) -> bool {
         match &self.open {
             Some(open) => open.pods.rows.blocked_only(),
@@ -329,7 +301,6 @@ impl Model {
         Some(line.trim_end().to_owned())
     }
 
-    /// Filters the visible rows.
     pub(crate) fn filter_by(&mut self, filter: Filter) {
         match &mut self.open {
             Some(open) => open.pods.rows.filter_by(filter),
@@ -350,12 +321,10 @@ impl Model {
         }
     }
 
-    /// Shows a short message.
     pub(crate) fn notify(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: false, at: self.now });
     }
 
-    /// Shows an error.
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
     }
@@ -372,7 +341,6 @@ fn why(case: &Case<'_>, message: &str) -> String {
 }
 
 impl OpenNode {
-    /// A node of which nothing is known yet.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), pods: PodList::default(), events: NodeEvents::default() }
     }

@@ -12,7 +12,6 @@ use crate::maintenance::start;
 /// How many names a hint lists.
 const HINTED: usize = 4;
 
-/// The nodes that a text selects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartPlan {
     /// The nodes to put into maintenance.
@@ -50,7 +49,6 @@ impl StartPlan {
         self
     }
 
-    /// Whether nothing is selected yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.problems.is_empty() && self.skipped.is_empty()
     }
@@ -60,7 +58,6 @@ impl StartPlan {
         self.problems.is_empty() && is_confirmed(typed, self.nodes.len())
     }
 
-    /// The objects to create.
     pub(crate) fn objects(&self, reason: &str) -> Vec<NodeMaintenance> {
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         let object = |node: &String| {

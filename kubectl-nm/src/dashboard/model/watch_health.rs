@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use crate::dashboard::message::{WatchKind, WatchState};
 
-/// The states of the watches.
 #[derive(Debug, Default)]
 pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
@@ -16,18 +15,14 @@ pub(crate) struct WatchHealth {
     last_change: Option<Timestamp>,
 }
 
-/// How fresh data is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Freshness<'a> {
     /// Not listed yet, or not since the watches were restarted.
     Connecting,
-    /// Current.
     Live,
     /// Possibly out of date.
     Stale {
-        /// Since when.
         since: Timestamp,
-        /// Why.
         error: &'a str,
     },
     /// The user has no permission; the text is the server's.
@@ -44,7 +39,6 @@ pub(crate) enum PodListing {
 }
 
 impl WatchHealth {
-    /// Sets the state of a watch.
     pub(crate) fn set(&mut self, kind: WatchKind, state: WatchState, now: Timestamp) {
         match &state {
             WatchState::Live => {
@@ -92,7 +86,6 @@ impl WatchHealth {
         self.last_change
     }
 
-    /// How fresh the data of a watch is.
     pub(crate) fn of(&self, kind: WatchKind) -> Freshness<'_> {
         match self.watches.get(&kind) {
             None => Freshness::Connecting,

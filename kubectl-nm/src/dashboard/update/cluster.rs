@@ -38,7 +38,6 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     open.pods.apply_status(maintenance, model.now);
 }
 
-/// Applies a change of a node's pods.
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPod>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
     model.health.note_change(model.now);
@@ -50,7 +49,6 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPo
     }
 }
 
-/// Applies a change of the events about a node.
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
     if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
         open.events.apply(change);
@@ -69,7 +67,6 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
     model.health.set(kind, state, model.now);
 }
 
-/// Applies the passing of a second.
 pub(super) fn tick(model: &mut Model) {
     model.fleet.tick();
     if let Some(open) = &mut model.open {

@@ -63,7 +63,6 @@ pub(super) fn open_stop(model: &mut Model) {
     }
 }
 
-/// Handles a key in a dialog.
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
@@ -81,7 +80,6 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     }
 }
 
-/// Inserts pasted text.
 pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),

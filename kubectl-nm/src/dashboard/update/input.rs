@@ -9,7 +9,6 @@ use crate::dashboard::update::dialogs;
 use crate::dashboard::update::keys;
 use crate::dashboard::update::mouse;
 
-/// Handles a key, the mouse, pasted text or a new size.
 pub(super) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => press(model, key),

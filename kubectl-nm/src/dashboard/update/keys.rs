@@ -60,7 +60,6 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Opens the selected node.
 pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
     let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return Vec::new() };
     let node = row.node.clone();

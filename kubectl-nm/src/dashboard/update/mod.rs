@@ -18,7 +18,6 @@ use crate::dashboard::model::{Model, Side};
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
 
-/// Applies a message to the model.
 pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
     let is_dropped = model.paused.is_some() && !is_first_list(model, &message);
     let effects = match message {

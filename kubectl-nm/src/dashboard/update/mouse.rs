@@ -13,7 +13,6 @@ use crate::dashboard::update::motion::{Motion, scroll_side};
 /// How many rows a notch of the wheel scrolls.
 const NOTCH: isize = 3;
 
-/// Handles a mouse event.
 pub(super) fn update(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
     match mouse.kind {
         MouseEventKind::ScrollDown => wheel(model, NOTCH, mouse),

@@ -9,18 +9,15 @@ use crate::dashboard::model::Options;
 use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
 use crate::terminal::text::harmless;
 
-/// Writes on a buffer.
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
     theme: Theme,
-    /// The glyphs.
     pub(crate) glyphs: &'static Glyphs,
     ascii: bool,
     faded: bool,
 }
 
 impl<'a> Canvas<'a> {
-    /// A canvas with the theme and the glyphs of the options.
     pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
         let glyphs = Glyphs::of(options.ascii);
         Self { buffer, theme: Theme(options.theme), glyphs, ascii: options.ascii, faded: false }
@@ -67,12 +64,10 @@ impl<'a> Canvas<'a> {
         x
     }
 
-    /// Marks an area as selected.
     pub(crate) fn select(&mut self, area: Rect) {
         self.buffer.set_style(area, self.theme.selection());
     }
 
-    /// A progress bar.
     pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
         let width = usize::from(width);
         let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
@@ -117,7 +112,6 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// One line of an area.
 pub(crate) fn line(area: Rect, row: u16) -> Rect {
     if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
 }

@@ -1,11 +1,8 @@
 //! Table columns that fit a width: the least important are dropped, the others share the space that is left.
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Column<T> {
-    /// What it shows.
     pub(crate) what: T,
-    /// Its header.
     pub(crate) head: &'static str,
     /// Its minimum width.
     pub(crate) width: u16,
@@ -16,7 +13,6 @@ pub(crate) struct Column<T> {
 }
 
 impl<T> Column<T> {
-    /// A column.
     pub(crate) const fn new(what: T, head: &'static str, width: u16, growth: u16, priority: u8) -> Self
     where
         T: Copy,

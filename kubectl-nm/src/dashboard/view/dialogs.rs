@@ -19,7 +19,6 @@ const WIDEST: u16 = 76;
 /// How many nodes are listed at most.
 const LISTED: usize = 10;
 
-/// Draws a dialog in front of the view.
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     match dialog {
         Dialog::Help(top) => draw_help(model, *top, canvas, area),

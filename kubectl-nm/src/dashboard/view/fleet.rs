@@ -12,7 +12,6 @@ use crate::dashboard::view::canvas::{Canvas, cell, line, wrapped};
 use crate::dashboard::view::columns::{Column, GAP, fit};
 use crate::dashboard::view::theme::Tone;
 
-/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FleetColumn {
     Node,
@@ -39,7 +38,6 @@ const COLUMNS: [Column<FleetColumn>; 8] = [
 /// From so many columns on, the reason gets more space.
 const WORDS_FROM: u16 = 70;
 
-/// Draws the rows.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &model.fleet.rows;
     if rows.len() == 0 {

@@ -11,7 +11,6 @@ use crate::dashboard::view::theme::Tone;
 use crate::args::duration::age;
 use crate::dashboard::model::Model;
 
-/// Draws the header.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (freshness_word, tone) = freshness_word(model, canvas);
     let start =

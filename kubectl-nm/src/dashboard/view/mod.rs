@@ -18,7 +18,6 @@ use self::canvas::Canvas;
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::model::Model;
 
-/// Draws the whole screen.
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = ScreenLayout::of(model, area);

@@ -15,7 +15,6 @@ use crate::dashboard::view::theme::Tone;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
-/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PodColumn {
     State,
@@ -37,7 +36,6 @@ const COLUMNS: [Column<PodColumn>; 5] = [
 /// space.
 const WITH_OWNERS_FROM: u16 = 120;
 
-/// Draws the pods.
 pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &open.pods.rows;
     if rows.len() == 0 {

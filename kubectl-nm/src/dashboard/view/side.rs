@@ -10,7 +10,6 @@ use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 
-/// Draws the pane.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (title, kind, lines) = match (model.side, &model.open) {
         (Some(Side::Events), Some(open)) => ("EVENTS", WatchKind::Events, events(model, open, area)),

@@ -10,13 +10,11 @@ use crate::maintenance::{PodState, State};
 /// The meaning of a text, for its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Plain text.
     Plain,
     /// A name.
     Strong,
     /// Secondary.
     Quiet,
-    /// Good.
     Good,
     /// In progress.
     Busy,
@@ -31,7 +29,6 @@ pub(crate) enum Tone {
 pub(crate) struct Theme(pub(crate) ThemeName);
 
 impl Theme {
-    /// The style of a tone.
     pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
         let (good, busy, bad) = match self.0 {
@@ -52,7 +49,6 @@ impl Theme {
         }
     }
 
-    /// The style of the selected row.
     pub(crate) fn selection(self) -> Style {
         match self.0 {
             ThemeName::Dark | ThemeName::ColourBlind => Style::new().bg(Color::Indexed(237)),
@@ -62,12 +58,10 @@ impl Theme {
     }
 }
 
-/// The characters for signs, bars and frames.
 #[derive(Debug)]
 pub(crate) struct Glyphs {
     /// Before the selected row.
     pub(crate) cursor: &'static str,
-    /// Before a marked row.
     pub(crate) mark: &'static str,
     /// The full part of a bar.
     pub(crate) full: &'static str,
@@ -113,7 +107,6 @@ const ASCII: Glyphs = Glyphs {
 };
 
 impl Glyphs {
-    /// The glyphs for a terminal.
     pub(crate) fn of(ascii: bool) -> &'static Self {
         if ascii { &ASCII } else { &UNICODE }
     }
