@@ -104,8 +104,7 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node);
     }
-    let mut dashboard =
-        Dashboard { model, watches, commands: JoinSet::new(), cluster, to, readonly: appearance.readonly };
+    let mut dashboard = Dashboard { model, watches, commands: JoinSet::new(), cluster, to };
 
     let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
@@ -149,8 +148,10 @@ async fn until_ended(
             Some(message) = messages.recv() => message,
         };
         redraw.soon();
-        let effects = dashboard.update(message);
-        if let Some(reason) = dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)? {
+        if let Some(effect) = dashboard.update(message)
+            && let Some(reason) =
+                dashboard.carry_out(effect, &mut screen, &mut redraw).map_err(Error::Screen)?
+        {
             break reason;
         }
     };
@@ -171,11 +172,10 @@ struct Dashboard<'a> {
     commands: JoinSet<()>,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
-    readonly: bool,
 }
 
 impl Dashboard<'_> {
-    fn update(&mut self, message: Message) -> Vec<Effect> {
+    fn update(&mut self, message: Message) -> Option<Effect> {
         if let Message::Maintenances(change) = &message {
             self.watches.note_names(change);
         }
@@ -184,37 +184,35 @@ impl Dashboard<'_> {
 
     fn carry_out(
         &mut self,
-        effects: Vec<Effect>,
+        effect: Effect,
         screen: &mut Screen,
         redraw: &mut Redraw,
     ) -> io::Result<Option<EndReason>> {
-        for effect in effects {
-            match effect {
-                Effect::Open(node) => self.watches.open(&node),
-                Effect::Close => self.watches.close(),
-                Effect::Reconnect => {
-                    self.watches.reconnect();
-                    // Other programs may have written on the screen.
-                    screen.wipe()?;
-                }
-                // A second safeguard: `update` does not return these in read-only mode.
-                Effect::Start(_) | Effect::Stop(_) if self.readonly => {}
-                Effect::Start(wanted) => {
-                    self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
-                }
-                Effect::Stop(unwanted) => {
-                    self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
-                }
-                Effect::Copy(text) => screen.copy(&text)?,
-                Effect::Suspend => {
-                    screen.suspend()?;
-                    redraw.now();
-                }
-                Effect::End(exit) => {
-                    return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
-                }
-                Effect::Quit => return Ok(Some(EndReason::Quit)),
+        match effect {
+            Effect::Open(node) => self.watches.open(&node),
+            Effect::Close => self.watches.close(),
+            Effect::Reconnect => {
+                self.watches.reconnect();
+                // Other programs may have written on the screen.
+                screen.wipe()?;
             }
+            // A second safeguard: `update` does not return these in read-only mode.
+            Effect::Start(_) | Effect::Stop(_) if self.model.options.readonly => {}
+            Effect::Start(wanted) => {
+                self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
+            }
+            Effect::Stop(unwanted) => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            }
+            Effect::Copy(text) => screen.copy(&text)?,
+            Effect::Suspend => {
+                screen.suspend()?;
+                redraw.now();
+            }
+            Effect::End(exit) => {
+                return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
+            }
+            Effect::Quit => return Ok(Some(EndReason::Quit)),
         }
         Ok(None)
     }

@@ -28,7 +28,7 @@ use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::listing::{Row, Sort};
+use self::listing::{Arrangement, Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
 use self::watch_health::{Freshness, PodListing, WatchHealth};
@@ -178,13 +178,10 @@ impl Model {
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        let shows_something = match &self.open {
-            None => self.fleet.rows.total() > 0,
-            Some(open) => {
-                let is_live = self.health.of(WatchKind::Maintenances) == Freshness::Live;
-                open.pods.rows.total() > 0 || (!is_live && self.fleet.maintenance_of(&open.name).is_some())
-            }
-        };
+        let is_live = self.health.of(WatchKind::Maintenances) == Freshness::Live;
+        let shows_maintenance =
+            self.opened().is_some_and(|node| !is_live && self.fleet.maintenance_of(node).is_some());
+        let shows_something = self.rows().total() > 0 || shows_maintenance;
         match self.freshness() {
             _ if self.paused.is_some() => true,
             Freshness::Live => false,
@@ -200,25 +197,29 @@ impl Model {
         is_listed && self.fleet.node_names().next().is_some()
     }
 
-    pub(crate) fn sorting(&self) -> (Sort, bool) {
+    /// The rows of the view.
+    pub(crate) fn rows(&self) -> &dyn Rows {
         match &self.open {
-            Some(open) => open.pods.rows.sorting(),
-            None => self.fleet.rows.sorting(),
+            Some(open) => &open.pods.rows,
+            None => &self.fleet.rows,
         }
     }
 
-    pub(crate) fn filter(&self) -> &Filter {
-        match &self.open {
-            Some(open) => open.pods.rows.filter(),
-            None => self.fleet.rows.filter(),
+    pub(crate) fn rows_mut(&mut self) -> &mut dyn Rows {
+        match &mut self.open {
+            Some(open) => &mut open.pods.rows,
+            None => &mut self.fleet.rows,
         }
     }
 
-    pub(crate) fn blocked_only(&self) -> bool {
-        match &self.open {
-            Some(open) => open.pods.rows.blocked_only(),
-            None => self.fleet.rows.blocked_only(),
-        }
+    pub(crate) fn arrangement(&self) -> &Arrangement {
+        self.rows().arrangement()
+    }
+
+    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
+        let mut arrangement = self.arrangement().clone();
+        change(&mut arrangement);
+        self.rows_mut().arrange_by(arrangement);
     }
 
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -299,13 +300,6 @@ impl Model {
         let FleetRow { node, percent, gone, pods, .. } = row;
         let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
         Some(line.trim_end().to_owned())
-    }
-
-    pub(crate) fn filter_by(&mut self, filter: Filter) {
-        match &mut self.open {
-            Some(open) => open.pods.rows.filter_by(filter),
-            None => self.fleet.rows.filter_by(filter),
-        }
     }
 
     /// Notes a request to the API server, which is shown until it is answered.

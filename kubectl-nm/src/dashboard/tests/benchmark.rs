@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
 use crate::dashboard::message::{Message, NodeMetadata, WatchKind, WatchState};
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::{Model, Options};
 use crate::dashboard::tests::scenes::{self, empty, options, press, send, set_watch};
 use crate::dashboard::view::draw;

@@ -12,6 +12,7 @@ use crate::dashboard::message::{Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::fleet_row::FleetRow;
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{

@@ -11,12 +11,12 @@ use crate::dashboard::message::{Effect, WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode};
 
 /// Applies a change of maintenances. While paused, only the goal is tracked.
-pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Vec<Effect> {
+pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
     let update = match model.fleet.apply(change) {
         Ok(update) => update,
         Err(error) => {
             model.show_error(error.to_string());
-            return Vec::new();
+            return None;
         }
     };
     model.settled.extend(update.settled);
@@ -24,7 +24,7 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
         model.health.note_change(model.now);
         show_maintenance(model, change);
     }
-    update.exit.map(Effect::End).into_iter().collect()
+    update.exit.map(Effect::End)
 }
 
 /// Applies a change of maintenances to the open node, if it concerns that.

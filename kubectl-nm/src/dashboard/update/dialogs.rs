@@ -12,7 +12,7 @@ use crate::dashboard::model::dialog::{
 };
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::start_plan::StartPlan;
-use crate::dashboard::update::motion::{Motion, motion};
+use crate::dashboard::update::motion::Motion;
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) {
@@ -63,20 +63,20 @@ pub(super) fn open_stop(model: &mut Model) {
     }
 }
 
-pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
             help(model, top, key.code);
-            Vec::new()
+            None
         }
         // What is not visible is not confirmed.
         Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
-            Vec::new()
+            None
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
-        None => Vec::new(),
+        None => None,
     }
 }
 
@@ -89,23 +89,19 @@ pub(super) fn paste(model: &mut Model, text: &str) {
 }
 
 fn help(model: &mut Model, top: usize, code: KeyCode) {
-    let page = isize::from(i8::try_from(model.size.1).unwrap_or(i8::MAX));
-    let top = match motion(code) {
-        Some(Motion::By(by)) => top.saturating_add_signed(by),
-        Some(Motion::Pages(pages)) => top.saturating_add_signed(pages * page),
-        Some(Motion::Top) => 0,
-        Some(Motion::Bottom) => usize::MAX,
+    let top = match Motion::of_key(code) {
+        Some(motion) => motion.target(top, usize::from(model.size.1)),
         None if matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q')) => return,
         None => top,
     };
     model.dialog = Some(Dialog::Help(top));
 }
 
-fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effect> {
+fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
     let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
         .with_reason(dialog.reason.text());
     match key.code {
-        KeyCode::Esc => return Vec::new(),
+        KeyCode::Esc => return None,
         KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
         KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
@@ -115,7 +111,7 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
                 [node] => format!("starting {node} ..."),
                 nodes => format!("starting {} nodes ...", nodes.len()),
             });
-            return vec![Effect::Start(objects)];
+            return Some(Effect::Start(objects));
         }
         // Move to the field that is still missing.
         KeyCode::Enter if plan.problems.is_empty() && plan.nodes.len() > 1 => {
@@ -125,12 +121,12 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
         _ => dialog.field().press(key),
     }
     model.dialog = Some(Dialog::Start(dialog));
-    Vec::new()
+    None
 }
 
-fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect> {
+fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {
     match key.code {
-        KeyCode::Esc => return Vec::new(),
+        KeyCode::Esc => return None,
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.fleet.marked.clear();
             model.note_request(match dialog.targets.as_slice() {
@@ -138,12 +134,12 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect>
                 targets => format!("stopping {} maintenances ...", targets.len()),
             });
             let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
-            return vec![Effect::Stop(targets.collect())];
+            return Some(Effect::Stop(targets.collect()));
         }
         _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Stop(dialog));
-    Vec::new()
+    None
 }
 
 /// Whether starting and stopping is not possible, which is reported.

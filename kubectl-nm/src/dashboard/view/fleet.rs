@@ -6,7 +6,7 @@ use crate::args::duration::age;
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::Row;
+use crate::dashboard::model::listing::{Row, Rows};
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::view::canvas::{Canvas, cell, line, wrapped};
 use crate::dashboard::view::columns::{Column, GAP, fit};

@@ -4,9 +4,11 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::dashboard::model::fleet_row::{FleetRow, IDLE, states};
+use crate::dashboard::model::listing::Arrangement;
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
+use crate::terminal::text::counted;
 
 use crate::args::duration::age;
 use crate::dashboard::model::Model;
@@ -29,10 +31,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
             x = canvas.write(area, x + 1, &age(seconds), Tone::Plain);
         }
-        x = filtered(model, canvas, area, x, (open.pods.rows.len(), open.pods.rows.total()), "pods");
+        x = filtered(model, canvas, area, x, "pod");
     } else {
-        let rows = &model.fleet.rows;
-        x = filtered(model, canvas, area, x, (rows.len(), rows.total()), "nodes");
+        x = filtered(model, canvas, area, x, "node");
         if !model.fleet.marked.is_empty() {
             x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
         }
@@ -44,8 +45,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// Details, as far as there is space: read-only before the sort order before the time of the last change.
 fn details(model: &Model, width: usize) -> String {
     let readonly = model.options.readonly.then(|| String::from("read-only"));
-    let (sort, reversed) = model.sorting();
-    let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
+    let Arrangement { sort, reversed, .. } = model.arrangement();
+    let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
     let changed = model
         .health
         .last_change()
@@ -58,31 +59,24 @@ fn details(model: &Model, width: usize) -> String {
 }
 
 /// Draws how many rows there are, and the active filters.
-fn filtered(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    area: Rect,
-    x: u16,
-    (shown, total): (usize, usize),
-    what: &str,
-) -> u16 {
-    let what = if total == 1 { what.trim_end_matches('s') } else { what };
-    let filter = model.filter();
+fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &str) -> u16 {
+    let (shown, total) = (model.rows().len(), counted(model.rows().total(), what));
+    let Arrangement { filter, blocked_only, .. } = model.arrangement();
     let mut filters = Vec::new();
-    if model.blocked_only() {
-        filters.push(String::from("blocked only"));
+    if *blocked_only {
+        filters.push("blocked only");
     }
     if !filter.is_empty() {
-        filters.push(filter.text().trim().to_owned());
+        filters.push(filter.text().trim());
     }
     if filters.is_empty() {
         return if model.open.is_some() || model.health.last_change().is_none() {
             x
         } else {
-            canvas.write(area, x + 2, &format!("{total} {what}"), Tone::Plain)
+            canvas.write(area, x + 2, &total, Tone::Plain)
         };
     }
-    let x = canvas.write(area, x + 2, &format!("{shown} of {total} {what}:"), Tone::Strong);
+    let x = canvas.write(area, x + 2, &format!("{shown} of {total}:"), Tone::Strong);
     canvas.write(area, x + 1, &filters.join(" "), Tone::Busy)
 }
 

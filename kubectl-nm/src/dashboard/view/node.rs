@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use crate::args::duration::age;
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::message::WatchKind;
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
 use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
