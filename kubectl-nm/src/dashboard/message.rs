@@ -6,6 +6,7 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
+use crate::error::Error;
 use crate::error::exit::Exit;
 
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(crate) enum Message {
         state: WatchState,
     },
     /// A command that changes the cluster has ended.
-    Done(Result<String, String>),
+    Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
 }
@@ -54,8 +55,11 @@ pub(crate) enum WatchKind {
     Events,
 }
 
+/// How current the data of a watch is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchState {
+    /// Not listed yet, or not since the watches were restarted.
+    Connecting,
     Live,
     /// The connection is lost, and is retried.
     Lost {
@@ -65,6 +69,36 @@ pub(crate) enum WatchState {
     },
     /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
     Forbidden(String),
+}
+
+/// Why a command did not do everything that it was to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// Some requests failed; the error is that of the first.
+    #[error("{name}{}: {source}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
+        succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
+    Refused {
+        name: String,
+        /// How many more failed.
+        others: usize,
+        source: Box<Error>,
+        /// What the other requests did.
+        succeeded: Option<String>,
+    },
+    /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
+    #[error(
+        "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
+         run `kubectl nm status{flags}` to check"
+    )]
+    NoAnswer { flags: String },
+}
+
+#[cfg(test)]
+impl CommandError {
+    /// One request that failed.
+    pub(crate) fn refused(name: &str) -> Self {
+        Self::Refused { name: name.to_owned(), others: 0, source: Box::new(Error::Declined), succeeded: None }
+    }
 }
 
 /// An action outside of the model, carried out in `run`.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::actions;
-use crate::dashboard::message::{Effect, Message, WatchKind};
+use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
 use crate::dashboard::model::{Model, Options, ThemeName};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::redraw::Redraw;
@@ -64,7 +64,7 @@ pub(crate) struct DashboardExit {
     /// Since when the view may have been out of date; none if it was current.
     pub(crate) stale_since: Option<Timestamp>,
     /// The results of commands that ended after the screen was released.
-    pub(crate) results: Vec<Result<String, String>>,
+    pub(crate) results: Vec<Result<String, CommandError>>,
     pub(crate) tracker: GoalTracker,
 }
 

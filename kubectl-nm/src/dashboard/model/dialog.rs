@@ -1,8 +1,12 @@
 //! The dialogs, with what is typed in them.
 
+use std::sync::Arc;
+
+use nm_shared::NodeMaintenance;
+
 use crate::dashboard::model::field::Field;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
@@ -55,18 +59,10 @@ impl StartDialog {
     }
 }
 
-/// A maintenance to stop. The uid distinguishes it from a later one of the same name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StopTarget {
-    pub(crate) node: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StopDialog {
     /// The maintenances that were selected when the dialog opened.
-    pub(crate) targets: Vec<StopTarget>,
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
     /// Their number, to confirm several.
     pub(crate) count: Field,
 }

@@ -42,7 +42,8 @@ pub(crate) struct Fleet {
     pub(crate) rows: Listing<FleetRow>,
     /// The keys of the marked rows.
     pub(crate) marked: BTreeSet<String>,
-    blockers: Vec<Blocker>,
+    /// Those of most nodes first.
+    pub(crate) blockers: Vec<Blocker>,
 }
 
 impl Fleet {
@@ -170,11 +171,6 @@ impl Fleet {
 
     pub(crate) fn rate(&self, uid: &str) -> Option<&DrainRate> {
         self.rates.get(uid)
-    }
-
-    /// The blockers, those of most nodes first.
-    pub(crate) fn blockers(&self) -> &[Blocker] {
-        &self.blockers
     }
 
     fn is_in_scope(&self, node: &str) -> bool {

@@ -16,12 +16,13 @@ pub(crate) mod pods;
 pub(crate) mod start_plan;
 pub(crate) mod watch_health;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use self::dialog::Dialog;
+use self::dialog::{Dialog, StartDialog};
 use self::document::Document;
 use self::events::NodeEvents;
 use self::field::Field;
@@ -31,12 +32,13 @@ use self::fleet_row::FleetRow;
 use self::listing::{Arrangement, Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
-use self::watch_health::{Freshness, PodListing, WatchHealth};
-use crate::dashboard::message::WatchKind;
+use self::start_plan::StartPlan;
+use self::watch_health::WatchHealth;
+use crate::dashboard::message::{WatchKind, WatchState};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::maintenance::{State, status};
-use crate::terminal::text::harmless;
+use crate::terminal::text::{counted, harmless};
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
 #[derive(Debug, Clone)]
@@ -171,30 +173,86 @@ impl Model {
         }
     }
 
-    pub(crate) fn freshness(&self) -> Freshness<'_> {
-        let arrival =
-            |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
-        self.health.overall(self.open.as_ref().map(arrival))
+    /// The row of the open node's maintenance.
+    pub(crate) fn open_row(&self) -> Option<FleetRow> {
+        self.fleet.maintenance_of(self.opened()?).map(|object| FleetRow::of(object))
+    }
+
+    pub(crate) fn freshness(&self) -> &WatchState {
+        self.health.overall(self.open.as_ref().map(|open| open.pods.complete))
     }
 
     pub(crate) fn is_stale(&self) -> bool {
-        let is_live = self.health.of(WatchKind::Maintenances) == Freshness::Live;
+        let is_live = *self.health.of(WatchKind::Maintenances) == WatchState::Live;
         let shows_maintenance =
             self.opened().is_some_and(|node| !is_live && self.fleet.maintenance_of(node).is_some());
-        let shows_something = self.rows().total() > 0 || shows_maintenance;
         match self.freshness() {
             _ if self.paused.is_some() => true,
-            Freshness::Live => false,
-            Freshness::Stale { .. } => true,
-            Freshness::Connecting | Freshness::Forbidden(_) => shows_something,
+            WatchState::Live => false,
+            WatchState::Lost { .. } => true,
+            WatchState::Connecting | WatchState::Forbidden(_) => self.rows().total() > 0 || shows_maintenance,
         }
     }
 
     /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
-        let is_listed = matches!(self.health.of(WatchKind::Nodes), Freshness::Live | Freshness::Stale { .. });
+        let is_listed =
+            matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
         // A watch may be live before its first list has arrived.
         is_listed && self.fleet.node_names().next().is_some()
+    }
+
+    pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
+        let (nodes, reason) = (dialog.nodes.text(), dialog.reason.text());
+        StartPlan::of(nodes, &self.fleet, self.nodes_are_known()).with_reason(reason)
+    }
+
+    /// A notice about the whole view, and whether it reports a problem.
+    pub(crate) fn banner(&self) -> Option<(String, bool)> {
+        match self.freshness() {
+            WatchState::Lost { error, .. } => {
+                return Some((format!("Disconnected, retrying: {error}"), true));
+            }
+            WatchState::Forbidden(why) if self.is_stale() => {
+                let words = "You no longer have permission to list maintenances, [r] tries again";
+                return Some((format!("{words}: {why}"), true));
+            }
+            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) => {}
+        }
+        let open = self.open.as_ref()?;
+        if open.pods.hidden {
+            let words = "No permission to list pods: showing the pods of the status. [r] tries again";
+            return Some((words.to_owned(), true));
+        }
+        let Some(row) = self.open_row() else {
+            let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
+            return Some(match (is_unknown, self.options.readonly) {
+                (true, _) => (format!("Node {} does not exist.", open.name), true),
+                (false, true) => (String::from("Not in maintenance."), false),
+                (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), false),
+            });
+        };
+        let why = row.why(self.now);
+        match row.state {
+            Some(State::Blocked | State::Draining | State::Drained) => None,
+            _ if why.is_empty() => None,
+            state => Some((why.to_owned(), state == Some(State::Failed))),
+        }
+    }
+
+    /// The most frequent blockers, with how many nodes or pods they concern.
+    pub(crate) fn blockers(&self) -> Vec<String> {
+        if self.open.is_none() {
+            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
+            let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
+            return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
+        }
+        let mut blockers = self.open_row().map(|row| row.blockers).unwrap_or_default();
+        blockers.sort_by_key(|(_, pods)| Reverse(*pods));
+        // The blocker of a single pod is shown as the reason already.
+        let are_several = blockers.iter().map(|(_, pods)| pods).sum::<usize>() > 1;
+        let blockers = blockers.iter().filter(|_| are_several);
+        blockers.map(|(cause, pods)| format!("{cause} {}", counted(*pods, "pod"))).collect()
     }
 
     /// The rows of the view.

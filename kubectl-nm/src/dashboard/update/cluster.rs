@@ -21,7 +21,7 @@ pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenan
     };
     model.settled.extend(update.settled);
     if model.paused.is_none() {
-        model.health.note_change(model.now);
+        model.health.last_change = Some(model.now);
         show_maintenance(model, change);
     }
     update.exit.map(Effect::End)
@@ -40,7 +40,7 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
 
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPod>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
-    model.health.note_change(model.now);
+    model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
         WatchChange::Listed(pods) => open.pods.list(pods, maintenance, model.now),

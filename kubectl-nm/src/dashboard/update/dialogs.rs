@@ -2,17 +2,14 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{
-    Dialog, StartDialog, StartField, StopDialog, StopTarget, is_confirmed,
-};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
-use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::update::motion::Motion;
+use crate::maintenance::{node, uid};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) {
@@ -42,25 +39,20 @@ pub(super) fn open_stop(model: &mut Model) {
         return;
     }
     let fleet = &model.fleet;
-    let objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
-        model.maintenance().into_iter().collect()
+    let mut objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
+        model.maintenance().into_iter().cloned().collect()
     } else {
-        let mut marked: Vec<_> = fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).collect();
-        marked.sort_by(|a, b| a.spec.node_name.cmp(&b.spec.node_name));
-        marked
+        fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
     };
-    let going = objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-    let targets: Vec<StopTarget> = going.map(|object| target(object)).collect();
-    if targets.is_empty() {
-        let words = if objects.is_empty() {
-            "no maintenance to stop here"
-        } else {
-            "the maintenance is already stopping"
-        };
-        model.show_error(words.to_owned());
-    } else {
-        model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+    if objects.is_empty() {
+        return model.show_error(String::from("no maintenance to stop here"));
     }
+    objects.retain(|object| object.metadata.deletion_timestamp.is_none());
+    if objects.is_empty() {
+        return model.show_error(String::from("the maintenance is already stopping"));
+    }
+    objects.sort_by(|a, b| node(a).cmp(node(b)));
+    model.dialog = Some(Dialog::Stop(StopDialog { targets: objects, count: Field::default() }));
 }
 
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
@@ -98,8 +90,7 @@ fn help(model: &mut Model, top: usize, code: KeyCode) {
 }
 
 fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
-    let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
-        .with_reason(dialog.reason.text());
+    let plan = model.start_plan(&dialog);
     match key.code {
         KeyCode::Esc => return None,
         KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
@@ -130,10 +121,10 @@ fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effe
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.fleet.marked.clear();
             model.note_request(match dialog.targets.as_slice() {
-                [target] => format!("stopping {} ...", target.node),
+                [target] => format!("stopping {} ...", node(target)),
                 targets => format!("stopping {} maintenances ...", targets.len()),
             });
-            let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
+            let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
             return Some(Effect::Stop(targets.collect()));
         }
         _ => dialog.count.press(key),
@@ -155,12 +146,4 @@ fn is_refused(model: &mut Model) -> bool {
 /// Whether the screen is too small to list what would happen.
 fn is_small(model: &Model) -> bool {
     ScreenLayout::whole(model).shape == Shape::Line
-}
-
-fn target(object: &NodeMaintenance) -> StopTarget {
-    StopTarget {
-        node: object.spec.node_name.clone(),
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
-    }
 }

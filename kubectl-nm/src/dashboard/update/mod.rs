@@ -43,7 +43,7 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
             model.note_answer();
             match outcome {
                 Ok(words) => model.notify(words),
-                Err(words) => model.show_error(words),
+                Err(error) => model.show_error(error.to_string()),
             }
         }
         Message::ProgramOutput(words) => model.show_error(words),

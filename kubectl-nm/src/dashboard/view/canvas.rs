@@ -1,8 +1,8 @@
 //! Writes text on the screen. All text passes through here, where control characters are made visible.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::layout::{Margin, Rect};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
 use crate::dashboard::model::Options;
@@ -64,6 +64,13 @@ impl<'a> Canvas<'a> {
         x
     }
 
+    /// Writes lines below each other, so many columns from the left.
+    pub(crate) fn write_lines(&mut self, area: Rect, indent: u16, lines: &[(String, Tone)]) {
+        for (line, (text, tone)) in area.rows().zip(lines) {
+            self.write(line, line.x + indent, text, *tone);
+        }
+    }
+
     pub(crate) fn select(&mut self, area: Rect) {
         self.buffer.set_style(area, self.theme.selection());
     }
@@ -76,30 +83,21 @@ impl<'a> Canvas<'a> {
     }
 
     /// Draws an empty frame with a title. Returns the area within.
-    pub(crate) fn frame(&mut self, area: Rect, title: &str, tone: Tone) -> Rect {
-        let blank = " ".repeat(usize::from(area.width));
+    pub(crate) fn frame(&mut self, area: Rect, title: &str) -> Rect {
         let [across, down, corners @ ..] = self.glyphs.frame;
         let inner = across.repeat(usize::from(area.width.saturating_sub(2)));
-        for row in 0..area.height {
-            let line = Rect { y: area.y + row, height: 1, ..area };
-            self.buffer.set_style(line, ratatui::style::Style::reset());
-            self.write(line, line.x, &blank, Tone::Plain);
-            if row == 0 {
-                self.write(line, line.x, &format!("{}{inner}{}", corners[0], corners[1]), tone);
-            } else if row + 1 == area.height {
-                self.write(line, line.x, &format!("{}{inner}{}", corners[3], corners[2]), tone);
-            } else {
-                self.write(line, line.x, down, tone);
-                self.write_right(line, down, tone);
-            }
+        let blank = " ".repeat(usize::from(area.width.saturating_sub(2)));
+        for line in area.rows() {
+            let text = match line.y {
+                y if y == area.y => format!("{}{inner}{}", corners[0], corners[1]),
+                y if y + 1 == area.y + area.height => format!("{}{inner}{}", corners[3], corners[2]),
+                _ => format!("{down}{blank}{down}"),
+            };
+            self.buffer.set_style(line, Style::reset());
+            self.write(line, line.x, &text, Tone::Plain);
         }
-        self.write(
-            area.inner(ratatui::layout::Margin::new(2, 0)),
-            area.x + 2,
-            &format!(" {title} "),
-            Tone::Strong,
-        );
-        area.inner(ratatui::layout::Margin::new(2, 1))
+        self.write(area.inner(Margin::new(2, 0)), area.x + 2, &format!(" {title} "), Tone::Strong);
+        area.inner(Margin::new(2, 1))
     }
 
     fn shown(&self, text: &str) -> String {
@@ -129,10 +127,4 @@ pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
         }
     }
     lines
-}
-
-/// A column of a line.
-pub(crate) fn cell(line: Rect, x: u16, width: u16) -> Rect {
-    let end = (line.x + line.width).min(x.saturating_add(width));
-    Rect { x, width: end.saturating_sub(x), ..line }
 }

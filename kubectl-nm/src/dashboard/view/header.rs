@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use crate::dashboard::model::fleet_row::{FleetRow, IDLE, states};
+use crate::dashboard::message::WatchState;
+use crate::dashboard::model::fleet_row::{IDLE, states};
 use crate::dashboard::model::listing::Arrangement;
-use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
 use crate::terminal::text::counted;
@@ -24,7 +24,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if let Some(open) = &model.open {
         x = canvas.write(area, x + 2, &open.name, Tone::Strong);
-        let row = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object));
+        let row = model.open_row();
         let (state, word) = row.as_ref().map_or((None, IDLE), |row| (row.state, row.state_word()));
         let (glyph, tone) = canvas.glyphs.node(state);
         x = canvas.write(area, x + 2, &format!("{glyph}{word}"), tone);
@@ -49,7 +49,7 @@ fn details(model: &Model, width: usize) -> String {
     let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
     let changed = model
         .health
-        .last_change()
+        .last_change
         .map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
     let (readonly, sort) = (readonly.as_slice(), [sort]);
     let details =
@@ -70,7 +70,7 @@ fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &s
         filters.push(filter.text().trim());
     }
     if filters.is_empty() {
-        return if model.open.is_some() || model.health.last_change().is_none() {
+        return if model.open.is_some() || model.health.last_change.is_none() {
             x
         } else {
             canvas.write(area, x + 2, &total, Tone::Plain)
@@ -93,7 +93,7 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if let Some(open) = &model.open {
         x = canvas.write(area, x, &open.name, Tone::Strong);
-        let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
+        let Some(row) = model.open_row() else {
             canvas.write(area, x + 1, "not in maintenance", Tone::Plain);
             return;
         };
@@ -117,8 +117,8 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if nothing {
         let words = match model.freshness() {
-            Freshness::Live | Freshness::Stale { .. } => "no maintenances",
-            Freshness::Connecting | Freshness::Forbidden(_) => freshness_word.as_str(),
+            WatchState::Live | WatchState::Lost { .. } => "no maintenances",
+            WatchState::Connecting | WatchState::Forbidden(_) => freshness_word.as_str(),
         };
         canvas.write(area, x, words, Tone::Plain);
     }
@@ -127,19 +127,19 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// How fresh the view is, in a word.
 fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
     let freshness = model.freshness();
-    if let (Some(since), false) = (model.paused, matches!(freshness, Freshness::Stale { .. })) {
+    if let (Some(since), false) = (model.paused, matches!(freshness, WatchState::Lost { .. })) {
         return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
     }
-    age_word(&freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
+    age_word(freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
 }
 
 /// How old something is; nothing if it is live.
-pub(super) fn age_word(freshness: &Freshness<'_>, now: Timestamp) -> Option<(String, Tone)> {
+pub(super) fn age_word(freshness: &WatchState, now: Timestamp) -> Option<(String, Tone)> {
     match freshness {
-        Freshness::Live => None,
-        Freshness::Connecting => Some((String::from("connecting"), Tone::Busy)),
-        Freshness::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
-        Freshness::Stale { since, .. } => {
+        WatchState::Live => None,
+        WatchState::Connecting => Some((String::from("connecting"), Tone::Busy)),
+        WatchState::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
+        WatchState::Lost { since, .. } => {
             Some((format!("STALE {}", age(now.duration_since(*since).as_secs())), Tone::Alarm))
         }
     }

@@ -62,7 +62,6 @@ impl Theme {
 pub(crate) struct Glyphs {
     /// Before the selected row.
     pub(crate) cursor: &'static str,
-    pub(crate) mark: &'static str,
     /// The full part of a bar.
     pub(crate) full: &'static str,
     /// The empty part of a bar.
@@ -82,7 +81,6 @@ pub(crate) struct Glyphs {
 
 const UNICODE: Glyphs = Glyphs {
     cursor: "▶",
-    mark: "*",
     full: "█",
     empty: "░",
     more: "…",
@@ -95,7 +93,6 @@ const UNICODE: Glyphs = Glyphs {
 
 const ASCII: Glyphs = Glyphs {
     cursor: ">",
-    mark: "*",
     full: "#",
     empty: "-",
     more: "~",
