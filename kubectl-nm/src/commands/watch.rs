@@ -52,8 +52,8 @@ With --output json every line is an object with \"version\":1, a \"type\" and a 
   node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance
              changed; state is requested, queued, draining, blocked, drained, failed, stopping or
              gone; phase is that of the object's status: Pending, Running, Succeeded or Failed
-  pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
-             unblocked, migrating (with machine, source, target, since) or gone
+  pod        node, namespace, name, state: blocked (with the fields of status.blockedPods),
+             unblocked, migrating (with those of status.migratingPods) or gone
   condition  node, condition, status, reason, message, since
   done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
 New fields and types may be added; existing ones keep their meaning within a version.";
@@ -66,12 +66,12 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Exit when every maintenance present at startup reaches this state; for `drained`, all given nodes must be in
+    /// Exit when all maintenances that exist at startup have reached this state; with `drained`, each given node must be in
     /// maintenance
     #[arg(long, value_name = "GOAL")]
     until: Option<Goal>,
 
-    /// Exit when every maintenance is drained or failed; all given nodes must be in maintenance
+    /// Exit when each maintenance is drained or has failed; each given node must be in maintenance
     #[arg(long, conflicts_with = "until")]
     exit_on_complete: bool,
 
@@ -102,7 +102,7 @@ struct DashboardFlags {
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
+        help = "Draw the dashboard with ASCII characters only; the default in a locale without UTF-8, such as LC_ALL=C"
     )]
     #[arg(long)]
     ascii: bool,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
+use serde::Serialize;
 
 use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
@@ -47,8 +48,9 @@ impl MaintenanceChange {
     }
 }
 
-/// What became of a pod.
-#[derive(Clone, Debug, PartialEq)]
+/// What became of a pod. It is serialized for `watch --output json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
 pub(crate) enum PodChange<'a> {
     /// It is blocked, or blocked for another reason than before.
     Blocked(&'a BlockedPod),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
+use nm_shared::{NodeMaintenance, Phase, PodCounts};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -39,7 +39,7 @@ enum RecordBody<'a> {
     Pod {
         node: &'a str,
         #[serde(flatten)]
-        pod: PodRecord<'a>,
+        pod: PodChange<'a>,
     },
     Condition {
         node: &'a str,
@@ -75,55 +75,6 @@ struct MaintenanceRecord<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
-enum PodRecord<'a> {
-    Blocked {
-        namespace: &'a str,
-        name: &'a str,
-        reason: BlockReason,
-        message: &'a str,
-        since: Timestamp,
-        attempts: i32,
-    },
-    Unblocked(PodReference),
-    Migrating {
-        namespace: &'a str,
-        name: &'a str,
-        machine: &'a str,
-        source: Option<&'a str>,
-        target: Option<&'a str>,
-        since: Option<Timestamp>,
-    },
-    Gone(PodReference),
-}
-
-impl<'a> From<PodChange<'a>> for PodRecord<'a> {
-    fn from(change: PodChange<'a>) -> Self {
-        match change {
-            PodChange::Blocked(pod) => Self::Blocked {
-                namespace: &pod.namespace,
-                name: &pod.name,
-                reason: pod.reason,
-                message: &pod.message,
-                since: pod.since.0,
-                attempts: pod.attempts,
-            },
-            PodChange::Unblocked(pod) => Self::Unblocked(pod),
-            PodChange::Migrating(pod) => Self::Migrating {
-                namespace: &pod.namespace,
-                name: &pod.name,
-                machine: &pod.machine,
-                source: pod.source.as_deref(),
-                target: pod.target.as_deref(),
-                since: pod.since.as_ref().map(|since| since.0),
-            },
-            PodChange::Gone(pod) => Self::Gone(pod),
-        }
-    }
-}
-
-/// How the wait for a node ended.
-#[derive(Serialize)]
 struct NodeResult {
     node: String,
     result: &'static str,
@@ -139,7 +90,6 @@ pub(crate) struct NdjsonReporter<'a> {
 }
 
 impl<'a> NdjsonReporter<'a> {
-    /// A reporter whose lines have the time of this clock.
     pub(crate) fn new(out: &'a mut Output, now: fn() -> Timestamp, tracker: GoalTracker) -> Self {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
@@ -275,7 +225,7 @@ fn update_records<'a>(
         since: condition.last_transition_time.0,
     }));
     let pods = pod_changes(before, now).into_iter();
-    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), pod: change.into() }));
+    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), pod: change }));
     records
 }
 
