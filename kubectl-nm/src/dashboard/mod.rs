@@ -21,6 +21,7 @@ mod pending_commands;
 mod redraw;
 mod run;
 mod signals;
+#[cfg(unix)]
 mod streams;
 mod terminal;
 mod update;

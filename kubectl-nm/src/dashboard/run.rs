@@ -17,7 +17,7 @@ use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
 use crate::dashboard::model::{Model, Options, ThemeName};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::redraw::Redraw;
-use crate::dashboard::signals::{Signal, Signals};
+use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::terminal::Screen;
 use crate::dashboard::update::update;
 use crate::dashboard::view;
@@ -34,14 +34,10 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many messages may be queued; watches wait when there are more.
 const MESSAGE_QUEUE: usize = 256;
 
-/// The flags of the dashboard.
 #[derive(Debug, Clone)]
 pub(crate) struct Appearance {
-    /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
-    /// The colour theme.
     pub(crate) theme: ThemeName,
-    /// Whether to draw with ASCII characters only.
     pub(crate) ascii: bool,
     /// Whether the dashboard handles the mouse; the terminal then selects text with Shift.
     pub(crate) mouse: bool,
@@ -87,7 +83,7 @@ async fn until_ended(
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
-    let mut signals = Signals::listen().map_err(Error::Screen)?;
+    let mut signals = signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
     let options = Options {
         nodes: tracker.nodes().to_vec(),
@@ -119,7 +115,7 @@ async fn until_ended(
         }
         let message = tokio::select! {
             biased;
-            signal = signals.next() => match signal {
+            Some(signal) = signals.next() => match signal {
                 Signal::End => break EndReason::Interrupted,
                 Signal::Stop => {
                     screen.suspend().map_err(Error::Screen)?;
@@ -159,7 +155,7 @@ async fn until_ended(
     let Dashboard { model, watches, commands, .. } = dashboard;
     // Their messages would fill the queue that the results of commands go through.
     drop(watches);
-    let end = async { while signals.next().await != Signal::End {} };
+    let end = async { while signals.next().await.is_some_and(|signal| signal != Signal::End) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
     Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker })

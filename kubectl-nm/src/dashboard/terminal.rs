@@ -21,6 +21,7 @@ use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
 use crate::dashboard::message::Message;
+#[cfg(unix)]
 use crate::dashboard::streams;
 
 /// The buffer of a frame, larger than any frame, so that each is written at once.
@@ -40,7 +41,8 @@ type Backend = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 pub(crate) struct Screen {
     terminal: Backend,
     mouse: bool,
-    /// Receives what other programs write to standard error.
+    /// Receives what other programs write to standard error, on Unix.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is diverted"))]
     to: Sender<Message>,
     /// Whether we have resumed from a suspension of our own, so that the SIGCONT for it is still to come.
     resumed: bool,
@@ -88,13 +90,14 @@ impl Screen {
 
     /// Releases the screen, stops the job as Ctrl-Z does, and takes the screen again when the job continues.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        if !has_job_control() {
-            return Ok(());
+        #[cfg(unix)]
+        if has_job_control() {
+            release();
+            stop()?;
+            self.resumed = true;
+            self.enter()?;
         }
-        release();
-        stop()?;
-        self.resumed = true;
-        self.enter()
+        Ok(())
     }
 
     /// Takes the screen again after a stop and continue from outside: meanwhile a shell had the terminal. After
@@ -109,6 +112,7 @@ impl Screen {
 
     fn enter(&mut self) -> io::Result<()> {
         TAKEN.store(true, SeqCst);
+        #[cfg(unix)]
         streams::divert(self.to.clone())?;
         terminal::enable_raw_mode()?;
         let out = self.terminal.backend_mut();
@@ -143,6 +147,7 @@ fn release() {
     let _ = out.write_all(MOUSE_OFF);
     let _ = execute!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
+    #[cfg(unix)]
     streams::restore();
 }
 
@@ -172,14 +177,4 @@ fn stop() -> io::Result<()> {
     use rustix::process::{Signal, kill_current_process_group};
 
     Ok(kill_current_process_group(Signal::STOP)?)
-}
-
-#[cfg(not(unix))]
-fn has_job_control() -> bool {
-    false
-}
-
-#[cfg(not(unix))]
-fn stop() -> io::Result<()> {
-    Ok(())
 }
