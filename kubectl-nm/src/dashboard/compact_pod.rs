@@ -14,7 +14,7 @@ use nm_shared::cluster::pod::{self, PodController, PodView, Termination};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 use nm_shared::drain::pod_state::{self, PodState};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PodId {
     /// Its uid; its namespace and name, where only a status names it.
     pub(crate) key: String,
@@ -30,19 +30,11 @@ pub(crate) struct CompactPod {
     pub(crate) id: Arc<PodId>,
     /// As `app=front,tier=web`; labels cannot contain these separators. A map per pod would be larger than the rest.
     labels: Box<str>,
-    controller: ControllerKind,
+    is_daemon_set: bool,
     is_mirror: bool,
     is_finished: bool,
     has_empty_dir: bool,
     termination: Option<Box<OwnedTermination>>,
-}
-
-/// The kind of a pod's controller; its name is in [`PodId::owner`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ControllerKind {
-    None,
-    DaemonSet,
-    Other,
 }
 
 #[derive(Debug)]
@@ -62,11 +54,6 @@ impl From<&Pod> for CompactPod {
             owner: owner(pod),
         };
         let labels = pod.metadata.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-        let controller = match PodView::controller(pod) {
-            PodController::DaemonSet(_) => ControllerKind::DaemonSet,
-            PodController::Other => ControllerKind::Other,
-            PodController::None => ControllerKind::None,
-        };
         let termination = pod.termination().map(|termination| OwnedTermination {
             deadline: termination.deadline,
             grace_seconds: termination.grace_seconds,
@@ -75,7 +62,7 @@ impl From<&Pod> for CompactPod {
         Self {
             id: Arc::new(id),
             labels: labels.collect::<Vec<_>>().join(",").into(),
-            controller,
+            is_daemon_set: pod::daemon_set(pod).is_some(),
             is_mirror: pod::is_mirror(pod),
             is_finished: pod::is_finished(pod),
             has_empty_dir: pod::has_empty_dir(pod),
@@ -95,13 +82,10 @@ impl PodView for CompactPod {
     }
 
     fn controller(&self) -> PodController<'_> {
-        match self.controller {
-            ControllerKind::None => PodController::None,
-            ControllerKind::Other => PodController::Other,
-            ControllerKind::DaemonSet => {
-                let name = self.id.owner.split_once('/').map_or("", |(_, name)| name);
-                PodController::DaemonSet(name)
-            }
+        match self.id.owner.split_once('/') {
+            None => PodController::None,
+            Some((_, name)) if self.is_daemon_set => PodController::DaemonSet(name),
+            Some(_) => PodController::Other,
         }
     }
 
@@ -129,11 +113,6 @@ impl CompactPod {
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
         // With an invalid selector nothing is evicted, and the status reports why.
         PodFilters::new(spec, &daemon_sets, now).map_or(Verdict::Evict, |filters| filters.judge(self).0)
-    }
-
-    /// The state of the pod as far as the pod itself shows it.
-    pub(crate) fn visible_state(&self, verdict: Verdict, now: Timestamp) -> Option<PodState> {
-        pod_state::visible_state(self, verdict, None, now)
     }
 
     /// Whether it is terminating, so that its state may change with time alone.

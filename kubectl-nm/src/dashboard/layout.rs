@@ -39,12 +39,10 @@ pub(crate) struct ScreenLayout {
     pub(crate) sparkline: Rect,
     /// A notice about the whole view.
     pub(crate) banner: Rect,
-    /// The column headers.
     pub(crate) heads: Rect,
     /// The rows.
     pub(crate) body: Rect,
     pub(crate) side: Rect,
-    /// The most frequent blockers.
     pub(crate) blockers: Rect,
     /// Why the selected row is blocked, and what to do.
     pub(crate) why: Rect,
@@ -99,7 +97,6 @@ impl ScreenLayout {
         if self.shape == Shape::Cards { 2 } else { 1 }
     }
 
-    /// How many rows are visible.
     pub(crate) fn rows(&self) -> usize {
         usize::from(self.body.height / self.row_height())
     }

@@ -106,7 +106,6 @@ impl CommandError {
 pub(crate) enum Effect {
     /// Watch the pods of this node and the events about it, and stop watching those of another.
     Open(String),
-    /// Stop watching pods and events.
     Close,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,

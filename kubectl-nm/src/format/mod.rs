@@ -16,7 +16,6 @@ pub(crate) enum OutputFormat {
     Table,
     /// A table with more columns.
     Wide,
-    /// A format for programs.
     Data(DataFormat),
 }
 
@@ -40,7 +39,6 @@ const FORMATS: [(&str, OutputFormat); 5] = [
 /// Formats of kubectl that this program leaves to kubectl.
 const KUBECTL_FORMATS: [&str; 4] = ["jsonpath", "custom-columns", "go-template", "template"];
 
-/// Parses a value of `-o`.
 pub(crate) fn parse(text: &str) -> Result<OutputFormat, String> {
     parse_one_of(text, |_| true)
 }
@@ -110,7 +108,6 @@ pub(crate) fn list(items: &[Value]) -> Value {
 }
 
 impl DataFormat {
-    /// Prints an object or a List.
     pub(crate) fn print(self, object: &Value, out: &mut Output) -> Result<(), Error> {
         match self {
             Self::Json => out.document(&(to_json(&without_managed_fields(object))? + "\n"))?,

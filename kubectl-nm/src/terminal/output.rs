@@ -60,13 +60,11 @@ pub(crate) struct Output {
     held: Option<Vec<Line>>,
     /// The connection flags for commands in messages, with a leading blank.
     flags: String,
-    /// Whether the cluster has answered, for commands that use one.
     first_answer: Option<FirstAnswer>,
 }
 
 /// What a command does when stdout cannot be written.
 enum OnStdoutError {
-    /// It ends.
     End,
     /// It continues. Keeps the first error.
     Continue(Option<StdoutError>),
@@ -122,7 +120,6 @@ impl Output {
         self.data.coloured
     }
 
-    /// Prints a line of data.
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
         if let Some(held) = &mut self.held {
             held.push(line.clone());
@@ -224,7 +221,6 @@ impl Output {
         self.held.get_or_insert_default();
     }
 
-    /// Takes the lines that are held back.
     pub(crate) fn held(&mut self) -> Vec<Line> {
         self.held.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -268,7 +264,6 @@ fn is_coloured(colour: Colour, terminal: bool) -> bool {
     use_colour(colour, terminal, set("NO_COLOR"), is_dumb())
 }
 
-/// Whether the terminal has no escape sequences.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

@@ -53,7 +53,6 @@ impl Line {
         self
     }
 
-    /// This line with another one appended.
     pub(crate) fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self
@@ -64,7 +63,6 @@ impl Line {
         self.0.iter().map(|(style, text)| (*style, text.as_str()))
     }
 
-    /// The text with colours for a terminal.
     pub(crate) fn painted(&self) -> String {
         let mut painted = String::new();
         for (style, text) in &self.0 {
@@ -111,7 +109,8 @@ pub(crate) fn harmless_document(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
         if needs_escape(c) {
-            safe.extend(escape(c));
+            // Four hexadecimal digits suffice for the basic plane.
+            safe.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             safe.push(c);
         }
@@ -119,16 +118,8 @@ pub(crate) fn harmless_document(document: &str) -> String {
     safe
 }
 
-/// Whether the character must be escaped in a document.
 pub(crate) fn needs_escape(c: char) -> bool {
     c != '\n' && (c.is_control() || misleads(c))
-}
-
-/// The character as `\u` and four hexadecimal digits, which suffice for the basic plane.
-pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
-    let digits =
-        (0..4).rev().filter_map(move |digit| char::from_digit(u32::from(c) >> (4 * digit) & 0xf, 16));
-    ['\\', 'u'].into_iter().chain(digits)
 }
 
 /// Whether the character controls a terminal (C1) or reorders the text around it (bidirectional formatting).

@@ -151,7 +151,6 @@ impl GoalTracker {
         Some(object.is_none_or(|object| object.metadata.deletion_timestamp.is_some()))
     }
 
-    /// The watched nodes that are not in maintenance.
     pub(crate) fn nodes_without_maintenance(&self) -> impl Iterator<Item = &String> {
         let present: BTreeSet<&str> = self.cache.objects().map(node).collect();
         self.nodes.iter().filter(move |name| !present.contains(name.as_str()))

@@ -138,7 +138,6 @@ impl<'a> WaitReporter<'a> {
         }
     }
 
-    /// Reports how the watch ended.
     pub(crate) fn conclude(
         &mut self,
         settled: &[(WaitTarget, TargetOutcome)],
@@ -166,7 +165,6 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Reports the watched nodes that are not in maintenance.
     fn report_missing(&mut self) {
         if matches!(self.mode, ReportMode::Progress) {
             return;
@@ -180,10 +178,16 @@ impl<'a> WaitReporter<'a> {
     }
 
     fn report_settled(&mut self, settled: &[(WaitTarget, TargetOutcome)]) -> Result<(), Error> {
+        let reached = match self.tracker.goal() {
+            Some(Goal::Stopped) => "maintenance stopped",
+            Some(Goal::Drained) | None => "drained",
+        };
         for (WaitTarget { node, .. }, outcome) in settled {
             let problem = match outcome {
                 TargetOutcome::Reached => {
-                    self.report_reached(node)?;
+                    if matches!(self.mode, ReportMode::Progress) {
+                        self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
+                    }
                     continue;
                 }
                 TargetOutcome::Failed(error) if error.is_empty() => String::from("the maintenance failed"),
@@ -196,18 +200,6 @@ impl<'a> WaitReporter<'a> {
                 }
             };
             self.out.talk(&Line::new(format!("node/{node}: ")).with(Style::Bad, problem));
-        }
-        Ok(())
-    }
-
-    fn report_reached(&mut self, node: &str) -> Result<(), Error> {
-        let reached = match self.tracker.goal() {
-            Some(Goal::Drained) => "drained",
-            Some(Goal::Stopped) => "maintenance stopped",
-            None => return Ok(()),
-        };
-        if matches!(self.mode, ReportMode::Progress) {
-            self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
         }
         Ok(())
     }

@@ -14,7 +14,6 @@ pub(crate) enum Dialog {
     Stop(StopDialog),
 }
 
-/// The fields of the start dialog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StartField {
     #[default]

@@ -3,7 +3,6 @@
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
-/// How many pending pods are listed.
 const LISTED: usize = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -14,7 +14,6 @@ const SHOWN: usize = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeEvent {
-    /// When it happened last.
     pub(crate) at: Option<Timestamp>,
     pub(crate) is_warning: bool,
     pub(crate) reason: String,
@@ -26,7 +25,6 @@ pub(crate) struct NodeEvent {
 pub(crate) struct NodeEvents {
     by_uid: HashMap<String, NodeEvent>,
     latest: Vec<NodeEvent>,
-    /// Whether the watch has listed all events.
     pub(crate) complete: bool,
 }
 

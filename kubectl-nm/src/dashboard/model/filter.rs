@@ -17,7 +17,6 @@ pub(crate) struct Fields<'a> {
     pub(crate) texts: [&'a str; 4],
 }
 
-/// A filter as typed, and parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     text: String,
@@ -44,7 +43,6 @@ impl Filter {
         &self.text
     }
 
-    /// Whether every row matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }

@@ -16,7 +16,6 @@ use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 
-/// Something that blocks pods, on one node or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocker {
     /// The cause, such as `PDB shop/cart`.

@@ -49,7 +49,6 @@ pub(crate) trait Row {
     fn order(&self, other: &Self, by: Sort) -> Ordering;
     /// What a filter looks at.
     fn fields(&self) -> Fields<'_>;
-    /// Whether it is shown when only blocked rows are.
     fn is_blocked(&self) -> bool;
 }
 
@@ -84,7 +83,7 @@ pub(crate) trait Rows {
     fn pin(&mut self);
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Listing<R> {
     /// Slots keep their index while a row exists; free slots are reused.
     rows: Vec<Option<R>>,
@@ -101,22 +100,6 @@ pub(crate) struct Listing<R> {
     at: usize,
     /// The first row on the screen.
     top: usize,
-}
-
-impl<R> Default for Listing<R> {
-    fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            free: Vec::new(),
-            places: HashMap::new(),
-            shown: Vec::new(),
-            arrangement: Arrangement::default(),
-            selected: None,
-            moved: false,
-            at: 0,
-            top: 0,
-        }
-    }
 }
 
 impl<R: Row> Rows for Listing<R> {

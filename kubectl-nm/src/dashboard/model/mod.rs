@@ -82,7 +82,6 @@ pub(crate) struct OpenNode {
     pub(crate) events: NodeEvents,
 }
 
-/// What the side pane shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Events,
@@ -126,7 +125,6 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model that knows nothing of the cluster yet.
     pub(crate) fn new(options: Options, tracker: GoalTracker) -> Self {
         let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
         let open = match options.nodes.as_slice() {
@@ -155,14 +153,6 @@ impl Model {
 
     pub(crate) fn opened(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.name.as_str())
-    }
-
-    pub(crate) fn has_pods(&self, node: &str) -> bool {
-        self.open.as_ref().is_some_and(|open| open.name == node && open.pods.complete)
-    }
-
-    pub(crate) fn has_events(&self, node: &str) -> bool {
-        self.open.as_ref().is_some_and(|open| open.name == node && open.events.complete)
     }
 
     /// The maintenance of the open node, or of the selected row.
@@ -194,7 +184,6 @@ impl Model {
         }
     }
 
-    /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
         let is_listed =
             matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
@@ -346,7 +335,6 @@ impl Model {
         Some(harmless(&text))
     }
 
-    /// A description of the selected row, in one line.
     fn selected_line(&self) -> Option<String> {
         if let Some(open) = &self.open {
             let row = open.pods.rows.selected()?;

@@ -42,7 +42,7 @@ impl PodProgress {
         if let Verdict::Skip(reason) = verdict {
             return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
         }
-        match pod.visible_state(verdict, now) {
+        match pod_state::visible_state(pod, verdict, None, now) {
             None => PodState::Waiting.into(),
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,
@@ -74,7 +74,7 @@ fn reason_to_stay(reason: SkipReason) -> &'static str {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodRow {
     pub(crate) id: Arc<PodId>,
     pub(crate) progress: PodProgress,

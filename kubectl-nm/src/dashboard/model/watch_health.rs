@@ -11,7 +11,6 @@ pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
     /// Since when data may be out of date, for each watch whose data is not known to be current.
     old: BTreeMap<WatchKind, Timestamp>,
-    /// When anything changed last.
     pub(crate) last_change: Option<Timestamp>,
 }
 

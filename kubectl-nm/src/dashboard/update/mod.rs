@@ -18,7 +18,6 @@ use crate::dashboard::model::{Model, Side};
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
 
-/// Applies a message to the model.
 pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
     let effect = apply(model, message);
     settle(model);
@@ -59,9 +58,10 @@ fn apply(model: &mut Model, message: Message) -> Option<Effect> {
 /// Whether a change is the first about a node. While paused, other changes are dropped, because resuming lists everything
 /// again; but a node that was opened meanwhile has nothing to show yet.
 fn is_first_list(model: &Model, message: &Message) -> bool {
+    let Some(open) = &model.open else { return false };
     match message {
-        Message::Pods { node, .. } => !model.has_pods(node),
-        Message::Events { node, .. } => !model.has_events(node),
+        Message::Pods { node, .. } => *node == open.name && !open.pods.complete,
+        Message::Events { node, .. } => *node == open.name && !open.events.complete,
         _ => false,
     }
 }

@@ -5,13 +5,13 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use crate::dashboard::model::Options;
-use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
+use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::view::theme::{Glyphs, Tone};
 use crate::terminal::text::harmless;
 
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
-    theme: Theme,
+    theme: ThemeName,
     pub(crate) glyphs: &'static Glyphs,
     ascii: bool,
     faded: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Canvas<'a> {
 impl<'a> Canvas<'a> {
     pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
         let glyphs = Glyphs::of(options.ascii);
-        Self { buffer, theme: Theme(options.theme), glyphs, ascii: options.ascii, faded: false }
+        Self { buffer, theme: options.theme, glyphs, ascii: options.ascii, faded: false }
     }
 
     /// Dims what is written from now on, because it may be out of date.

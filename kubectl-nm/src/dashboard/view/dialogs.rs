@@ -18,7 +18,6 @@ use crate::terminal::text::counted;
 /// The widest that a dialog gets.
 const WIDEST: u16 = 76;
 
-/// How many nodes are listed at most.
 const LISTED: usize = 10;
 
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {

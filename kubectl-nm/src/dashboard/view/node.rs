@@ -111,7 +111,6 @@ fn detail(row: &PodRow, now: Timestamp) -> String {
     }
 }
 
-/// Draws why there is no pod.
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
     let (first, second) = match model.health.of(WatchKind::Pods) {
         _ if open.pods.rows.total() > 0 => (

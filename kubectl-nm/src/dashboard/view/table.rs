@@ -86,7 +86,6 @@ pub(super) fn draw<R: DrawnRow>(
     }
 }
 
-/// A column of a line.
 fn cell(line: Rect, x: u16, width: u16) -> Rect {
     let end = (line.x + line.width).min(x.saturating_add(width));
     Rect { x, width: end.saturating_sub(x), ..line }

@@ -24,19 +24,15 @@ pub(crate) enum Tone {
     Alarm,
 }
 
-/// Maps tones to styles.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Theme(pub(crate) ThemeName);
-
-impl Theme {
+impl ThemeName {
     pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
-        let (good, busy, bad) = match self.0 {
-            ThemeName::Dark => (Color::Green, Color::Yellow, Color::LightRed),
-            ThemeName::Light => (Color::Indexed(22), Color::Indexed(94), Color::Indexed(124)),
+        let (good, busy, bad) = match self {
+            Self::Dark => (Color::Green, Color::Yellow, Color::LightRed),
+            Self::Light => (Color::Indexed(22), Color::Indexed(94), Color::Indexed(124)),
             // Safe for red-green colour blindness (blue, sky blue and orange of Okabe and Ito).
-            ThemeName::ColourBlind => (Color::Indexed(32), Color::Indexed(117), Color::Indexed(214)),
-            ThemeName::Mono => (Color::Reset, Color::Reset, Color::Reset),
+            Self::ColourBlind => (Color::Indexed(32), Color::Indexed(117), Color::Indexed(214)),
+            Self::Mono => (Color::Reset, Color::Reset, Color::Reset),
         };
         match tone {
             Tone::Plain => plain,
@@ -50,10 +46,10 @@ impl Theme {
     }
 
     pub(crate) fn selection(self) -> Style {
-        match self.0 {
-            ThemeName::Dark | ThemeName::ColourBlind => Style::new().bg(Color::Indexed(237)),
-            ThemeName::Light => Style::new().bg(Color::Indexed(253)),
-            ThemeName::Mono => Style::new().add_modifier(Modifier::REVERSED),
+        match self {
+            Self::Dark | Self::ColourBlind => Style::new().bg(Color::Indexed(237)),
+            Self::Light => Style::new().bg(Color::Indexed(253)),
+            Self::Mono => Style::new().add_modifier(Modifier::REVERSED),
         }
     }
 }
