@@ -52,8 +52,8 @@ With --output json every line is an object with \"version\":1, a \"type\" and a 
   node       node, maintenance, uid, state, phase, progress, pods{}, reason, error: a maintenance
              changed; state is requested, queued, draining, blocked, drained, failed, stopping or
              gone; phase is that of the object's status: Pending, Running, Succeeded or Failed
-  pod        node, namespace, name, state: blocked (with the fields of status.blockedPods),
-             unblocked, migrating (with those of status.migratingPods) or gone
+  pod        node, namespace, name, state: blocked (with reason, message, since, attempts),
+             unblocked, migrating (with machine, source, target, since) or gone
   condition  node, condition, status, reason, message, since
   done       exitCode, result: reached, failed, lost, timedOut, interrupted or error; nodes[]
 New fields and types may be added; existing ones keep their meaning within a version.";

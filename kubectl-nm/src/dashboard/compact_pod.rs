@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Pod;
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, PodController, PodView, Termination};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
-use nm_shared::drain::pod_state::{self, PodState};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PodId {
@@ -26,6 +25,7 @@ pub(crate) struct PodId {
 
 /// A pod, reduced to what the dashboard needs.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a verdict depends on each of them")]
 pub(crate) struct CompactPod {
     pub(crate) id: Arc<PodId>,
     /// As `app=front,tier=web`; labels cannot contain these separators. A map per pod would be larger than the rest.
@@ -160,6 +160,8 @@ fn owner(pod: &Pod) -> String {
 mod tests {
     use serde_json::{Value, json};
 
+    use nm_shared::drain::pod_state;
+
     use super::*;
 
     fn parse<K: serde::de::DeserializeOwned>(value: Value) -> K {
@@ -228,7 +230,12 @@ mod tests {
                 let compact = CompactPod::from(&pod);
                 assert_eq!(compact.verdict(&parsed, now), verdict, "{spec} {}", json!(pod));
                 let state = pod_state::visible_state(&pod, verdict, None, now);
-                assert_eq!(compact.visible_state(verdict, now), state, "{spec} {}", json!(pod));
+                assert_eq!(
+                    pod_state::visible_state(&compact, verdict, None, now),
+                    state,
+                    "{spec} {}",
+                    json!(pod)
+                );
             }
         }
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
-use serde::Serialize;
 
 use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
@@ -48,9 +47,8 @@ impl MaintenanceChange {
     }
 }
 
-/// What became of a pod. It is serialized for `watch --output json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
+/// What became of a pod.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodChange<'a> {
     /// It is blocked, or blocked for another reason than before.
     Blocked(&'a BlockedPod),

@@ -50,7 +50,9 @@ fn commands_with_flags(commands: &str, flags: &str) -> String {
             command.push_str(" && ");
         }
     }
-    with_flags.join(" && ") + command.trim_end_matches(" && ")
+    // A quote that is never closed: this is no command.
+    with_flags.extend(command.strip_suffix(" && ").map(str::to_owned));
+    with_flags.join(" && ")
 }
 
 /// kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.

@@ -4,7 +4,7 @@
 //! [`Line`] escapes control characters as it is built. The only escape sequences that reach a terminal are the colours
 //! that [`Line::painted`] adds.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// What a span of text means, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(crate) fn harmless_document(document: &str) -> String {
     for c in document.chars() {
         if needs_escape(c) {
             // Four hexadecimal digits suffice for the basic plane.
-            safe.push_str(&format!("\\u{:04x}", u32::from(c)));
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
         } else {
             safe.push(c);
         }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nm_shared::{NodeMaintenance, Phase, PodCounts};
+use nm_shared::{BlockReason, NodeMaintenance, Phase, PodCounts, PodReference};
 use serde::Serialize;
 
 use crate::client::watch_stream::{WatchChange, WatchUpdate};
@@ -39,7 +39,7 @@ enum RecordBody<'a> {
     Pod {
         node: &'a str,
         #[serde(flatten)]
-        pod: PodChange<'a>,
+        pod: PodRecord<'a>,
     },
     Condition {
         node: &'a str,
@@ -72,6 +72,54 @@ struct MaintenanceRecord<'a> {
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     error: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum PodRecord<'a> {
+    Blocked {
+        namespace: &'a str,
+        name: &'a str,
+        reason: BlockReason,
+        message: &'a str,
+        since: Timestamp,
+        attempts: i32,
+    },
+    Unblocked(PodReference),
+    Migrating {
+        namespace: &'a str,
+        name: &'a str,
+        machine: &'a str,
+        source: Option<&'a str>,
+        target: Option<&'a str>,
+        since: Option<Timestamp>,
+    },
+    Gone(PodReference),
+}
+
+impl<'a> From<PodChange<'a>> for PodRecord<'a> {
+    fn from(change: PodChange<'a>) -> Self {
+        match change {
+            PodChange::Blocked(pod) => Self::Blocked {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                reason: pod.reason,
+                message: &pod.message,
+                since: pod.since.0,
+                attempts: pod.attempts,
+            },
+            PodChange::Unblocked(pod) => Self::Unblocked(pod),
+            PodChange::Migrating(pod) => Self::Migrating {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                machine: &pod.machine,
+                source: pod.source.as_deref(),
+                target: pod.target.as_deref(),
+                since: pod.since.as_ref().map(|since| since.0),
+            },
+            PodChange::Gone(pod) => Self::Gone(pod),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -225,7 +273,7 @@ fn update_records<'a>(
         since: condition.last_transition_time.0,
     }));
     let pods = pod_changes(before, now).into_iter();
-    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), pod: change }));
+    records.extend(pods.map(|change| RecordBody::Pod { node: node(now), pod: change.into() }));
     records
 }
 

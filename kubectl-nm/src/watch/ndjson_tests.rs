@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::maintenance::cache::fixture::listed;
-use crate::maintenance::fixture::{budget, requested, running, stopping, with_status};
+use crate::maintenance::fixture::{requested, running, stopping, with_status};
 use crate::terminal::output::captured::output;
 use crate::watch::goal_tracker::{ExitCondition, Goal};
 
@@ -102,8 +102,7 @@ fn a_drain_is_reported_from_the_snapshot_to_the_end() {
         ]
     );
     let blocked = json!({"type": "pod", "node": "n1", "namespace": "shop", "name": "cart-0", "state": "blocked",
-        "reason": "DisruptionBudget", "message": "budget cart has 1", "since": "2026-01-02T03:04:05Z", "attempts": 3,
-        "budget": budget("budget cart has 1")});
+        "reason": "DisruptionBudget", "message": "budget cart has 1", "since": "2026-01-02T03:04:05Z", "attempts": 3});
     assert_eq!(lines[1], blocked);
 }
 
