@@ -67,7 +67,7 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Then watch the maintenances, on a terminal in the dashboard; with --wait until all nodes are drained
+    /// Watch the maintenances afterwards, as `kubectl nm watch` does; with --wait, until all nodes are drained
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 

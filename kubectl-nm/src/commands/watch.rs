@@ -66,12 +66,12 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Exit when every maintenance present at startup reaches this state; for `drained`, all given nodes must be in
+    /// Exit when all maintenances that exist at startup have reached this state; with `drained`, each given node must be in
     /// maintenance
     #[arg(long, value_name = "GOAL")]
     until: Option<Goal>,
 
-    /// Exit when every maintenance is drained or failed; all given nodes must be in maintenance
+    /// Exit when each maintenance is drained or has failed; each given node must be in maintenance
     #[arg(long, conflicts_with = "until")]
     exit_on_complete: bool,
 
@@ -102,7 +102,7 @@ struct DashboardFlags {
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
+        help = "Draw the dashboard with ASCII characters only; the default in a locale without UTF-8, such as LC_ALL=C"
     )]
     #[arg(long)]
     ascii: bool,

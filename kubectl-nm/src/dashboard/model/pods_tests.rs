@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::dashboard::model::listing::Rows;
 use crate::maintenance::fixture::{requested, with_status};
 
 fn now() -> Timestamp {
