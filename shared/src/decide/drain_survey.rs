@@ -26,8 +26,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 pub struct DrainSurvey<'a> {
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
-    /// Whether the definition of the maintenance keeps `blockedPods`.
-    keeps_details: bool,
+    prunes_details: bool,
 }
 
 impl<'a> DrainSurvey<'a> {
@@ -56,7 +55,7 @@ impl<'a> DrainSurvey<'a> {
         let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
-        Self { pods, migrating, keeps_details: observed.group.keeps_details() }
+        Self { pods, migrating, prunes_details: observed.prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -108,13 +107,13 @@ impl<'a> DrainSurvey<'a> {
         }
         let named = self.blocked().take(MAX_NAMED_PODS).map(|(planned, blocker)| {
             let (pod, reason) = (pod::reference(&planned.pod), blocker.reason.as_str());
-            if self.keeps_details {
-                format!("{pod} ({reason})")
-            } else {
+            if self.prunes_details {
                 format!("{pod}: {}", blocker.message)
+            } else {
+                format!("{pod} ({reason})")
             }
         });
-        let separator = if self.keeps_details { ", " } else { "; " };
+        let separator = if self.prunes_details { "; " } else { ", " };
         let named = named.collect::<Vec<_>>().join(separator);
         let more = count.saturating_sub(MAX_NAMED_PODS);
         let ending = if more > 0 { format!("{separator}and {more} more") } else { String::new() };
