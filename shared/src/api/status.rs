@@ -33,7 +33,7 @@ pub struct NodeMaintenanceStatus {
     pub last_update: Option<Time>,
 
     /// The last error; empty when there is none. While pods are blocked it only names the first of them: `blockedPods`
-    /// has the details.
+    /// has the details, unless the installed definition prunes it.
     pub last_error: String,
 
     /// Names of the pods that are still to be moved.
@@ -146,6 +146,10 @@ pub struct BlockFacts {
     /// The disruption budget that allows no eviction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetFacts>,
+    /// The disruption budgets, if several select the pod, sorted by name; at most 10.
+    #[schemars(length(max = 10))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetFacts>,
     /// Name of the admission webhook that refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,

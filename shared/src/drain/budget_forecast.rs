@@ -121,7 +121,8 @@ impl Budgets {
     /// How the API server refuses because of the budgets that guard `pod`, sorted by name.
     pub fn refusals(&self, pod: &Pod) -> Vec<BudgetRefusal> {
         let mut refusals: Vec<BudgetRefusal> = self.of(pod).map(RemainingBudget::refusal).collect();
-        refusals.sort_by(|one, other| one.message.cmp(&other.message));
+        let name = |refusal: &BudgetRefusal| refusal.budget.as_ref().map(|budget| budget.name.clone());
+        refusals.sort_by_key(name);
         refusals
     }
 
