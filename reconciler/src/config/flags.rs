@@ -222,21 +222,13 @@ fn parse_path(text: &str) -> Result<String, String> {
 }
 
 /// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum LogFormat {
     /// One JSON object per line.
     Json,
     /// Plain text.
     Text,
-}
-
-impl LogFormat {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Text => "text",
-        }
-    }
 }
 
 #[cfg(test)]

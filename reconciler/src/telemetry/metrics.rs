@@ -39,7 +39,8 @@ const UNLISTED: &str = "Unlisted";
 type ByLabel<M> = Family<[(&'static str, &'static str); 1], M>;
 
 /// The kind of a request to the API server, in the words of RBAC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Verb {
     Get,
     Watch,
@@ -56,15 +57,7 @@ impl Verb {
         [Self::Get, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete, Self::Other];
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::Other => "other",
-        }
+        self.into()
     }
 }
 

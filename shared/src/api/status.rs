@@ -77,7 +77,7 @@ pub struct NodeMaintenanceStatus {
 }
 
 /// The phase of a maintenance.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
 pub enum Phase {
     /// It waits: for the node's lease, for etcd's quorum or in the queue.
     Pending,
@@ -92,12 +92,7 @@ pub enum Phase {
 impl Phase {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
+        self.into()
     }
 }
 
@@ -234,7 +229,7 @@ pub struct MigratingPod {
 }
 
 /// Why a pod is blocked.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
 pub enum BlockReason {
     /// A disruption budget allows no more disruptions.
     DisruptionBudget,
@@ -272,23 +267,7 @@ pub enum BlockReason {
 impl BlockReason {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DisruptionBudget => "DisruptionBudget",
-            Self::MultipleDisruptionBudgets => "MultipleDisruptionBudgets",
-            Self::AdmissionWebhook => "AdmissionWebhook",
-            Self::NotMigratable => "NotMigratable",
-            Self::MigrationFailed => "MigrationFailed",
-            Self::Forbidden => "Forbidden",
-            Self::NamespaceTerminating => "NamespaceTerminating",
-            Self::ServerError => "ServerError",
-            Self::Unmanaged => "Unmanaged",
-            Self::LocalStorage => "LocalStorage",
-            Self::ComesBack => "ComesBack",
-            Self::Finalizers => "Finalizers",
-            Self::NodeNotReady => "NodeNotReady",
-            Self::NotEnding => "NotEnding",
-            Self::Unknown => "Unknown",
-        }
+        self.into()
     }
 }
 

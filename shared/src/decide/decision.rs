@@ -115,7 +115,7 @@ pub enum EventSubject {
 }
 
 /// The events of the medik8s node-maintenance-operator and our own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum EventReason {
     /// The maintenance began.
     BeginMaintenance,
@@ -136,15 +136,7 @@ pub enum EventReason {
 impl EventReason {
     /// The value in the event.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BeginMaintenance => "BeginMaintenance",
-            Self::SucceedMaintenance => "SucceedMaintenance",
-            Self::FailedMaintenance => "FailedMaintenance",
-            Self::RemovedMaintenance => "RemovedMaintenance",
-            Self::UncordonNode => "UncordonNode",
-            Self::QuorumOverridden => "QuorumOverridden",
-            Self::RecordonNode => "RecordonNode",
-        }
+        self.into()
     }
 
     /// Whether the event is a warning.
