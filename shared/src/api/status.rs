@@ -77,7 +77,20 @@ pub struct NodeMaintenanceStatus {
 }
 
 /// The phase of a maintenance.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::IntoStaticStr,
+)]
 pub enum Phase {
     /// It waits: for the node's lease, for etcd's quorum or in the queue.
     Pending,
@@ -229,7 +242,20 @@ pub struct MigratingPod {
 }
 
 /// Why a pod is blocked.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::IntoStaticStr,
+)]
 pub enum BlockReason {
     /// A disruption budget allows no more disruptions.
     DisruptionBudget,

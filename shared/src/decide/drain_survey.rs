@@ -1,7 +1,6 @@
 //! The states of all pods of a node, and their part of the status.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::condition::whole_seconds;
 use crate::api::status::{
@@ -198,7 +197,7 @@ pub fn if_changed(
     if next == *before {
         return None;
     }
-    next.last_update = Some(Time(whole_seconds(now).0));
+    next.last_update = Some(whole_seconds(now));
     Some(next)
 }
 
@@ -224,6 +223,7 @@ pub fn attempts_due(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     #[test]
     fn progress_is_the_percentage_of_pods_that_are_gone() {

@@ -152,7 +152,8 @@ impl Decider<'_> {
         let observed = self.observed;
         let requester = self.requester(node);
         let patch = node_patch::cordon(node, &requester)?;
-        if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid) {
+        if requester.cordoned_by == CordonedBy::NmReconciler || node_patch::record_names(node, requester.uid)
+        {
             if let Some(wait) = observed.recordons.wait() {
                 self.decision.requeue_in(wait);
                 return Some(wait);
@@ -161,7 +162,8 @@ impl Decider<'_> {
             // Otherwise only the undo record was missing, or it named no maintenance.
             if !node_patch::has_all_marks(node, observed.group) {
                 let name = &self.maintenance.spec.node_name;
-                let sentence = format!("Node {name} was uncordoned during its maintenance and is cordoned again");
+                let sentence =
+                    format!("Node {name} was uncordoned during its maintenance and is cordoned again");
                 for subject in [EventSubject::Maintenance, EventSubject::Node] {
                     self.publish(subject, EventReason::RecordonNode, sentence.clone());
                 }

@@ -260,7 +260,9 @@ mod tests {
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) = budgets.charge(&pod("shop", "cart")) else {
+        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
+            budgets.charge(&pod("shop", "cart"))
+        else {
             panic!()
         };
         assert_eq!(budget.to_string(), "shop/cart");
