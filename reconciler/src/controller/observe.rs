@@ -57,10 +57,9 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
 
     let lease = context.leases.on_node(name);
     let uid = maintenance.uid().unwrap_or_default();
-    let (first_seen, recordons, status_written, prunes_details) =
-        context.state.maintenance(&uid, |state| {
-            (state.first_seen, state.recordons(), state.status_written, state.prunes_details())
-        });
+    let (first_seen, recordons, status_written, prunes_details) = context.state.maintenance(&uid, |state| {
+        (state.first_seen, state.recordons(), state.status_written, state.prunes_details())
+    });
     let guard = is_openshift.then(|| {
         let budgets = context.cluster.budgets.objects.state();
         EtcdGuard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))

@@ -20,11 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::runtime::shutdown::shutdown_begins;
 use crate::server::connections::ConnectionLimit;
 
 /// How long a client may take for its handshake, and for the headers of a request.
@@ -105,7 +103,7 @@ impl Server {
     }
 
     /// Answers requests until shutdown.
-    pub(crate) async fn serve(self, router: Router, shutdown: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         self.serve_over(|stream| async { Ok(stream) }, router, shutdown).await;
     }
 
@@ -114,13 +112,13 @@ impl Server {
         self,
         handshake: impl Fn(TcpStream) -> F,
         router: Router,
-        shutdown: watch::Receiver<bool>,
+        shutdown: impl Future<Output = ()>,
     ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
         let (graceful, connections) = (GracefulShutdown::new(), ConnectionLimit::new(MAX_CONNECTIONS));
-        let mut shutdown = std::pin::pin!(shutdown_begins(shutdown));
+        let mut shutdown = std::pin::pin!(shutdown);
         let mut is_failing = false;
         loop {
             let (stream, from) = tokio::select! {
@@ -197,9 +195,10 @@ mod tests {
 
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::Notify;
+    use tokio::sync::{Notify, watch};
 
     use super::*;
+    use crate::runtime::shutdown::shutdown_begins;
 
     async fn anywhere() -> Server {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -239,7 +238,7 @@ mod tests {
                 "at last"
             }),
         );
-        let serving = tokio::spawn(server.serve(router, shutdown));
+        let serving = tokio::spawn(server.serve(router, shutdown_begins(shutdown)));
         let _silent = TcpStream::connect(address).await.unwrap();
         let mut client = ask(address).await;
         asked.notified().await;
@@ -266,7 +265,8 @@ mod tests {
         let address = server.address();
         let (sender, shutdown) = watch::channel(false);
         let hello = || async { ([(http::header::CONNECTION, "close")], "hello") };
-        let serving = tokio::spawn(server.serve(Router::new().route("/", get(hello)), shutdown));
+        let serving =
+            tokio::spawn(server.serve(Router::new().route("/", get(hello)), shutdown_begins(shutdown)));
         let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
         assert!(answer_at(Ipv4Addr::LOCALHOST.into(), address.port()).await.ends_with("hello"));
         if has_ipv6 {
@@ -295,7 +295,7 @@ mod tests {
         let server = anywhere().await;
         let (address, router) = (server.address(), Router::new().route("/", get(async || "heard")));
         let (_sender, shutdown) = watch::channel(false);
-        let serving = tokio::spawn(server.serve(router, shutdown));
+        let serving = tokio::spawn(server.serve(router, shutdown_begins(shutdown)));
         let mut silent = Vec::new();
         for _ in 0..=MAX_CONNECTIONS {
             silent.push(TcpStream::connect(address).await.unwrap());
