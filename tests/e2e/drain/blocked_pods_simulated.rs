@@ -13,8 +13,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube_sandbox::admission::Reviewer;
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
-use nm_shared::{BlockReason, Group};
 use nm_shared::api::condition::{ConditionType, is_true};
+use nm_shared::{BlockReason, Group};
 use nm_tests::cluster::Cluster;
 use nm_tests::eviction_webhook;
 use nm_tests::eviction_webhook::{REFUSAL, refusal};
@@ -238,10 +238,9 @@ async fn last_error_has_the_details_where_the_definition_is_the_medik8s_operator
     let _reconciler = Reconciler::start(&cluster);
     start(&cluster, "e2e-pruned", &node).await;
     let sentence = "The disruption budget cart needs 2 healthy pods and has 2 currently";
-    let status = until_status(&cluster, "e2e-pruned", "explained", |status| {
-        status.last_error.contains(sentence)
-    })
-    .await;
+    let status =
+        until_status(&cluster, "e2e-pruned", "explained", |status| status.last_error.contains(sentence))
+            .await;
     assert!(status.blocked_pods.is_empty() && status.conditions.is_empty(), "{status:?}");
     workload.delete_budget("cart").await;
     until_status(&cluster, "e2e-pruned", "drained", |status| status.drain_progress == 100).await;
