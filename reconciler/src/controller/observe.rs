@@ -57,8 +57,9 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
 
     let lease = context.leases.on_node(name);
     let uid = maintenance.uid().unwrap_or_default();
-    let (first_seen, recordons, status_written) =
-        context.state.maintenance(&uid, |state| (state.first_seen, state.recordons(), state.status_written));
+    let (first_seen, recordons, status_written, prunes_details) = context.state.maintenance(&uid, |state| {
+        (state.first_seen, state.recordons(), state.status_written, state.prunes_details())
+    });
     let guard = is_openshift.then(|| {
         let budgets = context.cluster.budgets.objects.state();
         EtcdGuard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
@@ -66,6 +67,7 @@ pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bo
     let others = others(context, maintenance);
     ClusterState {
         group: maintenance.group,
+        prunes_details,
         daemon_sets: context.cluster.daemon_sets(),
         pods_forbidden: forbidden,
         gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
