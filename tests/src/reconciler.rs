@@ -43,9 +43,9 @@ impl Reconciler {
         Self::spawn(cluster, command, &[])
     }
 
-    /// Starts another build of the reconciler, without flags.
-    pub fn start_build(cluster: &Cluster, program: &Path) -> Self {
-        Self::spawn(cluster, without_settings(program), &[])
+    /// Starts another build of the reconciler, with these flags and no others.
+    pub fn start_build(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
+        Self::spawn(cluster, without_settings(program), flags)
     }
 
     fn spawn(cluster: &Cluster, command: std::process::Command, flags: &[&str]) -> Self {
