@@ -1,8 +1,9 @@
 //! One HTTP/2 connection to the API server that many requests share. It is opened by the first of them, and opened again
 //! after it was lost.
 //!
-//! A lost connection may give no sign. While requests are in progress, it is therefore pinged after [`PING_INTERVAL`] of
-//! silence, and ends with all of its requests if there is no answer in [`PING_TIMEOUT`].
+//! A lost connection may give no sign. It is therefore pinged after [`PING_INTERVAL`] of silence, and ends with all of its
+//! requests if there is no answer in [`PING_TIMEOUT`]. Idle connections are pinged too, so that no request is sent on a
+//! lost one.
 
 use std::error::Error;
 use std::fmt;
@@ -133,6 +134,7 @@ impl Dialer {
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake(stream)

@@ -15,8 +15,8 @@ use serde_json::json;
 
 const RETRY_AFTER: u32 = 5;
 
-/// Drains two nodes of 20 pods, whose first request that matches is throttled, and checks the requests of the pause.
-async fn pauses_after(name: &str, throttled: Target) {
+/// Drains two nodes of 20 pods. The first of `requests` is throttled, and only the lease is renewed in the pause.
+async fn pauses_after(name: &str, requests: Target) {
     let cluster = Cluster::of_sandbox(3, 0, |sandbox| sandbox).await;
     let nodes = cluster.nodes().await;
     let workload = Workload::new(&cluster, name).await;
@@ -24,7 +24,7 @@ async fn pauses_after(name: &str, throttled: Target) {
         workload.create_pod(&nodes[index % 2], &format!("p{index}"), json!({})).await;
     }
     let throttles = Action::Fail(Failure::Throttled { retry_after: RETRY_AFTER }, Moment::BeforeEffect);
-    sandbox(&cluster).faults().add(Rule::new(throttled, throttles).when(When::First(1)));
+    sandbox(&cluster).faults().add(Rule::new(requests, throttles).when(When::First(1)));
     let reconciler = Reconciler::start_with(&cluster, SHORT_LEASE);
     until_leads(&cluster, &reconciler).await;
     let maintenances = [0, 1].map(|index| format!("e2e-{name}-{index}"));

@@ -104,9 +104,6 @@ const BUILT_IN: &[BuiltInResource] = &[
     ("apps", "v1", "statefulsets", "StatefulSet", "sts", "namespaced status generation all"),
     ("events.k8s.io", "v1", "events", "Event", "ev", "namespaced"),
     ("batch", "v1", "jobs", "Job", "", "namespaced status generation all"),
-    ("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", "", "status generation"),
-    ("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", "",
-        "status generation"),
     ("networking.k8s.io", "v1", "ingressclasses", "IngressClass", "", "generation"),
     ("networking.k8s.io", "v1", "ingresses", "Ingress", "ing", "namespaced status generation"),
     ("networking.k8s.io", "v1", "ipaddresses", "IPAddress", "ip", ""),
@@ -132,6 +129,9 @@ const BUILT_IN: &[BuiltInResource] = &[
     ("coordination.k8s.io", "v1", "leases", "Lease", "", "namespaced"),
     ("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "", ""),
     ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "", "namespaced generation"),
+    ("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", "", "status generation"),
+    ("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", "",
+        "status generation"),
 ];
 
 /// The built-in resources, in the order of discovery.
