@@ -95,7 +95,8 @@ pub(crate) fn parse_one_of(
     }
     let names: Vec<&str> = allowed().map(|(name, _)| *name).collect();
     let expected = format!("expected one of: {}", names.join(", "));
-    if is_kubectl_format(text) {
+    // Only the commands with a wide table show maintenances.
+    if is_allowed(OutputFormat::Wide) && is_kubectl_format(text) {
         let kind = text.split('=').next().unwrap_or_default();
         return Err(format!(
             "{expected}\nhint: kubectl prints maintenances in this format: kubectl get nm -o {kind}=..."
@@ -217,9 +218,13 @@ mod tests {
             ("custom-columns=A:.b", "kubectl get nm -o custom-columns=..."),
             ("go-template-file=x", "kubectl get nm -o go-template-file=..."),
         ] {
-            for refused in [parse(text).err(), parse_objects(text).err(), parse_data(text).err()] {
-                let refused = refused.unwrap();
-                assert!(refused.starts_with("expected one of: ") && refused.ends_with(command), "{refused}");
+            let refused = parse(text).unwrap_err();
+            assert!(refused.starts_with("expected one of: ") && refused.ends_with(command), "{refused}");
+            for refused in [parse_objects(text).unwrap_err(), parse_data(text).unwrap_err()] {
+                assert!(
+                    refused.starts_with("expected one of: ") && !refused.contains("kubectl"),
+                    "{refused}"
+                );
             }
         }
     }
