@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use kube::Client;
 use kube::runtime::Controller;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
@@ -16,6 +15,7 @@ use tracing::{debug, error};
 
 use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
+use crate::client::TermClient;
 use crate::client::discovery::OpenshiftDiscovery;
 use crate::config::flags::Flags;
 use crate::controller::context::Context;
@@ -41,7 +41,7 @@ const EVICTOR_TASK: &str = "the evictor";
 /// # Errors
 /// When a task ends early. Other tasks may still run, so the caller has to drop the term's runtime.
 pub(crate) async fn run(
-    client: Client,
+    client: TermClient,
     flags: &Flags,
     readiness: &Readiness,
     metrics: Arc<Metrics>,
@@ -57,7 +57,7 @@ pub(crate) async fn run(
 }
 
 async fn run_tasks(
-    client: Client,
+    client: TermClient,
     flags: &Flags,
     readiness: &Readiness,
     metrics: Arc<Metrics>,
@@ -72,6 +72,7 @@ async fn run_tasks(
     let (triggers, triggered) = Triggers::new(state.clone());
     let limit = flags.max_concurrent_evictions;
     let evictor = Arc::new(Evictor::new(client.clone(), triggers.clone(), metrics.clone(), limit));
+    let client = client.client;
     let [maintenance_check, node_check, lease_check] =
         ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
     let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor, node_check);
@@ -191,13 +192,15 @@ mod tests {
     use clap::Parser;
     use futures::stream;
     use http::{Method, Request, Response, StatusCode};
+    use kube::Client;
     use serde_json::{Value, json};
     use tokio::time::timeout;
 
     use super::*;
+    use crate::client::throttle::Throttle;
 
     /// An API server with a node in maintenance. Requests to the `broken` path panic.
-    fn cluster(broken: (Method, &'static str)) -> Client {
+    fn cluster(broken: (Method, &'static str)) -> TermClient {
         let server = tower::service_fn(move |request: Request<kube::client::Body>| {
             let broken = broken.clone();
             async move {
@@ -217,7 +220,7 @@ mod tests {
                 Ok(Response::new(Body::from(list.to_string())))
             }
         });
-        Client::new(server, "default")
+        TermClient { client: Client::new(server, "default"), throttle: Throttle::default() }
     }
 
     fn items(path: &str) -> Value {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info};
 
+use crate::client::TermClient;
 use crate::client::request_metrics::RequestMetricsLayer;
 use crate::config::environment::{self, Environment};
 use crate::config::flags::Flags;
@@ -121,8 +122,7 @@ async fn serve(flags: &Flags) -> Result<(), StartError> {
         Candidate::new(&config, flags, &replica, &readiness, &metrics).run(shutdown.clone(), work).await?;
     } else {
         let runtime = LeaderRuntime::new().map_err(StartError::Runtime)?;
-        let builder = runtime.build(|| ClientBuilder::try_from(config)).map_err(StartError::Client)?;
-        let client = runtime.build(|| builder.with_layer(&RequestMetricsLayer(metrics.clone())).build());
+        let client = runtime.build(|| TermClient::new(config, &metrics, None)).map_err(StartError::Client)?;
         metrics.leads(true);
         runtime.spawn(work(client)).await?.map_err(StartError::Task)?;
     }

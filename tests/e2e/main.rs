@@ -25,6 +25,7 @@ mod drain {
     mod request_count;
     mod respawns;
     mod spec_changes;
+    mod throttling;
     mod timeouts;
 }
 mod ha {
@@ -87,6 +88,7 @@ mod plugin {
     mod watch_output;
 }
 mod reconciler {
+    mod connections;
     mod observability;
     mod optional_permissions;
     mod permissions;

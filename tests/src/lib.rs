@@ -29,6 +29,7 @@ pub mod probes;
 pub mod programs;
 pub mod rbac;
 pub mod reconciler;
+pub mod relay;
 pub mod requests;
 pub mod skip;
 pub mod terminal;

@@ -1,13 +1,48 @@
-//! The Kubernetes client: its layers (request metrics, the write fence), discovery, and the field manager.
+//! The Kubernetes client: its connections, its layers (request metrics, throttling, the write fence), discovery, and the
+//! field manager.
 
 pub(crate) mod discovery;
 pub(crate) mod fence;
+mod http2;
 pub(crate) mod request_metrics;
+pub(crate) mod throttle;
+mod transport;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{PatchParams, PostParams};
+use kube::{Client, Config};
 use nm_shared::api::names::FIELD_MANAGER;
+use tower::util::option_layer;
+
+use crate::client::fence::Fence;
+use crate::client::request_metrics::RequestMetricsLayer;
+use crate::client::throttle::Throttle;
+use crate::telemetry::metrics::Metrics;
+
+/// The client of a term.
+#[derive(Clone)]
+pub(crate) struct TermClient {
+    pub(crate) client: Client,
+    /// Pauses the client.
+    pub(crate) throttle: Throttle,
+}
+
+impl TermClient {
+    /// A client whose connections belong to the current runtime, and whose writes end with the fence.
+    ///
+    /// # Errors
+    /// When the configuration has unusable credentials or certificates.
+    pub(crate) fn new(config: Config, metrics: &Arc<Metrics>, fence: Option<&Fence>) -> kube::Result<Self> {
+        let throttle = Throttle::default();
+        let builder = transport::builder(config)?
+            .with_layer(&RequestMetricsLayer(metrics.clone()))
+            .with_layer(&throttle)
+            .with_layer(&option_layer(fence.cloned()));
+        Ok(Self { client: builder.build(), throttle })
+    }
+}
 
 /// The answer to a request, or an error after `limit`.
 pub(crate) async fn with_timeout<T>(

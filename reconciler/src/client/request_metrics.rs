@@ -54,7 +54,8 @@ where
     }
 }
 
-fn verb(request: &http::Request<Body>) -> Verb {
+/// What a request does.
+pub(crate) fn verb(request: &http::Request<Body>) -> Verb {
     let is_watch = |query: &str| query.split('&').any(|word| matches!(word, "watch=true" | "watch=1"));
     match *request.method() {
         Method::GET if request.uri().query().is_some_and(is_watch) => Verb::Watch,

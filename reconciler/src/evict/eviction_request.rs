@@ -93,17 +93,20 @@ fn no_details() -> StatusDetails {
 
 /// Why there is no answer: the innermost cause, or what happened to the connection.
 fn connection_failure(error: &(dyn Error + 'static)) -> String {
-    let mut why = None;
-    let mut cause = error;
-    loop {
-        why = why.or_else(|| connection_error(cause.downcast_ref::<io::Error>()?.kind()));
-        match cause.source() {
-            Some(source) => cause = source,
-            None => break,
-        }
-    }
-    let why = why.map_or_else(|| cause.to_string(), str::to_owned);
+    let causes = || std::iter::successors(Some(error), |cause: &&(dyn Error + 'static)| (*cause).source());
+    let io = causes().find_map(|cause| connection_error(cause.downcast_ref::<io::Error>()?.kind()));
+    // A request that is reset, and a connection that does not answer pings, have no I/O error.
+    let http = || causes().find_map(|cause| http_error(cause.downcast_ref::<hyper::Error>()?));
+    let why = io.or_else(http).map(str::to_owned);
+    let why = why.or_else(|| causes().last().map(ToString::to_string)).unwrap_or_default();
     format!("no answer from the API server: {why}")
+}
+
+fn http_error(error: &hyper::Error) -> Option<&'static str> {
+    if error.is_timeout() {
+        return Some("the connection timed out");
+    }
+    (!error.is_parse() && !error.is_user()).then_some("the connection was lost")
 }
 
 fn connection_error(kind: io::ErrorKind) -> Option<&'static str> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::disruption_budget::BudgetKey;
 use nm_shared::cluster::pod;
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info};
 
 use crate::cache::triggers::Triggers;
+use crate::client::TermClient;
 use crate::evict::eviction_request::send;
 use crate::evict::eviction_scheduler::{EvictionScheduler, MIN_SLOW_ANSWER};
 use crate::evict::eviction_state::EvictionState;
@@ -49,7 +50,7 @@ impl From<&NodeMaintenance> for SpecVersion {
 }
 
 pub(crate) struct Evictor {
-    client: Client,
+    client: TermClient,
     triggers: Triggers,
     metrics: Arc<Metrics>,
     started: Instant,
@@ -81,7 +82,7 @@ impl Drop for RequestInProgress {
 impl Evictor {
     /// At most `limit` requests are in progress at once.
     pub(crate) fn new(
-        client: Client,
+        client: TermClient,
         triggers: Triggers,
         metrics: Arc<Metrics>,
         limit: NonZeroUsize,
@@ -204,6 +205,8 @@ impl Evictor {
 
     async fn send_all(self: &Arc<Self>) {
         loop {
+            // Queued evictions can still be withdrawn; those that are sent would wait in the client.
+            self.client.throttle.ended().await;
             let sent = Instant::now();
             let next = self.scheduler().next(sent);
             let Some((node, QueuedEviction { maintenance, eviction, timer, .. })) = next else {
@@ -232,7 +235,7 @@ impl Evictor {
     }
 
     async fn send(self: Arc<Self>, request: RequestInProgress, maintenance: String, eviction: Eviction) {
-        let outcome = send(&self.client, &eviction).await;
+        let outcome = send(&self.client.client, &eviction).await;
         self.metrics.eviction_answered(&outcome);
         let (node, uid) = (&request.node, pod::uid(&eviction.pod));
         let is_wanted = self.state().end(node, uid, eviction.request, outcome.clone(), self.now());
@@ -276,6 +279,7 @@ mod tests {
     use std::convert::Infallible;
     use std::time::Duration;
 
+    use kube::Client;
     use kube::client::Body;
     use nm_shared::NodeMaintenanceSpec;
     use serde_json::json;
@@ -284,6 +288,7 @@ mod tests {
 
     use super::*;
     use crate::cache::leader_state::LeaderState;
+    use crate::client::throttle::Throttle;
 
     fn eviction(uid: &str) -> Eviction {
         let pod = json!({"metadata": {"namespace": "ns", "name": uid, "uid": uid}});
@@ -303,7 +308,8 @@ mod tests {
         let server = tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, Infallible>>()
         });
-        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let client = TermClient { client: Client::new(server, "default"), throttle: Throttle::default() };
+        let metrics = Arc::new(Metrics::new());
         let evictor = Evictor::new(client, triggers, metrics, NonZeroUsize::MIN);
         let maintenance = |uid: &str, generation| {
             let mut maintenance = NodeMaintenance::new(uid, NodeMaintenanceSpec::default());
@@ -331,7 +337,8 @@ mod tests {
             Ok::<_, Infallible>(http::Response::new(Body::empty()))
         });
         let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
-        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let client = TermClient { client: Client::new(server, "default"), throttle: Throttle::default() };
+        let metrics = Arc::new(Metrics::new());
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
         evictor.submit(&NodeMaintenance::new("m", NodeMaintenanceSpec::default()), eviction("u"));
         let (_sender, shutdown) = watch::channel(false);
@@ -354,7 +361,8 @@ mod tests {
             }
         });
         let (triggers, _triggered) = Triggers::new(Arc::new(LeaderState::new([])));
-        let (client, metrics) = (Client::new(server, "default"), Arc::new(Metrics::new()));
+        let client = TermClient { client: Client::new(server, "default"), throttle: Throttle::default() };
+        let metrics = Arc::new(Metrics::new());
         let evictor = Arc::new(Evictor::new(client, triggers, metrics, NonZeroUsize::MIN));
         let maintenance = NodeMaintenance::new("m", NodeMaintenanceSpec::default());
         for uid in ["sent", "queued"] {

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::client::fence::Fence;
-use crate::client::patch_params;
 use crate::client::request_metrics::RequestMetricsLayer;
+use crate::client::{TermClient, patch_params};
 use crate::config::flags::Flags;
 use crate::leader::lease_watch::LeaseWatch;
 use crate::runtime::leader_runtime::LeaderRuntime;
@@ -109,7 +109,7 @@ impl Candidate {
     pub(crate) async fn run<W>(
         &self,
         shutdown: watch::Receiver<bool>,
-        work: impl Fn(Client) -> W,
+        work: impl Fn(TermClient) -> W,
     ) -> Result<(), ElectionError>
     where
         W: Future<Output = Result<(), TaskExit>> + Send + 'static,
@@ -127,7 +127,7 @@ impl Candidate {
         &self,
         mut lease: LeaseWatch,
         shutdown: watch::Receiver<bool>,
-        work: impl Fn(Client) -> W,
+        work: impl Fn(TermClient) -> W,
     ) -> Result<(), ElectionError>
     where
         W: Future<Output = Result<(), TaskExit>> + Send + 'static,
@@ -203,16 +203,14 @@ impl Candidate {
         fence: &Fence,
         lease: &mut LeaseWatch,
         identity: &str,
-        work: impl Fn(Client) -> W,
+        work: impl Fn(TermClient) -> W,
     ) -> Result<TermEnd, ElectionError>
     where
         W: Future<Output = Result<(), TaskExit>> + Send + 'static,
     {
         let runtime = LeaderRuntime::new().map_err(ElectionError::Runtime)?;
-        let builder = runtime.build(|| ClientBuilder::try_from(self.config.clone()));
-        let builder = builder.map_err(ElectionError::Client)?;
-        let builder = builder.with_layer(&RequestMetricsLayer(self.metrics.clone())).with_layer(fence);
-        let client = runtime.build(|| builder.build());
+        let client = runtime.build(|| TermClient::new(self.config.clone(), &self.metrics, Some(fence)));
+        let client = client.map_err(ElectionError::Client)?;
         info!(identity, "leading");
         self.metrics.leads(true);
         let mut work = runtime.spawn(work(client));

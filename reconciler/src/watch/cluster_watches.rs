@@ -189,6 +189,8 @@ mod tests {
 
     use super::*;
     use crate::cache::leader_state::LeaderState;
+    use crate::client::TermClient;
+    use crate::client::throttle::Throttle;
     use crate::telemetry::metrics::Metrics;
     use crate::telemetry::readiness::Readiness;
 
@@ -233,7 +235,8 @@ mod tests {
         writer.apply_watcher_event(&watcher::Event::Apply(pending));
         let (triggers, [mut triggered, ..]) = Triggers::new(Arc::new(state));
         let (client, metrics) = (server(), Arc::new(Metrics::new()));
-        let evictor = Evictor::new(client.clone(), triggers.clone(), metrics, NonZeroUsize::MIN);
+        let term = TermClient { client: client.clone(), throttle: Throttle::default() };
+        let evictor = Evictor::new(term, triggers.clone(), metrics, NonZeroUsize::MIN);
         let check = Readiness::default().check("nodes");
         let (_watches, run) = ClusterWatches::start(&client, &triggers, &Arc::new(evictor), check);
         let run = tokio::spawn(run);

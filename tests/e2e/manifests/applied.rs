@@ -162,7 +162,8 @@ async fn a_kustomization_can_add_every_component() {
     let manifests =
         format!("{up}{}", folder().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
     let image = "{name: localhost/nm-reconciler, newName: registry.example.com/nm-reconciler, newTag: mine}";
-    let components = ["dashboard", "network_policy", "node_conditions", "pod_deletion", "service_monitor"];
+    let components =
+        ["dashboard", "flow_schema", "network_policy", "node_conditions", "pod_deletion", "service_monitor"];
     let listed: Vec<String> =
         components.iter().map(|name| format!("{manifests}/components/{name}")).collect();
     let kustomization =
@@ -170,7 +171,7 @@ async fn a_kustomization_can_add_every_component() {
     std::fs::write(overlay_path.join("kustomization.yaml"), kustomization).unwrap();
     let built = kubectl_at(Path::new(""), &["kustomize", path(&overlay_path)]).await.ok().stdout;
     assert!(built.contains("image: registry.example.com/nm-reconciler:mine\n"), "{built}");
-    for kind in ["ConfigMap", "NetworkPolicy", "ServiceMonitor"] {
+    for kind in ["ConfigMap", "FlowSchema", "NetworkPolicy", "PriorityLevelConfiguration", "ServiceMonitor"] {
         assert!(built.contains(&format!("\nkind: {kind}\n")), "{kind}");
     }
     for role in ["node-conditions", "pod-deletion"] {
@@ -180,7 +181,10 @@ async fn a_kustomization_can_add_every_component() {
     assert_eq!(there.count(), components.len(), "every component is tested");
     let cluster = EmptyCluster::start().await;
     // The ServiceMonitor cannot be applied: its definition belongs to the Prometheus operator.
-    let policy = folder().join(&files_of("components/network_policy/kustomization.yaml")[0]);
-    let _ =
-        cluster.kubectl(&["apply", "-f", path(&folder().join("namespace.yaml")), "-f", path(&policy)]).await;
+    let _ = cluster.kubectl(&["apply", "-f", path(&folder().join("namespace.yaml"))]).await;
+    for component in ["flow_schema", "network_policy"] {
+        for file in files_of(&format!("components/{component}/kustomization.yaml")) {
+            let _ = cluster.kubectl(&["apply", "-f", path(&folder().join(file))]).await;
+        }
+    }
 }

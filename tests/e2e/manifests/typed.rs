@@ -8,6 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, Service, ServiceAccount};
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -57,6 +58,10 @@ fn round_trip(object: &Value) -> Result<Value, String> {
         ("apps/v1", "Deployment") => through::<Deployment>(object),
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             through::<CustomResourceDefinition>(object)
+        }
+        ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema") => through::<FlowSchema>(object),
+        ("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration") => {
+            through::<PriorityLevelConfiguration>(object)
         }
         ("networking.k8s.io/v1", "NetworkPolicy") => through::<NetworkPolicy>(object),
         ("policy/v1", "PodDisruptionBudget") => through::<PodDisruptionBudget>(object),

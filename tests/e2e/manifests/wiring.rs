@@ -51,6 +51,31 @@ fn elements(list: &Value) -> &Vec<Value> {
 }
 
 #[test]
+fn the_flow_schemas_select_the_service_account_and_the_lease_comes_first() {
+    let account =
+        json!({"name": service_account().metadata.name, "namespace": service_account().namespace()});
+    let objects: Vec<Value> =
+        files_of("components/flow_schema/kustomization.yaml").iter().map(|file| read(file)).collect();
+    let one = |name: &str, kind: &str| {
+        let found =
+            objects.iter().find(|object| object["metadata"]["name"] == name && object["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind} {name}")).clone()
+    };
+    let schemas = ["nm-reconciler-lease", "nm-reconciler"].map(|name| one(name, "FlowSchema"));
+    for schema in &schemas {
+        let rule = &schema["spec"]["rules"][0];
+        assert_eq!(rule["subjects"], json!([{"kind": "ServiceAccount", "serviceAccount": account}]));
+    }
+    let [lease, others] = schemas.map(|schema| schema["spec"].clone());
+    let precedence = |spec: &Value| spec["matchingPrecedence"].as_u64().unwrap();
+    // `service-accounts` has 9000.
+    assert!(precedence(&lease) < precedence(&others) && precedence(&others) < 9000);
+    let _ = one(others["priorityLevelConfiguration"]["name"].as_str().unwrap(), "PriorityLevelConfiguration");
+    assert_ne!(lease["priorityLevelConfiguration"], others["priorityLevelConfiguration"]);
+    assert_eq!(lease["rules"][0]["resourceRules"][0]["namespaces"], json!([account["namespace"]]));
+}
+
+#[test]
 fn the_deployment_uses_the_service_account() {
     let (deployment, account) = (the_one::<Deployment>(), service_account());
     assert_eq!(deployment.namespace(), account.namespace());

@@ -16,7 +16,12 @@ pub enum Failure {
     DeniedByPolicy,
     /// 409: the object was changed meanwhile.
     Conflict,
-    /// 429 with a `Retry-After` header: the request is throttled.
+    /// 429 with a `Retry-After` header in plain text: priority and fairness throttles whoever sent the request.
+    Throttled {
+        /// Seconds.
+        retry_after: u32,
+    },
+    /// 429 with a `Retry-After` header and a `Status`: this request should come later.
     TooManyRequests {
         /// Seconds.
         retry_after: u32,
@@ -53,7 +58,7 @@ impl Failure {
                 &entry.name,
                 "the object has been modified; please apply your changes to the latest version and try again",
             ),
-            Self::TooManyRequests { retry_after } => {
+            Self::Throttled { retry_after } | Self::TooManyRequests { retry_after } => {
                 later("Too many requests, please try again later.", *retry_after)
             }
             Self::Initializing => later("storage is (re)initializing", 1),

@@ -66,6 +66,8 @@ pub(crate) struct Plan {
 pub(crate) enum End {
     /// The response is this error.
     Refused(StatusError),
+    /// The response is this error in plain text.
+    Throttled(StatusError),
     /// The connection is closed without a response.
     Disconnected,
 }
@@ -200,6 +202,9 @@ impl Faults {
                         plan.allowance = WatchBudget::Events(after);
                     }
                     continue;
+                }
+                Action::Fail(failure @ Failure::Throttled { .. }, moment) => {
+                    (End::Throttled(failure.refusal(entry)), moment)
                 }
                 Action::Fail(failure, moment) => (End::Refused(failure.refusal(entry)), moment),
                 Action::Disconnect(moment) => (End::Disconnected, moment),

@@ -1,4 +1,4 @@
-//! The API server on a loopback port: TLS, HTTP/1.1, graceful shutdown, kill and restart.
+//! The API server on a loopback port: TLS, HTTP/2 or HTTP/1.1, graceful shutdown, kill and restart.
 //!
 //! A killed server keeps its port, its certificates and its objects, and uses them again when it is restarted, like a real
 //! one with etcd behind it.
@@ -16,8 +16,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -36,6 +36,8 @@ use crate::server::tls::Identity;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many connections may be waiting to be accepted.
 const BACKLOG: u32 = 1024;
+/// How many requests may be in progress on an HTTP/2 connection: kube-apiserver's `--http2-max-streams-per-connection`.
+const MAX_STREAMS: u32 = 100;
 
 /// A running API server. Dropping it stops it at once; [`Server::shutdown`] stops it gracefully.
 #[derive(Debug)]
@@ -221,9 +223,10 @@ async fn connection(socket: TcpStream, tls: TlsAcceptor, service: Service, watch
         Ok(stream) => TokioIo::new(stream),
         Err(error) => return tracing::debug!(%error, "a client did not like the certificate"),
     };
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(stream, TowerToHyperService::new(service));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+    let served = builder.serve_connection(stream, TowerToHyperService::new(service));
     if let Err(error) = watcher.watch(served).await {
         tracing::debug!(%error, "a connection broke");
     }

@@ -45,12 +45,13 @@ pub(crate) fn identity() -> io::Result<Identity> {
     let signed = server.signed_by(&key, &issuer).map_err(io::Error::other)?;
 
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|config| {
             let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
             config.with_no_client_auth().with_single_cert(vec![signed.der().clone()], key)
         })
         .map_err(io::Error::other)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Identity { acceptor: Arc::new(config).into(), authority: certificate.pem() })
 }

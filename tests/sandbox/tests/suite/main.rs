@@ -5,5 +5,6 @@
 mod admin_client;
 mod api;
 mod faults;
+mod http2;
 mod transcripts;
 mod user_client;

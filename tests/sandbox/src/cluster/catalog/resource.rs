@@ -129,6 +129,9 @@ const BUILT_IN: &[BuiltInResource] = &[
     ("coordination.k8s.io", "v1", "leases", "Lease", "", "namespaced"),
     ("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", "", ""),
     ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", "", "namespaced generation"),
+    ("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", "", "status generation"),
+    ("flowcontrol.apiserver.k8s.io", "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", "",
+        "status generation"),
 ];
 
 /// The built-in resources, in the order of discovery.

@@ -19,6 +19,7 @@ pub(crate) async fn play(plan: Plan, carry_out: impl Future<Output = HandlerResu
             }
             match end {
                 End::Refused(refusal) => Err(refusal),
+                End::Throttled(refusal) => Ok(answer::throttled(&refusal)),
                 End::Disconnected => Ok(answer::lost()),
             }
         }

@@ -57,11 +57,20 @@ pub(crate) fn lost() -> Response<Body> {
 
 /// An error as a `Status`.
 pub(crate) fn refusal(refusal: &StatusError) -> Response<Body> {
-    let mut response = json(refusal.code, &refusal.to_status());
+    let response = json(refusal.code, &refusal.to_status());
+    warn(retry_after(response, refusal), &refusal.warnings)
+}
+
+/// An error of the filters in front of the API, in plain text.
+pub(crate) fn throttled(refusal: &StatusError) -> Response<Body> {
+    retry_after(text(refusal.code, &format!("{}\n", refusal.message)), refusal)
+}
+
+fn retry_after(mut response: Response<Body>, refusal: &StatusError) -> Response<Body> {
     if let Some(seconds) = refusal.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    warn(response, &refusal.warnings)
+    response
 }
 
 /// Adds a `Warning` header for each text.

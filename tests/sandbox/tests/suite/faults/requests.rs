@@ -48,23 +48,32 @@ async fn a_request_is_answered_with_the_failure_of_its_rule_and_changes_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_request_has_a_retry_after_header() {
+async fn a_throttled_request_has_a_retry_after_header_and_only_that_of_the_api_a_status() {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
 
-    let (sandbox, _) = cluster(1).await;
-    let action = Action::Fail(Failure::TooManyRequests { retry_after: 7 }, Moment::BeforeEffect);
-    sandbox.faults().add(Rule::new(Target::any().resource("/version"), action));
-    let body = http_body_util::Empty::new();
-    let request = http::Request::get("/version").body(body).unwrap();
-    let response = sandbox.service().oneshot(request).await.unwrap();
-    assert_eq!(
-        (response.status().as_u16(), &response.headers()["retry-after"]),
-        (429, &"7".parse().unwrap())
-    );
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    let status: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!((&status["kind"], &status["details"]["retryAfterSeconds"]), (&json!("Status"), &json!(7)));
+    for (failure, content_type) in [
+        (Failure::TooManyRequests { retry_after: 7 }, "application/json"),
+        (Failure::Throttled { retry_after: 7 }, "text/plain; charset=utf-8"),
+    ] {
+        let (sandbox, _) = cluster(1).await;
+        let action = Action::Fail(failure, Moment::BeforeEffect);
+        sandbox.faults().add(Rule::new(Target::any().resource("/version"), action));
+        let body = http_body_util::Empty::new();
+        let request = http::Request::get("/version").body(body).unwrap();
+        let response = sandbox.service().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), 429);
+        assert_eq!(response.headers()["retry-after"], "7");
+        assert_eq!(response.headers()["content-type"], content_type);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(status) => {
+                let facts = (&status["kind"], &status["details"]["retryAfterSeconds"]);
+                assert_eq!(facts, (&json!("Status"), &json!(7)));
+            }
+            Err(_) => assert_eq!(body, "Too many requests, please try again later.\n"),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

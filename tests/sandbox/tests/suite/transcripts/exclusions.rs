@@ -14,7 +14,7 @@ pub(crate) struct LeftOut {
 }
 
 /// Everything that is left out: ten entries at most.
-pub(crate) const LEFT_OUT: [LeftOut; 9] = [
+pub(crate) const LEFT_OUT: [LeftOut; 8] = [
     LeftOut {
         names: &[
             "nodes/proxy",
@@ -41,10 +41,6 @@ pub(crate) const LEFT_OUT: [LeftOut; 9] = [
     LeftOut { names: &["apiregistration.k8s.io"], reason: "no other API servers stand behind this one" },
     LeftOut { names: &["autoscaling"], reason: "nothing uses resources, so there is nothing to scale by" },
     LeftOut { names: &["certificates.k8s.io"], reason: "nobody approves or signs certificates" },
-    LeftOut {
-        names: &["flowcontrol.apiserver.k8s.io"],
-        reason: "requests do not queue; throttling is a fault that is asked for",
-    },
     LeftOut { names: &["resource.k8s.io"], reason: "nodes have no devices to claim" },
 ];
 

@@ -123,6 +123,7 @@ impl KnownTypes {
             }
             "scheduling.k8s.io": scheduling { PriorityClass }
             "coordination.k8s.io": coordination { Lease }
+            "flowcontrol.apiserver.k8s.io": flowcontrol { FlowSchema PriorityLevelConfiguration }
             "networking.k8s.io": networking { IPAddress Ingress IngressClass NetworkPolicy ServiceCIDR }
             "node.k8s.io": node { RuntimeClass }
             "discovery.k8s.io": discovery { EndpointSlice }

@@ -1,0 +1,361 @@
+//! How the requests of a term reach the API server: by HTTP/2, or by HTTP/1.1 where the server or a proxy in front of it
+//! does not speak HTTP/2.
+//!
+//! Each [`Lane`] has connections of its own, so that a long list or a lost connection delays only requests of its kind.
+//! The lease of the leader is renewed by another client, on another connection ([`crate::leader::election`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::Config;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use rustls::pki_types::ServerName;
+use tokio::sync::Semaphore;
+use tower::util::BoxService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+use tracing::debug;
+
+use crate::client::http2::{Connection, Connector, Dialer, MAX_STREAMS, SendError};
+use crate::client::request_metrics;
+use crate::telemetry::metrics::Verb;
+
+/// Requests in progress that are neither watches nor evictions. The rest waits: status writes of many nodes at once would
+/// compete with their evictions.
+const MAX_OTHER_REQUESTS: usize = MAX_STREAMS;
+
+/// Watches of few nodes do not share connections, so a lost one interrupts few of them, and 500 nodes need far fewer than 64
+/// file descriptors.
+const WATCH_CONNECTIONS: usize = 16;
+
+const EVICTION_CONNECTIONS: usize = 8;
+
+const OTHER_CONNECTIONS: usize = 2;
+
+type Answer = Response<Box<DynBody>>;
+
+type Http1Client = legacy::Client<Connector, Body>;
+
+/// A client whose connections belong to the current runtime.
+///
+/// # Errors
+/// When the configuration has unusable credentials or certificates.
+pub(crate) fn builder(
+    config: Config,
+) -> kube::Result<ClientBuilder<BoxService<Request<Body>, Answer, BoxError>>> {
+    if config.proxy_url.is_some() {
+        // kube's own client, which speaks to proxies and only HTTP/1.1.
+        return ClientBuilder::try_from(config);
+    }
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Transport::new(&config)?);
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
+}
+
+/// Sends requests to one server.
+#[derive(Clone)]
+struct Transport {
+    dialer: Dialer,
+    http1: Http1Client,
+    lanes: Arc<Lanes>,
+}
+
+struct Lanes {
+    watches: Lane,
+    evictions: Lane,
+    others: Lane,
+    max_others: Semaphore,
+    /// The server has refused HTTP/2.
+    only_http1: AtomicBool,
+}
+
+/// The connections for one kind of request.
+struct Lane {
+    connections: Mutex<Vec<Arc<Connection>>>,
+    /// How many connections there are before two requests share one.
+    spread: usize,
+}
+
+impl Transport {
+    fn new(config: &Config) -> kube::Result<Self> {
+        let tls = config.rustls_client_config()?;
+        let server_name = config.tls_server_name.clone().map(ServerName::try_from).transpose();
+        let server_name = server_name.map_err(|error| kube::Error::Service(error.into()))?;
+        let connector = |http2: bool| {
+            let mut tcp = HttpConnector::new();
+            tcp.enforce_http(false);
+            // Requests on a shared connection do not wait for the acknowledgement of earlier ones.
+            tcp.set_nodelay(true);
+            let mut https = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
+            if let Some(name) = &server_name {
+                https = https.with_server_name_resolver(FixedServerNameResolver::new(name.clone()));
+            }
+            let https = if http2 {
+                https.enable_all_versions().wrap_connector(tcp)
+            } else {
+                https.enable_http1().wrap_connector(tcp)
+            };
+            let mut connector = TimeoutConnector::new(https);
+            connector.set_connect_timeout(config.connect_timeout);
+            connector.set_read_timeout(config.read_timeout);
+            connector.set_write_timeout(config.write_timeout);
+            connector.set_reset_reader_on_write(config.reset_reader_on_write);
+            connector
+        };
+        let lanes = Lanes {
+            watches: Lane::new(WATCH_CONNECTIONS),
+            evictions: Lane::new(EVICTION_CONNECTIONS),
+            others: Lane::new(OTHER_CONNECTIONS),
+            max_others: Semaphore::new(MAX_OTHER_REQUESTS),
+            only_http1: AtomicBool::new(false),
+        };
+        Ok(Self {
+            dialer: Dialer::new(connector(true), config.cluster_url.clone()),
+            http1: legacy::Client::builder(TokioExecutor::new()).build(connector(false)),
+            lanes: Arc::new(lanes),
+        })
+    }
+
+    async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let lanes = &self.lanes;
+        let (lane, _permit) = match request_metrics::verb(&request) {
+            Verb::Watch => (&lanes.watches, None),
+            _ if is_eviction(&request) => (&lanes.evictions, None),
+            _ => (&lanes.others, Some(lanes.max_others.acquire().await?)),
+        };
+        if lanes.only_http1.load(Ordering::Relaxed) {
+            return self.send_by_http1(request).await;
+        }
+        let connection = lane.reserve();
+        match connection.send(&self.dialer, request).await {
+            // The body keeps its place on the connection.
+            Ok(answer) => Ok(answer.map(|body| {
+                boxed(body.map_frame(move |frame| {
+                    let _reserved = &connection;
+                    frame
+                }))
+            })),
+            Err(SendError::NotHttp2(request)) => {
+                debug!("the API server does not speak HTTP/2");
+                lanes.only_http1.store(true, Ordering::Relaxed);
+                self.send_by_http1(*request).await
+            }
+            Err(SendError::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn send_by_http1(&self, request: Request<Body>) -> Result<Answer, BoxError> {
+        Ok(self.http1.request(request).await?.map(boxed))
+    }
+}
+
+impl Lane {
+    fn new(spread: usize) -> Self {
+        Self { connections: Mutex::default(), spread }
+    }
+
+    /// The connection with the fewest requests in progress. It counts as one until the result is dropped.
+    fn reserve(&self) -> Arc<Connection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        // One reference is this lane's own.
+        let load = |connection: &Arc<Connection>| Arc::strong_count(connection) - 1;
+        let is_full = connections.len() >= self.spread;
+        let limit = if is_full { MAX_STREAMS } else { 1 };
+        if let Some(free) =
+            connections.iter().filter(|known| load(known) < limit).min_by_key(|known| load(known))
+        {
+            return free.clone();
+        }
+        let new = Arc::<Connection>::default();
+        connections.push(new.clone());
+        new
+    }
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Answer, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.clone().send(request).boxed()
+    }
+}
+
+fn is_eviction(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    match *request.method() {
+        Method::POST => path.ends_with("/eviction"),
+        Method::DELETE => path.contains("/pods/"),
+        _ => false,
+    }
+}
+
+fn boxed<B>(body: B) -> Box<DynBody>
+where
+    B: BodyExt<Data = Bytes, Error = hyper::Error> + Send + Unpin + 'static,
+{
+    Box::new(body.map_err(BoxError::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::error::Error;
+    use std::io;
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::future::join_all;
+    use futures::{StreamExt, stream};
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::UnsyncBoxBody;
+    use hyper::body::{Frame, Incoming};
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use kube::Client;
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// An API server that offers these protocols, and how many connections it has accepted. Each answer begins with the
+    /// version of HTTP, and a watch never ends.
+    async fn server(protocols: &[&[u8]]) -> (Config, Arc<AtomicUsize>) {
+        let identity = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(identity.signing_key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut tls =
+            tls.with_no_client_auth().with_single_cert(vec![identity.cert.der().clone()], key).unwrap();
+        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = Config::new(format!("https://{}", listener.local_addr().unwrap()).parse().unwrap());
+        config.root_cert = Some(vec![identity.cert.der().to_vec()]);
+        let accepted = Arc::<AtomicUsize>::default();
+        let count = accepted.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (tls, count) = (tls.clone(), count.clone());
+                tokio::spawn(async move {
+                    let stream = tls.accept(socket).await.unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    let (stream, service) = (TokioIo::new(stream), service_fn(answer));
+                    // A client may close its connection.
+                    if is_http2 {
+                        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                        let _ = server.serve_connection(stream, service).await;
+                    } else {
+                        let server = hyper::server::conn::http1::Builder::new();
+                        let _ = server.serve_connection(stream, service).await;
+                    }
+                });
+            }
+        });
+        (config, accepted)
+    }
+
+    async fn answer(
+        request: Request<Incoming>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+        let version = Bytes::from(format!("{:?}", request.version()));
+        let is_watch = request.uri().query() == Some("watch=1");
+        let rest = if is_watch { stream::pending().boxed() } else { stream::empty().boxed() };
+        let frames = stream::iter([version]).chain(rest).map(|bytes| Ok(Frame::data(bytes)));
+        Ok(Response::new(StreamBody::new(frames).boxed_unsync()))
+    }
+
+    fn client(config: Config) -> Client {
+        builder(config).unwrap().build()
+    }
+
+    fn get(path: &str) -> Request<Body> {
+        Request::get(path).body(Body::empty()).unwrap()
+    }
+
+    async fn version(client: &Client) -> String {
+        client.request_text(get("/version").map(|_| Vec::new())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn http2_is_used_where_the_server_speaks_it() {
+        for (protocols, expected) in
+            [(&[&b"h2"[..], b"http/1.1"][..], "HTTP/2.0"), (&[b"http/1.1"], "HTTP/1.1"), (&[], "HTTP/1.1")]
+        {
+            let (config, _) = server(protocols).await;
+            let client = client(config);
+            assert_eq!(version(&client).await, expected);
+            assert_eq!(version(&client).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_share_few_connections_and_none_with_other_requests() {
+        let (config, accepted) = server(&[b"h2"]).await;
+        let client = client(config);
+        let watch = async || client.send(get("/api/v1/pods?watch=1")).await.unwrap();
+        let few = join_all((0..WATCH_CONNECTIONS).map(|_| watch())).await;
+        assert_eq!(accepted.load(Ordering::Relaxed), WATCH_CONNECTIONS, "each has its own");
+        let many = join_all((0..500).map(|_| watch())).await;
+        assert_eq!(accepted.load(Ordering::Relaxed), WATCH_CONNECTIONS, "they share them");
+        assert_eq!(version(&client).await, "HTTP/2.0");
+        assert_eq!(accepted.load(Ordering::Relaxed), WATCH_CONNECTIONS + 1);
+        drop((few, many));
+        // Streams of watches that ended are free again.
+        let _again = join_all((0..WATCH_CONNECTIONS * MAX_STREAMS).map(|_| watch())).await;
+        assert_eq!(accepted.load(Ordering::Relaxed), WATCH_CONNECTIONS + 1);
+        let _more = watch().await;
+        assert_eq!(accepted.load(Ordering::Relaxed), WATCH_CONNECTIONS + 2, "the others are full");
+    }
+
+    #[tokio::test]
+    async fn concurrent_requests_wait_for_one_connection() {
+        let (config, accepted) = server(&[b"h2"]).await;
+        let client = client(config);
+        let versions = join_all((0..40).map(|_| version(&client))).await;
+        assert!(versions.iter().all(|version| version == "HTTP/2.0"));
+        assert_eq!(accepted.load(Ordering::Relaxed), OTHER_CONNECTIONS);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_an_error_with_its_cause() {
+        let (mut config, _) = server(&[b"h2"]).await;
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        config.cluster_url = format!("https://{closed}").parse().unwrap();
+        let client = client(config);
+        let failed = join_all((0..3).map(|_| client.request_text(get("/version").map(|_| Vec::new())))).await;
+        for failure in failed {
+            let failure = failure.unwrap_err();
+            let mut causes =
+                std::iter::successors(failure.source(), |cause: &&(dyn Error + 'static)| (*cause).source());
+            let is_refused = |cause: &(dyn Error + 'static)| {
+                cause
+                    .downcast_ref::<io::Error>()
+                    .is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused)
+            };
+            assert!(causes.any(is_refused), "{failure:?}");
+        }
+    }
+}

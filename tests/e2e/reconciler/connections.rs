@@ -1,0 +1,62 @@
+//! The reconciler's connections to the API server: they are few, and lost ones are noticed.
+
+use std::time::{Duration, Instant};
+
+use kube_sandbox::faults::Target;
+use nm_shared::Phase;
+use nm_tests::cluster::Cluster;
+use nm_tests::maintenance::{start, until_phase};
+use nm_tests::reconciler::Reconciler;
+use nm_tests::relay::Relay;
+use nm_tests::requests::until_requests;
+
+/// Nodes in maintenance: each has a watch on its pods.
+const NODES: usize = 120;
+
+const WHY: &str = "the test needs many nodes, or a relay in front of the API server";
+
+/// How many files and sockets the process has open; none where the system has no `/proc`.
+fn open_files(pid: u32) -> Option<usize> {
+    Some(std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_nodes_in_maintenance_need_few_connections() {
+    let Some(cluster) = Cluster::sandbox_or_skip(NODES, WHY).await else { return };
+    let reconciler = Reconciler::start_with(&cluster, &["--metrics-addr", "127.0.0.1:0"]);
+    for (index, node) in cluster.nodes().await.iter().enumerate() {
+        start(&cluster, &format!("e2e-many-{index}"), node).await;
+    }
+    for index in 0..NODES {
+        until_phase(&cluster, &format!("e2e-many-{index}"), Phase::Succeeded).await;
+    }
+    let watches =
+        cluster.sandbox().unwrap().faults().open_watches(&Target::any().verb("watch").resource("pods"));
+    assert!(watches >= NODES, "each node has a watch: {watches}");
+    if let Some(open) = open_files(reconciler.pid()) {
+        assert!(open < 64, "{open} files");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_lost_silently_are_replaced_within_half_a_minute() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, WHY).await else { return };
+    let sandbox = cluster.sandbox().unwrap();
+    let relay = Relay::start(&sandbox.url()).await;
+    let kubeconfig = cluster.reconciler_kubeconfig();
+    let direct = std::fs::read_to_string(&kubeconfig).unwrap();
+    std::fs::write(&kubeconfig, direct.replace(&sandbox.url(), &relay.url())).unwrap();
+    let _reconciler = Reconciler::start(&cluster);
+    let nodes = cluster.nodes().await;
+    start(&cluster, "e2e-before", &nodes[0]).await;
+    until_phase(&cluster, "e2e-before", Phase::Succeeded).await;
+    let is_watch =
+        |entry: &kube_sandbox::request_log::Entry| entry.verb == "watch" && entry.resource == "pods";
+    until_requests(sandbox, 1, "the pods are watched", is_watch).await;
+    relay.silence();
+    let silent = Instant::now();
+    start(&cluster, "e2e-after", &nodes[1]).await;
+    until_phase(&cluster, "e2e-after", Phase::Succeeded).await;
+    // A watch that is silent would be replaced after 35 s.
+    assert!(silent.elapsed() < Duration::from_secs(30), "{:?}", silent.elapsed());
+}
