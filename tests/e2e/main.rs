@@ -69,6 +69,7 @@ mod node {
     mod drift;
     mod gate;
     mod lease;
+    mod queue;
     mod undo_record;
 }
 mod plugin {

@@ -45,7 +45,12 @@ impl Reconciler {
 
     /// Starts another build of the reconciler, without flags.
     pub fn start_build(cluster: &Cluster, program: &Path) -> Self {
-        Self::spawn(cluster, without_settings(program), &[])
+        Self::start_build_with(cluster, program, &[])
+    }
+
+    /// Starts another build of the reconciler with these flags.
+    pub fn start_build_with(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
+        Self::spawn(cluster, without_settings(program), flags)
     }
 
     fn spawn(cluster: &Cluster, command: std::process::Command, flags: &[&str]) -> Self {

@@ -18,7 +18,7 @@ use nm_shared::decide::lease_denied;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
-use nm_shared::gate::max_unavailable_queue;
+use nm_shared::gate::max_unavailable_queue::GateNode;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -162,9 +162,6 @@ async fn apply_status(
     context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
     report_transitions(context, maintenance, status, now);
     context.state.remember_status(status, written);
-    if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
-        context.triggers.pending();
-    }
     Ok(())
 }
 
@@ -196,6 +193,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     let mut patched = patched?;
     slim_node(&mut patched);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
+    context.state.gate.update_node(node, Some(GateNode::from(&patched)));
     Ok(Arc::new(patched))
 }
 

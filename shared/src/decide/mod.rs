@@ -34,11 +34,12 @@ use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
 use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
+use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate};
 
-/// A waiting maintenance is reconciled when what it waits for changes. This is the fallback.
-const QUEUE_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// A maintenance that waits for something other than its turn is reconciled when that changes. This is the fallback.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
@@ -51,6 +52,21 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
         decision.node_conditions = Some(node_conditions::wanted(maintenance, &status, ends));
     }
     decision
+}
+
+/// Whether the decision depends on the pods of the node: the maintenance has the node, and is not in front of the gate.
+pub fn needs_pods(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> bool {
+    let Some(node) = &observed.node else { return false };
+    let waits = || {
+        matches!(
+            evaluate(maintenance, node, observed.lease.as_deref(), &observed.gate, now),
+            GateResult::Waits { .. }
+        )
+    };
+    maintenance.metadata.deletion_timestamp.is_none()
+        && observed.leases_forbidden.is_none()
+        && ownership::holder(maintenance, &observed.competing).is_none()
+        && !waits()
 }
 
 /// Decides about a maintenance that is not being deleted.
@@ -115,9 +131,15 @@ fn pass_gate(
             true
         }
         GateResult::Waits { reason, error, queue, until } => {
-            let status = drain_status::waiting(maintenance, reason, error, queue, now);
-            settle_status(decision, maintenance, status, observed.status_written, now);
-            decision.requeue_in(until.map_or(QUEUE_RECHECK_INTERVAL, |until| wait_until(until, now)));
+            let position = queue.as_ref().map(|queued| queued.position);
+            let status = drain_status::waiting(maintenance, reason, error, position, now);
+            if !is_renumbered_early(maintenance, queue.as_ref(), &status, observed.status_written, now) {
+                settle_status(decision, maintenance, status, observed.status_written, now);
+            }
+            // Whoever keeps the queue triggers a maintenance when it is its turn.
+            if queue.is_none() {
+                decision.requeue_in(until.map_or(RECHECK_INTERVAL, |until| wait_until(until, now)));
+            }
             false
         }
         GateResult::Lost { error, attempts, next } => {
@@ -132,6 +154,34 @@ fn pass_gate(
             false
         }
     }
+}
+
+/// Whether only the numbers of the queue differ in the `next` status, too soon after the last write.
+fn is_renumbered_early(
+    maintenance: &NodeMaintenance,
+    queued: Option<&Queued>,
+    next: &NodeMaintenanceStatus,
+    written: Option<Timestamp>,
+    now: Timestamp,
+) -> bool {
+    let (Some(before), Some(queued)) = (&maintenance.status, queued) else { return false };
+    let mut same = next.clone();
+    (same.queue, same.last_error) = (before.queue, before.last_error.clone());
+    queued.shown_in(before) == ShownPosition::OldNumbers
+        && same == *before
+        && position_due(before, written, now).is_some_and(|due| due > now)
+}
+
+/// When the numbers of the queue may be written again, after a status that was `written` then or, if that is not known,
+/// at its last update.
+pub fn position_due(
+    status: &NodeMaintenanceStatus,
+    written: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let last = written.or(status.last_update.as_ref().map(|at| at.0))?;
+    // A clock that was set back delays nothing for long.
+    last.min(now).checked_add(POSITION_WRITE_INTERVAL).ok()
 }
 
 /// The denial of access to leases, with a hint at the usual cause.

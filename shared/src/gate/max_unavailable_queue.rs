@@ -1,20 +1,28 @@
 //! How many nodes may be unavailable at once, and the queue of the maintenances that wait for that.
 //!
-//! Each maintenance comes to the same result independently: waiting maintenances begin in the order of their creation as
-//! far as the limit allows, so two that are decided at the same time never both take the last place. A maintenance that
-//! cannot begin for another reason, by its status, is not in the queue: it would only block the others.
+//! The queue depends on few facts of each maintenance ([`GateMember`]) and of each node ([`GateNode`]), and is computed for
+//! all maintenances together. Waiting maintenances begin in the order of their creation as far as the limit allows, so two
+//! that are decided at the same time never both take the last place. A maintenance that cannot begin for another reason,
+//! by its status, is not in the queue: it would only block the others.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{NodeMaintenanceStatus, QueuePosition};
 use crate::cluster::node;
-use crate::gate::ownership;
+use crate::drain::node_patch;
+use crate::gate::ownership::{self, AgeRank};
+
+/// A status in which only the numbers of the queue have changed is written this long after the last one, and later where
+/// many change together. Otherwise each step of the queue would rewrite the status of all who wait.
+pub const POSITION_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// How many nodes may be unavailable at once: in maintenance or not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,61 +110,171 @@ impl fmt::Display for Queued {
     }
 }
 
-/// The position of `maintenance` in the queue; none if it may begin.
-///
-/// `all` are the maintenances of the cluster, including this one. `at_work` says which have begun although their status
-/// may not say so yet: a later one does not take their place, even if it sorts before them.
-pub fn position<'a>(
-    maintenance: &NodeMaintenance,
-    all: impl IntoIterator<Item = &'a NodeMaintenance>,
-    at_work: impl Fn(&NodeMaintenance) -> bool,
-    nodes: &[impl AsRef<Node>],
-    limit: MaxUnavailable,
-) -> Option<Queued> {
-    let has_begun = |maintenance: &NodeMaintenance| ownership::has_begun(maintenance) || at_work(maintenance);
-    if has_begun(maintenance) {
-        return None;
-    }
-    let all: Vec<&NodeMaintenance> = all.into_iter().collect();
-    let node = |name: &str| nodes.iter().map(AsRef::as_ref).find(|node| node::name(node) == name);
-    let is_control_plane = |name: &str| node(name).is_some_and(node::is_control_plane);
-    let begun = || all.iter().filter(|other| has_begun(other)).map(|other| other.spec.node_name.as_str());
-    let down = nodes.iter().map(AsRef::as_ref).filter(|node| !node::is_ready(node)).map(node::name);
-    let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
-    let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
-    let allowed = limit.of(nodes.len());
+/// How a status shows a position in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownPosition {
+    /// As it is.
+    Current,
+    /// With other numbers, but for the same reason.
+    OldNumbers,
+    /// Not, or for another reason.
+    Otherwise,
+}
 
-    let mut waiting: Vec<&NodeMaintenance> =
-        all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
-    waiting.sort_by_key(|other| ownership::age_rank(other));
-    let is_this = |other: &NodeMaintenance| other.metadata.uid == maintenance.metadata.uid;
-    let (mut length, mut found, mut seen) = (0, None, HashSet::new());
-    for other in waiting.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
-        let name = other.spec.node_name.as_str();
-        // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
-        let is_oldest = seen.insert(name);
-        if !(is_this(other) || (is_oldest && may_be_queued(other))) {
-            continue;
-        }
-        let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
-            QueueReason::ControlPlane
-        } else if unavailable.contains(name) || unavailable.len() < allowed {
-            if is_this(other) {
-                return None;
-            }
-            unavailable.insert(name);
-            control_plane.extend(is_control_plane(name).then_some(name));
-            continue;
-        } else {
-            QueueReason::Limit { unavailable: unavailable.len(), nodes: nodes.len(), limit }
+impl Queued {
+    /// How `status` shows this position.
+    pub fn shown_in(&self, status: &NodeMaintenanceStatus) -> ShownPosition {
+        let Some(position) = status.queue.filter(|_| status_allows_queueing(status)) else {
+            return ShownPosition::Otherwise;
         };
-        length += 1;
-        if is_this(other) {
-            found = Some((length, reason));
+        if position == self.position && status.last_error == self.to_string() {
+            return ShownPosition::Current;
+        }
+        let for_control_plane = Self { position, reason: QueueReason::ControlPlane };
+        let shows_control_plane = status.last_error == for_control_plane.to_string();
+        if shows_control_plane == (self.reason == QueueReason::ControlPlane) {
+            ShownPosition::OldNumbers
+        } else {
+            ShownPosition::Otherwise
         }
     }
-    let (position, reason) = found?;
-    Some(Queued { position: QueuePosition { position, length, limit: count(allowed) }, reason })
+}
+
+/// What the gate depends on of one maintenance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateMember {
+    /// The name of its node.
+    pub node: String,
+    /// Its order by age.
+    pub rank: AgeRank,
+    /// Whether it has begun by its status, or was let through since.
+    has_begun: bool,
+    /// Whether its status was pruned, so that only an undo record shows whether it has begun.
+    may_have_begun: bool,
+    is_wanted: bool,
+    may_be_queued: bool,
+}
+
+/// What the gate depends on of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+pub struct GateNode {
+    is_ready: bool,
+    is_control_plane: bool,
+    is_cordoned: bool,
+    has_record: bool,
+    /// The uid of the maintenance that the undo record names.
+    record_owner: Option<String>,
+}
+
+impl From<&Node> for GateNode {
+    fn from(node: &Node) -> Self {
+        Self {
+            is_ready: node::is_ready(node),
+            is_control_plane: node::is_control_plane(node),
+            is_cordoned: Group::ALL.into_iter().any(|group| node_patch::is_cordoned(node, group)),
+            has_record: node_patch::record_belongs_to(node, ""),
+            record_owner: node_patch::record_owner(node),
+        }
+    }
+}
+
+impl GateMember {
+    /// What the gate depends on of `maintenance`. `at_work` says whether it was let through although its status may not
+    /// say so yet: a later one does not take its place, even if it sorts before it.
+    pub fn new(maintenance: &NodeMaintenance, at_work: bool) -> Self {
+        Self {
+            node: maintenance.spec.node_name.clone(),
+            rank: ownership::age_rank(maintenance),
+            has_begun: at_work || ownership::has_begun(maintenance),
+            may_have_begun: ownership::may_be_recovered(maintenance),
+            is_wanted: maintenance.metadata.deletion_timestamp.is_none(),
+            may_be_queued: may_be_queued(maintenance),
+        }
+    }
+
+    /// Whether it has begun on its `node`, whose marks show this also where the status does not.
+    pub fn has_begun(&self, node: Option<&GateNode>) -> bool {
+        let is_marked = |node: &GateNode| {
+            node.is_cordoned
+                || (node.record_owner.is_some() && node.record_owner == self.rank.uid)
+                || (self.may_have_begun && node.has_record)
+        };
+        self.has_begun || node.is_some_and(is_marked)
+    }
+
+    /// Whether it goes before `other` if both begin together: the older one does, unless something else keeps it from
+    /// beginning.
+    pub fn goes_before(&self, other: &Self) -> bool {
+        self.is_wanted && self.may_be_queued && self.rank < other.rank
+    }
+}
+
+/// The maintenances that cannot begin now because of the limit, by uid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue(HashMap<String, Queued>);
+
+impl Queue {
+    /// The queue of all maintenances of the cluster.
+    ///
+    /// A maintenance that is not in the queue by its status has the position that it would have if only it joined now.
+    pub fn new<'a>(
+        members: impl IntoIterator<Item = &'a GateMember>,
+        nodes: &HashMap<String, GateNode>,
+        limit: MaxUnavailable,
+    ) -> Self {
+        let (begun, mut waiting): (Vec<_>, Vec<_>) =
+            members.into_iter().partition(|member| member.has_begun(nodes.get(&member.node)));
+        let is_control_plane = |name: &str| nodes.get(name).is_some_and(|node| node.is_control_plane);
+        let begun = || begun.iter().map(|member| member.node.as_str());
+        let down = nodes.iter().filter(|(_, node)| !node.is_ready).map(|(name, _)| name.as_str());
+        let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
+        let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
+        let allowed = limit.of(nodes.len());
+
+        waiting.retain(|member| member.is_wanted && nodes.contains_key(&member.node));
+        waiting.sort_by(|a, b| a.rank.cmp(&b.rank));
+        let (mut length, mut found, mut seen) = (0, Vec::new(), HashSet::new());
+        for member in waiting {
+            let name = member.node.as_str();
+            // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
+            let takes_place = seen.insert(name) && member.may_be_queued;
+            let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
+                QueueReason::ControlPlane
+            } else if unavailable.contains(name) || unavailable.len() < allowed {
+                if takes_place {
+                    unavailable.insert(name);
+                    control_plane.extend(is_control_plane(name).then_some(name));
+                }
+                continue;
+            } else {
+                QueueReason::Limit { unavailable: unavailable.len(), nodes: nodes.len(), limit }
+            };
+            found.push((member, reason, length + 1, takes_place));
+            length += i32::from(takes_place);
+        }
+        let queued = found.into_iter().map(|(member, reason, position, takes_place)| {
+            let length = length + i32::from(!takes_place);
+            let position = QueuePosition { position, length, limit: count(allowed) };
+            (member.rank.uid.clone().unwrap_or_default(), Queued { position, reason })
+        });
+        Self(queued.collect())
+    }
+
+    /// The position of the maintenance with this uid; none if it may begin.
+    pub fn get(&self, uid: &str) -> Option<&Queued> {
+        self.0.get(uid)
+    }
+
+    /// How many maintenances wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether every maintenance may begin.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 fn count(nodes: usize) -> i32 {
@@ -169,28 +287,16 @@ pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
     maintenance.status.as_ref().is_none_or(status_allows_queueing)
 }
 
-/// Whether a change of status may let others in the queue begin: the maintenance was at work or in the queue, and is no
-/// longer.
-pub fn frees_a_place(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
-    let counts = |status: &NodeMaintenanceStatus| {
-        status_allows_queueing(status) || condition::is_true(&status.conditions, ConditionType::Cordoned)
-    };
-    before.is_none_or(counts) && !counts(after)
-}
-
 /// What a maintenance waits for is the reason of its condition `Drained`. Without that condition it may be in the queue.
 fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
     drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
 }
 
-fn is_wanted(maintenance: &NodeMaintenance) -> bool {
-    maintenance.metadata.deletion_timestamp.is_none()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names::UNDO_ANNOTATION;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -226,6 +332,20 @@ mod tests {
             "spec": {"nodeName": name}, "status": {"conditions": conditions},
         }))
         .unwrap()
+    }
+
+    /// The position of `maintenance` among `all`.
+    fn position<'a>(
+        maintenance: &NodeMaintenance,
+        all: impl IntoIterator<Item = &'a NodeMaintenance>,
+        at_work: impl Fn(&NodeMaintenance) -> bool,
+        nodes: &[Arc<Node>],
+        limit: MaxUnavailable,
+    ) -> Option<Queued> {
+        let members: Vec<GateMember> =
+            all.into_iter().map(|other| GateMember::new(other, at_work(other))).collect();
+        let nodes = nodes.iter().map(|node| (node::name(node).to_owned(), GateNode::from(&**node))).collect();
+        Queue::new(&members, &nodes, limit).get(ownership::uid(maintenance)).cloned()
     }
 
     /// Checks why each of these maintenances, oldest first, waits.
@@ -300,20 +420,71 @@ mod tests {
     }
 
     #[test]
-    fn a_maintenance_that_leaves_the_queue_or_stops_working_frees_a_place() {
-        let status = |text: &str| maintenance(text, 0).status.unwrap();
+    fn a_change_that_moves_no_one_in_the_queue_changes_no_member() {
+        let member = |text: &str| GateMember::new(&maintenance(text, 0), false);
         for (before, after, expected) in [
             ("a", "a:LeaseHeld", true),
             ("a", "a:MaxUnavailable", false),
-            ("a", "a+", false),
+            ("a", "a+", true),
             ("a:MaxUnavailable", "a:QuorumAtRisk", true),
             ("a:QuorumAtRisk", "a:LeaseHeld", false),
-            ("a:LeaseHeld", "a:MaxUnavailable", false),
+            ("a:LeaseHeld", "a:MaxUnavailable", true),
             ("a+", "a:LeaseLost", true),
+            ("a", "a:DuplicateMaintenance", true),
         ] {
-            assert_eq!(frees_a_place(Some(&status(before)), &status(after)), expected, "{before} {after}");
+            assert_eq!(member(before) != member(after), expected, "{before} {after}");
         }
-        assert!(frees_a_place(None, &status("a:DuplicateMaintenance")));
+        let mut drained = maintenance("a+", 0);
+        drained.status.as_mut().unwrap().drain_progress = 50;
+        assert_eq!(GateMember::new(&drained, true), member("a+"));
+    }
+
+    #[test]
+    fn a_node_with_marks_or_an_undo_record_is_taken_whatever_the_status_says() {
+        let uid = "a 0";
+        let with_record = |owner: &str| {
+            let record = json!({"maintenance": owner, "madeUnschedulable": true}).to_string();
+            let metadata = json!({"name": "a", "annotations": {UNDO_ANNOTATION: record}});
+            Arc::new(serde_json::from_value::<Node>(json!({ "metadata": metadata })).unwrap())
+        };
+        let (first, second) = (maintenance("a", 0), maintenance("b", 1));
+        let check = |record: &str, expected: (bool, bool)| {
+            let nodes = [with_record(record), node("b", "True"), node("c", "False")];
+            let waits = |of: &NodeMaintenance| {
+                position(of, [&first, &second], |_| false, &nodes, MaxUnavailable::Nodes(1)).is_some()
+            };
+            assert_eq!((waits(&first), waits(&second)), expected, "{record}");
+        };
+        check(uid, (false, true));
+        check("another", (true, true));
+    }
+
+    #[test]
+    fn a_status_shows_a_position_with_the_same_reason_and_perhaps_old_numbers() {
+        let limit =
+            |unavailable| QueueReason::Limit { unavailable, nodes: 9, limit: MaxUnavailable::Nodes(1) };
+        let queued =
+            |position, reason| Queued { position: QueuePosition { position, length: 9, limit: 1 }, reason };
+        let status = |shown: &Queued| {
+            let mut status = maintenance("a:MaxUnavailable", 0).status.unwrap();
+            (status.queue, status.last_error) = (Some(shown.position), shown.to_string());
+            status
+        };
+        let check = |shown: Queued, current: Queued, expected: ShownPosition| {
+            assert_eq!(current.shown_in(&status(&shown)), expected, "{shown} {current}");
+        };
+        check(queued(2, limit(1)), queued(2, limit(1)), ShownPosition::Current);
+        check(queued(2, limit(1)), queued(1, limit(1)), ShownPosition::OldNumbers);
+        check(queued(2, limit(1)), queued(2, limit(3)), ShownPosition::OldNumbers);
+        check(queued(2, limit(1)), queued(2, QueueReason::ControlPlane), ShownPosition::Otherwise);
+        check(queued(2, QueueReason::ControlPlane), queued(2, limit(1)), ShownPosition::Otherwise);
+        check(
+            queued(2, QueueReason::ControlPlane),
+            queued(1, QueueReason::ControlPlane),
+            ShownPosition::OldNumbers,
+        );
+        let other = maintenance("a:LeaseHeld", 0).status.unwrap();
+        assert_eq!(queued(2, limit(1)).shown_in(&other), ShownPosition::Otherwise);
     }
 
     #[test]
