@@ -80,7 +80,7 @@ async fn main() {
     let program = std::env::var_os("NM_QUEUE_RECONCILER")
         .map_or_else(|| program_of_benchmark("nm-reconciler"), PathBuf::from);
     let cluster = Cluster::of_sandbox(nodes, pods, |sandbox| sandbox).await;
-    grow_pods(&cluster);
+    grow_pods(&cluster).await;
     let limit_flag = format!("--max-unavailable={limit}");
     let flags: Vec<&str> = if limit == 0 { Vec::new() } else { vec![&limit_flag] };
     let reconciler = Reconciler::start_build_with(&cluster, &program, &flags);
@@ -112,20 +112,27 @@ async fn main() {
 }
 
 /// Gives each pod what makes those of real clusters large: managed fields and variables.
-fn grow_pods(cluster: &Cluster) {
+async fn grow_pods(cluster: &Cluster) {
     let padding: Vec<_> =
         (0..20).map(|at| json!({"name": format!("SETTING_{at}"), "value": "x".repeat(40)})).collect();
     let fields: serde_json::Map<_, _> =
         (0..60).map(|at| (format!("f:setting-{at}"), json!({"f:name": {}, "f:value": {}}))).collect();
-    cluster.sandbox().unwrap().cluster().store.write(|state| {
-        let all: Vec<_> = state.list(&PODS, None).map(|pod| (*pod).clone()).collect();
-        for mut pod in all {
-            pod["spec"]["containers"][0]["env"] = json!(padding);
-            pod["metadata"]["managedFields"] = json!([{"manager": "kubelet", "operation": "Update", "apiVersion": "v1",
-                "fieldsType": "FieldsV1", "fieldsV1": fields}]);
-            state.put(&PODS, pod);
-        }
-    });
+    let fields = json!([{"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": fields}]);
+    let store = &cluster.sandbox().unwrap().cluster().store;
+    let all: Vec<_> = store.read(|state| state.list(&PODS, None).collect());
+    for some in all.chunks(200) {
+        store.write(|state| {
+            for pod in some {
+                let mut pod = (**pod).clone();
+                pod["spec"]["containers"][0]["env"] = json!(padding);
+                pod["metadata"]["managedFields"] = fields.clone();
+                state.put(&PODS, pod);
+            }
+        });
+        // The sandbox must not seem to hang.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn create(cluster: &Cluster, node: &str) {

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{Lookup, Store};
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
 use nm_shared::gate::max_unavailable_queue::GateMember;
@@ -90,7 +91,7 @@ pub(crate) struct NodeState {
     pub(crate) last_write: LastWrite<Node>,
     /// The API server's answer to the last write of the node's lease.
     pub(crate) lease_write: LastWrite<Lease>,
-    pub(crate) pods: Option<NodeWatch<Pod>>,
+    pub(crate) pods: Option<NodeWatch<DrainPod>>,
     pub(crate) virtual_machines: Option<NodeWatch<VirtualMachineInstance>>,
 }
 

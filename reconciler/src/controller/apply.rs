@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::cancel_evacuation::cancel_evacuations;
-use crate::watch::cluster_watches::slim_node;
+use crate::watch::projected_node::project;
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
@@ -190,8 +190,7 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     let patched =
         with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)))
             .await;
-    let mut patched = patched?;
-    slim_node(&mut patched);
+    let patched = project(patched?);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
     context.state.gate.update_node(node, Some(GateNode::from(&patched)));
     Ok(Arc::new(patched))

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
 use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_forecast::Budgets;
@@ -126,14 +126,18 @@ fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
 }
 
 /// The budgets of the namespaces of `pods`, less the evictions that they do not show yet.
-fn budgets(context: &Context, pods: &[Arc<Pod>], evictions: &mut EvictionState) -> Budgets {
+fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionState) -> Budgets {
     let namespaces: HashSet<&str> = pods.iter().map(|pod| pod::names(pod).namespace).collect();
     let budgets =
         namespaces.into_iter().flat_map(|namespace| context.cluster.budgets.in_namespace(namespace));
     budgets.map(|budget| evictions.left(&budget)).collect()
 }
 
-fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Evacuations {
+fn evacuations(
+    context: &Context,
+    maintenance: &NodeMaintenance,
+    pods: Option<&[Arc<DrainPod>]>,
+) -> Evacuations {
     let node = &maintenance.spec.node_name;
     let found = match pods {
         Some(pods) => context.watches.virtual_machines(node, pods),

@@ -1,9 +1,11 @@
 //! The watches that all maintenances share, one each for the whole cluster: nodes, `DaemonSet`s and disruption budgets.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -21,10 +23,14 @@ use crate::cache::pdb_index::PdbIndex;
 use crate::cache::triggers::Triggers;
 use crate::evict::evictor::Evictor;
 use crate::telemetry::readiness::ReadinessCheck;
+use crate::watch::projected_node::{ProjectedNode, is_alike, node_event};
 use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
 /// Budgets and `DaemonSet`s that cannot be listed delay the first reconcile no longer than this.
 const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many objects are listed in a page: a node is up to 20 KiB of JSON, of which a tenth is kept.
+const PAGE_SIZE: u32 = 200;
 
 pub(crate) struct ClusterWatches {
     /// Every node, without the parts that nothing here reads.
@@ -46,9 +52,9 @@ impl ClusterWatches {
         let (nodes, node_writer) = reflector::store();
         let (daemon_sets, daemon_set_writer) = reflector::store();
         let (budgets, budget_writer) = reflector::store();
-        let config = watcher::Config::default();
-        let node_stream = watch_stream(Api::<Node>::all(client.clone()), config.clone())
-            .modify(slim_node)
+        let config = watcher::Config::default().page_size(PAGE_SIZE);
+        let node_stream = watch_stream(Api::<ProjectedNode>::all(client.clone()), config.clone())
+            .map_ok(node_event)
             .reflect(node_writer);
         let daemon_set_stream =
             watch_stream(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
@@ -64,15 +70,26 @@ impl ClusterWatches {
         let all_nodes = nodes.clone();
         let run = async move {
             let gate_node = |node: Arc<Node>| GateNode::from(&*state.latest_node(node));
+            let mut seen = HashMap::new();
             let handle_node = |update: WatchUpdate<'_, Node>| match update {
                 WatchUpdate::Changed(node) => {
                     let name = node.name_any();
-                    state.gate.update_node(&name, all_nodes.get(&ObjectRef::new(&name)).map(gate_node));
+                    let now = all_nodes.get(&ObjectRef::new(&name));
+                    let before = match &now {
+                        Some(now) => seen.insert(name.clone(), now.clone()),
+                        None => seen.remove(&name),
+                    };
+                    // Kubelets write to their nodes all the time.
+                    if now.as_ref().zip(before.as_ref()).is_some_and(|(now, before)| is_alike(now, before)) {
+                        return;
+                    }
+                    state.gate.update_node(&name, now.map(gate_node));
                     triggers.node(&name);
                 }
                 WatchUpdate::Listed => {
-                    let nodes = all_nodes.state().into_iter();
-                    state.gate.replace_nodes(nodes.map(|node| (node.name_any(), gate_node(node))).collect());
+                    seen = all_nodes.state().into_iter().map(|node| (node.name_any(), node)).collect();
+                    let nodes = seen.iter().map(|(name, node)| (name.clone(), gate_node(node.clone())));
+                    state.gate.replace_nodes(nodes.collect());
                     triggers.all();
                 }
                 WatchUpdate::Interrupted => {}
@@ -146,16 +163,6 @@ fn listed(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
 
 fn log_refusal(resource: &str, refusal: &ListForbidden) {
     error!(resource, "cannot be listed: {refusal}");
-}
-
-/// Drops the parts of a node that nothing here reads. Images are most of its size.
-pub(crate) fn slim_node(node: &mut Node) {
-    drop_managed_fields(node);
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_attached = None;
-        status.volumes_in_use = None;
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
@@ -22,7 +22,7 @@ use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus, Phase, PodReference};
 use crate::cluster::node;
 use crate::cluster::node_lease;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, PendingEvent};
 use crate::decide::drain_status::{DrainContext, Failure};
@@ -322,7 +322,7 @@ fn drain(
 }
 
 /// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
-fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
+fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
     let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
     let PodReference { namespace, name } = pod::reference(pod);
