@@ -14,7 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube_sandbox::resource::PODS;
 use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
 use nm_tests::cluster::Cluster;
-use nm_tests::programs::{processor_time, program_of_benchmark};
+use nm_tests::programs::{memory, processor_time, program_of_benchmark};
 use nm_tests::terminal::Terminal;
 use nm_tests::workload::pods_on;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const NODES: usize = 500;
 const PODS_ON_NODE: usize = 10_000;
 /// Percent of a core.
 const PROCESSOR_LIMIT: f64 = 1.0;
-const MEBIBYTES_LIMIT: f64 = 60.0;
+const MEBIBYTES_LIMIT: u64 = 60;
 /// How long a view may settle before it is measured.
 const SETTLE: Duration = Duration::from_secs(5);
 /// How long a view is measured.
@@ -63,10 +63,11 @@ async fn main() -> ExitCode {
             let count = pods_on(&cluster.client, &nodes[0]).await.len();
             assert!(count >= PODS_ON_NODE, "only {count} pods are on the node");
         }
-        let (now, peak) = (memory(dashboard.process(), "VmRSS"), memory(dashboard.process(), "VmHWM"));
+        let mebibytes = |field| memory(dashboard.process(), field).unwrap() >> 20;
+        let (now, peak) = (mebibytes("VmRSS"), mebibytes("VmHWM"));
         println!(
-            "{view:6} idle {processor:5.2}% of a core (at most {PROCESSOR_LIMIT}%), {now:5.1} MiB \
-             (at most {MEBIBYTES_LIMIT}), {peak:5.1} MiB at its peak"
+            "{view:6} idle {processor:5.2}% of a core (at most {PROCESSOR_LIMIT}%), {now} MiB \
+             (at most {MEBIBYTES_LIMIT}), {peak} MiB at its peak"
         );
         passed &= processor <= PROCESSOR_LIMIT && now <= MEBIBYTES_LIMIT;
     }
@@ -137,12 +138,4 @@ fn pod(node: &str, owner: &str, number: usize) -> Value {
                 "image": "registry.example/shop/front:1.2.3", "imageID": "f".repeat(71)}],
         },
     })
-}
-
-/// A value of a process's memory, such as `VmRSS`, in mebibytes.
-fn memory(process: u32, figure: &str) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = text.lines().find(|line| line.starts_with(figure)).unwrap();
-    let kibibytes: u32 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    f64::from(kibibytes) / 1024.0
 }

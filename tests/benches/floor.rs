@@ -23,6 +23,8 @@ use crate::scenario::{Pod, PreparedCluster, set_unschedulable};
 
 const CONNECTIONS: usize = 64;
 const AGENT: &str = "floor";
+/// What the API server asks a throttled client to wait.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 type Requests = mpsc::UnboundedSender<Pod>;
 type Responses = mpsc::UnboundedReceiver<(Pod, bool)>;
@@ -32,7 +34,7 @@ pub(crate) async fn drain(prepared: &PreparedCluster, budgets: bool, limit: Dura
     set_unschedulable(&prepared.cluster, &prepared.nodes, true).await;
     let (requests, responses) = connect(prepared).await;
     let pod_watch = PodWatch::start(client(prepared).await, prepared).await;
-    let watch = Stopwatch::start(prepared);
+    let watch = Stopwatch::start(prepared).await;
     let send = async {
         if budgets {
             evict_as_allowed(prepared, &requests, responses).await;
@@ -66,19 +68,36 @@ async fn connect(prepared: &PreparedCluster) -> (Requests, Responses) {
     for _ in 0..CONNECTIONS {
         let client = client(prepared).await;
         client.apiserver_version().await.unwrap();
-        let (queue, sender) = (queue.clone(), sender.clone());
+        let (queue, sender, requests) = (queue.clone(), sender.clone(), requests.downgrade());
         tokio::spawn(async move {
             loop {
                 let next = queue.lock().await.recv().await;
                 let Some(pod) = next else { return };
                 let pods: Api<core::Pod> = Api::namespaced(client.clone(), &pod.namespace);
-                let accepted = pods.evict(&pod.name, &EvictParams::default()).await.is_ok();
+                let answer = pods.evict(&pod.name, &EvictParams::default()).await;
+                if is_throttled(&answer)
+                    && let Some(requests) = requests.upgrade()
+                {
+                    // The connection does not wait for it.
+                    tokio::spawn(async move {
+                        tokio::time::sleep(RETRY_AFTER).await;
+                        requests.send(pod).unwrap();
+                    });
+                    continue;
+                }
+                let accepted = answer.is_ok();
                 // The receiver is gone after the drain.
                 let _ = sender.send((pod, accepted));
             }
         });
     }
     (requests, responses)
+}
+
+/// Whether the API server throttles the client: it says when to retry. A budget's refusal does not.
+fn is_throttled<T>(answer: &kube::Result<T>) -> bool {
+    let Err(kube::Error::Api(status)) = answer else { return false };
+    status.code == 429 && status.details.as_ref().is_some_and(|details| details.retry_after_seconds > 0)
 }
 
 /// Each client has a connection of its own.

@@ -1,15 +1,24 @@
-//! Observes each pod's deletion and the status that reports it in the sandbox's memory. So no program appears slow because
-//! of the observer's connection, and observing costs the API server nothing.
+//! Observes each pod's deletion and the status that reports it, at the same cost for every program.
+//!
+//! In a sandbox it reads the memory of the API server: so no program appears slow because of the observer's connection,
+//! and observing costs nothing. In another cluster it watches the metadata of the pods of each node, and the maintenances.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1 as core;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
 use kube_sandbox::cluster::Cluster;
 use kube_sandbox::resource::PODS;
 use kube_sandbox::store::{Collection, State};
+use nm_shared::NodeMaintenance;
+use nm_tests::cluster::client;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::scenario::{Pod, PreparedCluster};
 
@@ -34,22 +43,35 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Starts to observe the pods to evict and the maintenances of their nodes.
-    pub(crate) fn start(prepared: &PreparedCluster) -> Self {
-        let cluster = prepared.cluster.sandbox().unwrap().cluster().clone();
+    /// Observes the pods to evict and the maintenances of their nodes, from now on.
+    pub(crate) async fn start(prepared: &PreparedCluster) -> Self {
         let mut notes = Notes::new(&prepared.pods, prepared.nodes.len());
         let (sender, observation) = watch::channel(notes.observation.clone());
         let (stop, mut stopped) = watch::channel(());
-        notes.seen = cluster.store.read(State::revision);
+        let (started, start) = oneshot::channel();
+        let sandbox = prepared.cluster.sandbox().map(|sandbox| sandbox.cluster().clone());
+        if let Some(cluster) = &sandbox {
+            notes.seen = cluster.store.read(State::revision);
+        }
+        let (kubeconfig, drained) = (prepared.cluster.kubeconfig().to_owned(), prepared.nodes.clone());
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
+                let observe = async {
+                    if let Some(cluster) = sandbox {
+                        started.send(()).unwrap();
+                        notes.read_memory(cluster, sender).await;
+                    } else {
+                        notes.watch_api(client(&kubeconfig).await, &drained, sender, started).await;
+                    }
+                };
                 tokio::select! {
-                    () = notes.follow(cluster, sender) => {}
+                    () = observe => {}
                     _ = stopped.changed() => {}
                 }
             });
         });
+        start.await.unwrap();
         Self { observation, _stop: stop }
     }
 
@@ -58,6 +80,36 @@ impl Observer {
         let mut observation = self.observation.clone();
         let _ = tokio::time::timeout(limit, observation.wait_for(|observation| enough(observation))).await;
         self.observation.borrow().clone()
+    }
+}
+
+/// What an event of the API shows.
+enum Change {
+    Listed,
+    /// The pod with this uid.
+    Deleted(String),
+    /// A maintenance with its status.
+    Reported(Value),
+    Other,
+}
+
+impl From<watcher::Event<PartialObjectMeta<core::Pod>>> for Change {
+    fn from(event: watcher::Event<PartialObjectMeta<core::Pod>>) -> Self {
+        match event {
+            watcher::Event::InitDone => Self::Listed,
+            watcher::Event::Delete(pod) => Self::Deleted(pod.uid().unwrap_or_default()),
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<watcher::Event<NodeMaintenance>> for Change {
+    fn from(event: watcher::Event<NodeMaintenance>) -> Self {
+        match event {
+            watcher::Event::InitDone => Self::Listed,
+            watcher::Event::Apply(maintenance) => Self::Reported(serde_json::to_value(maintenance).unwrap()),
+            _ => Self::Other,
+        }
     }
 }
 
@@ -80,7 +132,7 @@ impl Notes {
         Self { existing, unreported: HashMap::new(), drained: HashSet::new(), nodes, observation, seen: 0 }
     }
 
-    async fn follow(mut self, cluster: Arc<Cluster>, sender: watch::Sender<Observation>) {
+    async fn read_memory(mut self, cluster: Arc<Cluster>, sender: watch::Sender<Observation>) {
         let maintenances = Collection::named("nodemaintenance.medik8s.io", "nodemaintenances");
         let mut wake = cluster.store.subscribe();
         loop {
@@ -96,7 +148,7 @@ impl Notes {
             });
             let now = Instant::now();
             for pod in &gone {
-                self.note_deletion(pod, now);
+                self.note_deletion(pod["metadata"]["uid"].as_str().unwrap_or_default(), now);
             }
             for maintenance in &statuses {
                 self.note_status(maintenance, now);
@@ -110,8 +162,41 @@ impl Notes {
         }
     }
 
-    fn note_deletion(&mut self, pod: &Value, now: Instant) {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    /// Watches until it is dropped. It has `started` when everything is listed.
+    async fn watch_api(
+        mut self,
+        client: Client,
+        nodes: &[String],
+        sender: watch::Sender<Observation>,
+        started: oneshot::Sender<()>,
+    ) {
+        let pods = nodes.iter().map(|node| {
+            let on_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+            let api = Api::<PartialObjectMeta<core::Pod>>::all(client.clone());
+            watcher(api, on_node).map_ok(Change::from).boxed()
+        });
+        let maintenances = Api::<NodeMaintenance>::all(client.clone());
+        let maintenances = watcher(maintenances, watcher::Config::default()).map_ok(Change::from).boxed();
+        let mut changes = stream::select_all(pods.chain([maintenances]));
+        let (mut unlisted, mut started) = (nodes.len() + 1, Some(started));
+        while let Some(change) = changes.try_next().await.unwrap() {
+            let now = Instant::now();
+            match change {
+                Change::Listed => unlisted = unlisted.saturating_sub(1),
+                Change::Deleted(uid) => self.note_deletion(&uid, now),
+                Change::Reported(maintenance) => self.note_status(&maintenance, now),
+                Change::Other => continue,
+            }
+            sender.send_replace(self.observation.clone());
+            if unlisted == 0
+                && let Some(started) = started.take()
+            {
+                started.send(()).unwrap();
+            }
+        }
+    }
+
+    fn note_deletion(&mut self, uid: &str, now: Instant) {
         let Some(pod) = self.existing.remove(uid) else { return };
         self.unreported.entry(pod.node.clone()).or_default().push((pod, now));
         self.observation.left = self.existing.len();

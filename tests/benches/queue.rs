@@ -83,7 +83,7 @@ async fn main() {
     grow_pods(&cluster).await;
     let limit_flag = format!("--max-unavailable={limit}");
     let flags: Vec<&str> = if limit == 0 { Vec::new() } else { vec![&limit_flag] };
-    let reconciler = Reconciler::start_build_with(&cluster, &program, &flags);
+    let reconciler = Reconciler::start_build(&cluster, &program, &flags);
     let mut meter = Meter {
         cluster: &cluster,
         reconciler: &reconciler,

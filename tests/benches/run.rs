@@ -1,4 +1,4 @@
-//! The measurements of one drain, from the observer and the API server's request log.
+//! The measurements of one drain, from the observer, and from the API server's request log or the program's metrics.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::observer::{Observation, Observer};
 use crate::scenario::PreparedCluster;
 
 /// The result of a drain.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Run {
     /// The number of nodes.
     nodes: usize,
@@ -24,11 +24,26 @@ pub(crate) struct Run {
     pub(crate) reported: Option<Duration>,
     /// The processor time of the program, if it is a process of its own.
     pub(crate) processor: Option<Duration>,
-    /// The times of the first and the last eviction.
-    pub(crate) evicted_between: Option<(Duration, Duration)>,
+    /// The most memory that the program had, in bytes, if it is a process of its own.
+    pub(crate) peak_memory: Option<u64>,
     /// The delay from each pod's deletion to the status that reports it.
     pub(crate) lags: Vec<Duration>,
-    requests: Vec<Entry>,
+    /// The program's requests; `None` where nobody counts them.
+    pub(crate) requests: Option<Requests>,
+}
+
+/// The requests of a program.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    pub(crate) total: usize,
+    /// Evictions answered with 201.
+    pub(crate) accepted: usize,
+    /// Requests answered with 429.
+    pub(crate) refused: usize,
+    /// Requests other than evictions, by kind.
+    others: BTreeMap<String, usize>,
+    /// The times of the first and the last eviction; `None` where only their number is known.
+    pub(crate) evicted_between: Option<(Duration, Duration)>,
 }
 
 /// A running drain.
@@ -42,9 +57,11 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     /// Starts now, with an empty request log.
-    pub(crate) fn start(prepared: &PreparedCluster) -> Self {
-        let observer = Observer::start(prepared);
-        prepared.cluster.sandbox().unwrap().requests().clear();
+    pub(crate) async fn start(prepared: &PreparedCluster) -> Self {
+        let observer = Observer::start(prepared).await;
+        if let Some(sandbox) = prepared.cluster.sandbox() {
+            sandbox.requests().clear();
+        }
         Self { observer, began: Instant::now(), began_at: Timestamp::now() }
     }
 
@@ -53,24 +70,91 @@ impl Stopwatch {
         limit.saturating_sub(self.began.elapsed())
     }
 
-    /// Stops, and counts all requests with this user agent.
+    /// Stops. A sandbox has counted all requests with this user agent.
     pub(crate) fn stop(&self, prepared: &PreparedCluster, agent: &str, observation: Observation) -> Run {
-        let mut requests = prepared.cluster.sandbox().unwrap().requests().all();
-        requests.retain(|entry| entry.user_agent.starts_with(agent));
-        let evictions = requests.iter().filter(|entry| is_eviction(entry));
-        let times = evictions.map(|entry| entry.at.duration_since(self.began_at).unsigned_abs());
+        let requests = prepared.cluster.sandbox().map(|sandbox| {
+            let mut entries = sandbox.requests().all();
+            entries.retain(|entry| entry.user_agent.starts_with(agent));
+            Requests::logged(&entries, self.began_at)
+        });
         Run {
-            evicted_between: times.clone().min().zip(times.max()),
             nodes: prepared.nodes.len(),
             pods: prepared.pods.len(),
             left: observation.left,
             wall: observation.all_gone.map(|at| at - self.began),
             reported: observation.all_reported.map(|at| at - self.began),
             processor: None,
+            peak_memory: None,
             lags: observation.lags,
             requests,
         }
     }
+}
+
+impl Requests {
+    fn logged(entries: &[Entry], began: Timestamp) -> Self {
+        let evictions = || entries.iter().filter(|entry| entry.subresource == "eviction");
+        let times = evictions().map(|entry| entry.at.duration_since(began).unsigned_abs());
+        let mut others = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| entry.subresource != "eviction") {
+            let below = if entry.subresource.is_empty() { "" } else { "/" };
+            let kind = format!("{} {}{below}{}", entry.verb, entry.resource, entry.subresource);
+            *others.entry(kind).or_default() += 1;
+        }
+        Self {
+            total: entries.len(),
+            accepted: evictions().filter(|entry| entry.code == 201).count(),
+            refused: entries.iter().filter(|entry| entry.code == 429).count(),
+            others,
+            evicted_between: times.clone().min().zip(times.max()),
+        }
+    }
+
+    /// What nm-reconciler counted between two scrapes of its metrics.
+    pub(crate) fn scraped(before: &str, after: &str) -> Self {
+        let mut requests = Self::default();
+        let before = samples(before);
+        let mut evictions = 0;
+        for (name, count) in samples(after) {
+            let count = count - before.get(name).unwrap_or(&0);
+            if let Some(labels) = name.strip_prefix("nm_api_requests_total{verb=\"") {
+                let (verb, code) = labels.split_once("\",code=\"").unwrap();
+                requests.total += count;
+                requests.refused += if code.starts_with("429") { count } else { 0 };
+                *requests.others.entry(verb.to_owned()).or_default() += count;
+            } else if name.starts_with("nm_evictions_total{") {
+                evictions += count;
+                requests.accepted += if name.contains("\"Accepted\"") { count } else { 0 };
+            }
+        }
+        // An eviction is created.
+        if let Some(created) = requests.others.get_mut("create") {
+            *created -= evictions;
+        }
+        requests
+    }
+
+    /// Requests other than evictions per node, by kind, the most frequent first.
+    pub(crate) fn others_per_node(&self, nodes: usize) -> Vec<(&str, f64)> {
+        let mut kinds: Vec<(&str, f64)> =
+            self.others.iter().map(|(kind, count)| (kind.as_str(), ratio(*count, nodes))).collect();
+        kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+        kinds
+    }
+
+    /// Created objects other than evictions.
+    pub(crate) fn created(&self) -> usize {
+        self.others.get("create").copied().unwrap_or_default()
+    }
+}
+
+/// The counters of an exposition, by name with labels.
+fn samples(metrics: &str) -> BTreeMap<&str, usize> {
+    metrics
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(name, value)| Some((name, value.parse().ok()?)))
+        .collect()
 }
 
 impl Run {
@@ -79,54 +163,15 @@ impl Run {
         self.wall.zip(floor).map(|(wall, floor)| wall.as_secs_f64() / floor.as_secs_f64())
     }
 
-    /// The number of requests.
-    pub(crate) fn requests(&self) -> usize {
-        self.requests.len()
+    /// A count per pod.
+    pub(crate) fn per_pod(&self, count: usize) -> f64 {
+        ratio(count, self.pods)
     }
 
-    /// Accepted evictions per pod.
-    pub(crate) fn evictions_per_pod(&self) -> f64 {
-        ratio(self.requests.iter().filter(|entry| is_eviction(entry) && entry.code == 201).count(), self.pods)
+    /// Requests other than evictions per node, by kind.
+    pub(crate) fn others_per_node(&self) -> Vec<(&str, f64)> {
+        self.requests.as_ref().map(|requests| requests.others_per_node(self.nodes)).unwrap_or_default()
     }
-
-    /// Requests answered with 429.
-    pub(crate) fn refusals(&self) -> usize {
-        self.requests.iter().filter(|entry| entry.code == 429).count()
-    }
-
-    /// Evictions answered with neither 201 nor 429, by code.
-    pub(crate) fn other_codes(&self) -> BTreeMap<u16, usize> {
-        let mut codes = BTreeMap::new();
-        for entry in
-            self.requests.iter().filter(|entry| is_eviction(entry) && ![201, 429].contains(&entry.code))
-        {
-            *codes.entry(entry.code).or_default() += 1;
-        }
-        codes
-    }
-
-    /// Requests other than evictions, per node.
-    pub(crate) fn other_requests_per_node(&self) -> f64 {
-        ratio(self.requests.iter().filter(|entry| !is_eviction(entry)).count(), self.nodes)
-    }
-
-    /// Requests other than evictions per node, by kind, the most frequent first.
-    pub(crate) fn other_requests_by_kind(&self) -> Vec<(String, f64)> {
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for entry in self.requests.iter().filter(|entry| !is_eviction(entry)) {
-            let below = if entry.subresource.is_empty() { "" } else { "/" };
-            let kind = format!("{} {}{below}{}", entry.verb, entry.resource, entry.subresource);
-            *counts.entry(kind).or_default() += 1;
-        }
-        let mut kinds: Vec<(String, f64)> =
-            counts.into_iter().map(|(kind, count)| (kind, ratio(count, self.nodes))).collect();
-        kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
-        kinds
-    }
-}
-
-fn is_eviction(entry: &Entry) -> bool {
-    entry.subresource == "eviction"
 }
 
 fn ratio(count: usize, of: usize) -> f64 {

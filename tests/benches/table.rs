@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::Run;
-use crate::scenario::{Scenario, termination_times};
+use crate::scenario::termination_times;
 
 /// Prints the machine and the versions: results depend on them.
 pub(crate) fn print_environment(with_kubectl: bool) {
@@ -15,25 +15,30 @@ pub(crate) fn print_environment(with_kubectl: bool) {
         let version = Command::new("kubectl").args(["version", "--client"]).output().unwrap();
         println!("kubectl: {}", String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or_default());
     }
-    let (fastest, slowest) = termination_times();
-    println!(
-        "Pods terminate within {fastest} to {slowest} ms and start 1 s after they are bound, in deployments of 20."
-    );
-    println!("The programs share the processors with the sandbox that they drain.");
+    if std::env::var_os("NM_E2E_KUBECONFIG").is_some() {
+        println!(
+            "On the cluster of NM_E2E_KUBECONFIG. Its request counts are those of nm-reconciler's own metrics."
+        );
+    } else {
+        let (fastest, slowest) = termination_times();
+        println!(
+            "Pods terminate within {fastest} to {slowest} ms and start 1 s after they are bound, in deployments of 20."
+        );
+        println!("The programs share the processors with the sandbox that they drain.");
+    }
 }
 
 /// Prints what is drained, and the header of the table.
-pub(crate) fn print_scenario(scenario: &Scenario) {
-    let Scenario { name, nodes, pods_per_node, budgets } = scenario;
-    let floor = if *budgets {
+pub(crate) fn print_scenario(name: &str, nodes: usize, pods: usize, budgets: bool) {
+    let floor = if budgets {
         "a budget of 10% for each deployment; floor: evicts as soon as the budget allows it"
     } else {
         "no budgets; floor: all evictions at once"
     };
-    println!("\n{name}: {nodes} x {pods_per_node} pods, {floor}, over 64 open connections (load {})", load());
+    println!("\n{name}: {nodes} nodes, {pods} pods, {floor}, over 64 open connections (load {})", load());
     println!(
-        "{:<14} {:>11} {:>7} {:>11} {:>9} {:>15} {:>6} {:>10}",
-        "", "all gone", "x floor", "reported", "requests", "evictions/pod", "429s", "processor"
+        "{:<14} {:>11} {:>7} {:>11} {:>13} {:>15} {:>6} {:>10} {:>9}",
+        "", "all gone", "x floor", "reported", "requests/pod", "evictions/pod", "429s", "processor", "memory"
     );
 }
 
@@ -41,23 +46,22 @@ pub(crate) fn print_scenario(scenario: &Scenario) {
 pub(crate) fn print_run(name: &str, run: &Run, floor: Option<Duration>, limit: Duration) {
     let gone = run.wall.map_or_else(|| format!("> {} s", limit.as_secs()), seconds);
     let times = run.ratio_to(floor).map(|ratio| format!("{ratio:.2}"));
+    let requests = run.requests.as_ref();
     println!(
-        "{name:<14} {gone:>11} {:>7} {:>11} {:>9} {:>15.3} {:>6} {:>10}",
+        "{name:<14} {gone:>11} {:>7} {:>11} {:>13} {:>15} {:>6} {:>10} {:>9}",
         times.unwrap_or_default(),
         run.reported.map(seconds).unwrap_or_default(),
-        run.requests(),
-        run.evictions_per_pod(),
-        run.refusals(),
+        requests.map(|requests| format!("{:.3}", run.per_pod(requests.total))).unwrap_or_default(),
+        requests.map(|requests| format!("{:.3}", run.per_pod(requests.accepted))).unwrap_or_default(),
+        requests.map(|requests| requests.refused.to_string()).unwrap_or_default(),
         run.processor.map(seconds).unwrap_or_default(),
+        run.peak_memory.map(|bytes| format!("{} MiB", bytes >> 20)).unwrap_or_default(),
     );
-    if let Some((first, last)) = run.evicted_between {
+    if let Some((first, last)) = requests.and_then(|requests| requests.evicted_between) {
         println!("{:<14} sent evictions from {} to {}", "", seconds(first), seconds(last));
     }
     if run.left > 0 {
         println!("{:<14} {} of {} pods were gone by then", "", run.pods - run.left, run.pods);
-    }
-    for (code, count) in run.other_codes() {
-        println!("{:<14} {count} evictions were answered with {code}", "");
     }
 }
 
@@ -72,14 +76,10 @@ pub(crate) fn print_median(name: &str, mut ratios: Vec<f64>) {
 
 /// Prints what is measured of the reconciler only.
 pub(crate) fn print_details(run: &Run) {
-    let kinds: Vec<String> =
-        run.other_requests_by_kind().into_iter().map(|(kind, count)| format!("{count:.1} {kind}")).collect();
-    println!(
-        "{:<14} other requests per node: {:.1} ({})",
-        "",
-        run.other_requests_per_node(),
-        kinds.join(", ")
-    );
+    let others = run.others_per_node();
+    let kinds: Vec<String> = others.iter().map(|(kind, count)| format!("{count:.1} {kind}")).collect();
+    let all: f64 = others.iter().map(|(_, count)| count).sum();
+    println!("{:<14} other requests per node: {all:.1} ({})", "", kinds.join(", "));
     let mut lags = run.lags.clone();
     lags.sort_unstable();
     let share = |percent: usize| {

@@ -274,7 +274,8 @@ impl Cluster {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Client {
+/// A client with the permissions of a kubeconfig.
+pub async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()

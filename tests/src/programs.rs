@@ -168,6 +168,13 @@ pub fn processor_time(process: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks.sum::<u64>() * 10))
 }
 
+/// A value of a process's memory, such as `VmRSS` or `VmHWM`, in bytes; `None` where the system has no `/proc`.
+pub fn memory(process: u32, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
+}
+
 async fn run(program: PathBuf, kubeconfig: &Path, args: &[&str]) -> Outcome {
     let mut command = tokio::process::Command::new(program);
     outcome(command.args(args).env("KUBECONFIG", kubeconfig).env_remove("NO_COLOR")).await

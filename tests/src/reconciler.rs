@@ -43,13 +43,8 @@ impl Reconciler {
         Self::spawn(cluster, command, &[])
     }
 
-    /// Starts another build of the reconciler, without flags.
-    pub fn start_build(cluster: &Cluster, program: &Path) -> Self {
-        Self::start_build_with(cluster, program, &[])
-    }
-
-    /// Starts another build of the reconciler with these flags.
-    pub fn start_build_with(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
+    /// Starts another build of the reconciler, with these flags and no others.
+    pub fn start_build(cluster: &Cluster, program: &Path, flags: &[&str]) -> Self {
         Self::spawn(cluster, without_settings(program), flags)
     }
 

@@ -21,9 +21,9 @@ use crate::server::{AddressFlag, ListenAddress};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "nm-reconciler", version)]
 pub(crate) struct Flags {
-    /// How many evictions may be in progress at once in the whole cluster, not counting those that take over a second;
-    /// one node uses at most half of them
-    #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "32")]
+    /// How many evictions may be in progress at once in the whole cluster, not counting those that take
+    /// much longer than the others; one node uses at most half of them
+    #[arg(long, env = "NM_MAX_CONCURRENT_EVICTIONS", value_name = "N", default_value = "128")]
     pub(crate) max_concurrent_evictions: NonZeroUsize,
 
     /// How many nodes may be unavailable at once, as a number or a percentage such as 10%; further maintenances are queued.

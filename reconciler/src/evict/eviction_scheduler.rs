@@ -4,20 +4,31 @@
 //! not all at the end. Four rules keep nodes from blocking each other:
 //!
 //! - A node uses at most half of the concurrency limit.
-//! - A request that takes longer than [`SLOW_ANSWER`] no longer counts towards the limit. Slow requests have limits of
-//!   their own, per node and in total.
+//! - A request that takes much longer than the others, as behind a slow webhook, no longer counts towards the limit. Slow
+//!   requests have limits of their own, per node and in total. Where all answers take long, as from an overloaded API
+//!   server, none of them is slow, and the limit holds.
 //! - Nodes with slow answers come after all others; among them the node with the fewest requests in progress is first.
 //! - Retries, which may go on forever, come after all first attempts and are sent for each node in turn.
 //!
-//! The default limit of 32 comes from the simulated cluster. With 64, fifty nodes were not drained sooner (9.1 to 10.6 s
-//! instead of 8.6 to 9.1 s, three runs each), and status writes waited behind the evictions.
+//! The default limit comes from a real API server: `docs/performance.md` has the figures.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-/// An answer that takes longer than this is slow, as from a slow webhook or an overloaded API server.
-pub(crate) const SLOW_ANSWER: Duration = Duration::from_secs(1);
+/// No answer within this time is slow.
+pub(crate) const MIN_SLOW_ANSWER: Duration = Duration::from_secs(1);
+
+/// Every answer after this time is slow.
+const MAX_SLOW_ANSWER: Duration = Duration::from_secs(5);
+
+/// In between, an answer is slow that takes this many times as long as a usual one.
+const SLOW_ANSWER_FACTOR: u32 = 4;
+
+/// What one answer adds of its difference to the usual time. Quick answers count more: a few of them show that the API
+/// server is not what makes the others slow.
+const QUICKER_ANSWER_WEIGHT: u32 = 4;
+const SLOWER_ANSWER_WEIGHT: u32 = 64;
 
 /// All requests in progress, slow ones included, are at most the limit times this.
 const SLOW_FACTOR: usize = 8;
@@ -35,6 +46,8 @@ pub(crate) struct EvictionScheduler<T> {
     node_limit: usize,
     /// In the order in which the nodes came.
     queues: Vec<NodeQueue<T>>,
+    /// How long an answer takes when nothing but the API server delays it.
+    usual_answer: Duration,
 }
 
 #[derive(Debug)]
@@ -59,13 +72,14 @@ impl<T> NodeQueue<T> {
         }
     }
 
-    fn is_slow(&self, now: Instant) -> bool {
-        self.was_last_answer_slow || self.sent.iter().any(|sent| is_slow(*sent, now))
+    /// `slow_since` is when the requests were sent that have just become slow.
+    fn is_slow(&self, slow_since: Option<Instant>) -> bool {
+        self.was_last_answer_slow || self.quick(slow_since) < self.sent.len()
     }
 
     /// How many requests in progress are not slow.
-    fn quick(&self, now: Instant) -> usize {
-        self.sent.iter().filter(|sent| !is_slow(**sent, now)).count()
+    fn quick(&self, slow_since: Option<Instant>) -> usize {
+        self.sent.iter().filter(|sent| Some(**sent) > slow_since).count()
     }
 
     fn has_waiting(&self) -> bool {
@@ -77,15 +91,16 @@ impl<T> NodeQueue<T> {
     }
 }
 
-fn is_slow(sent: Instant, now: Instant) -> bool {
-    now.duration_since(sent) >= SLOW_ANSWER
-}
-
 impl<T> EvictionScheduler<T> {
     /// At most `limit` requests are in progress at once, slow ones not counted.
     pub(crate) fn new(limit: NonZeroUsize) -> Self {
         let node_limit = limit.get().div_ceil(NODE_SHARE_DIVISOR);
-        Self { limit: limit.get(), node_limit, queues: Vec::new() }
+        Self { limit: limit.get(), node_limit, queues: Vec::new(), usual_answer: Duration::ZERO }
+    }
+
+    /// The time after which an answer is slow.
+    fn slow_answer(&self) -> Duration {
+        (SLOW_ANSWER_FACTOR * self.usual_answer).clamp(MIN_SLOW_ANSWER, MAX_SLOW_ANSWER)
     }
 
     /// Adds a request of `node`. A retry was refused before.
@@ -100,7 +115,8 @@ impl<T> EvictionScheduler<T> {
 
     /// The request to send now, if any may be sent. It is in progress until [`Self::finish`].
     pub(crate) fn next(&mut self, now: Instant) -> Option<(String, T)> {
-        let quick: usize = self.queues.iter().map(|queue| queue.quick(now)).sum();
+        let slow_since = now.checked_sub(self.slow_answer());
+        let quick: usize = self.queues.iter().map(|queue| queue.quick(slow_since)).sum();
         let sent: usize = self.queues.iter().map(|queue| queue.sent.len()).sum();
         if quick >= self.limit || sent >= SLOW_FACTOR * self.limit {
             return None;
@@ -108,10 +124,11 @@ impl<T> EvictionScheduler<T> {
         let node_limit = self.node_limit;
         let may_send = |queue: &NodeQueue<T>| {
             queue.has_waiting()
-                && queue.quick(now) < node_limit
+                && queue.quick(slow_since) < node_limit
                 && queue.sent.len() < SLOW_FACTOR_PER_NODE * node_limit
         };
-        let slowness = |queue: &NodeQueue<T>| if queue.is_slow(now) { 1 + queue.sent.len() } else { 0 };
+        let slowness =
+            |queue: &NodeQueue<T>| if queue.is_slow(slow_since) { 1 + queue.sent.len() } else { 0 };
         let queues = self.queues.iter().enumerate().filter(|(_, queue)| may_send(queue));
         // Of equals the first is found.
         let (mut index, _) = queues.min_by_key(|(_, queue)| (queue.waiting.is_empty(), slowness(queue)))?;
@@ -135,11 +152,19 @@ impl<T> EvictionScheduler<T> {
 
     /// Records that the request that was sent for `node` at `sent` is answered or aborted `now`.
     pub(crate) fn finish(&mut self, node: &str, sent: Instant, now: Instant) {
+        let slow_answer = self.slow_answer();
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.node == node)
             && let Some(index) = queue.sent.iter().position(|at| *at == sent)
         {
+            let took = now.duration_since(sent);
             queue.sent.swap_remove(index);
-            queue.was_last_answer_slow = is_slow(sent, now);
+            queue.was_last_answer_slow = took >= slow_answer;
+            let difference = took.abs_diff(self.usual_answer);
+            if took < self.usual_answer {
+                self.usual_answer = self.usual_answer.saturating_sub(difference / QUICKER_ANSWER_WEIGHT);
+            } else {
+                self.usual_answer += difference / SLOWER_ANSWER_WEIGHT;
+            }
         }
         self.queues.retain(|queue| !queue.is_empty());
     }
@@ -236,11 +261,11 @@ mod tests {
         let began = Instant::now();
         let mut scheduler = scheduler(4, &[("hung", 9), ("stuck", 9), ("quick", 2)]);
         assert_eq!(sent(&mut scheduler, began), ["hung", "hung", "stuck", "stuck"]);
-        assert_eq!(sent(&mut scheduler, began + SLOW_ANSWER / 2), [""; 0]);
-        let late = began + SLOW_ANSWER;
+        assert_eq!(sent(&mut scheduler, began + MIN_SLOW_ANSWER / 2), [""; 0]);
+        let late = began + MIN_SLOW_ANSWER;
         assert_eq!(sent(&mut scheduler, late), ["quick", "quick", "hung", "stuck"], "nothing was answered");
-        assert_eq!(sent(&mut scheduler, late + SLOW_ANSWER), ["hung", "stuck"]);
-        assert_eq!(sent(&mut scheduler, late + 2 * SLOW_ANSWER), [""; 0], "twice a node's share");
+        assert_eq!(sent(&mut scheduler, late + MIN_SLOW_ANSWER), ["hung", "stuck"]);
+        assert_eq!(sent(&mut scheduler, late + 2 * MIN_SLOW_ANSWER), [""; 0], "twice a node's share");
     }
 
     #[test]
@@ -249,14 +274,15 @@ mod tests {
         let nodes: Vec<String> = (0..20).map(|index| format!("n{index}")).collect();
         let waiting: Vec<(&str, u32)> = nodes.iter().map(|node| (node.as_str(), 9)).collect();
         let mut scheduler = scheduler(4, &waiting);
-        let all = (0..20).map(|round| sent(&mut scheduler, began + round * SLOW_ANSWER).len()).sum::<usize>();
+        let all =
+            (0..20).map(|round| sent(&mut scheduler, began + round * MIN_SLOW_ANSWER).len()).sum::<usize>();
         assert_eq!(all, SLOW_FACTOR * 4);
     }
 
     #[test]
     fn a_slow_node_comes_after_the_others_until_an_answer_is_quick() {
         let began = Instant::now();
-        let late = began + SLOW_ANSWER;
+        let late = began + MIN_SLOW_ANSWER;
         let mut scheduler = scheduler(2, &[("slow", 9), ("other", 9)]);
         assert_eq!(sent(&mut scheduler, began), ["slow", "other"]);
         scheduler.finish("other", began, began);
@@ -267,6 +293,25 @@ mod tests {
         scheduler.finish("slow", late, late);
         scheduler.finish("other", late, late);
         assert_eq!(sent(&mut scheduler, late), ["slow", "other"]);
+    }
+
+    #[test]
+    fn an_overloaded_api_server_receives_no_more_than_the_limit() {
+        let tick = MIN_SLOW_ANSWER / 10;
+        let mut scheduler = scheduler(8, &[("a", 900), ("b", 900), ("c", 900), ("d", 900)]);
+        let mut in_progress: VecDeque<(String, Instant)> = VecDeque::new();
+        let mut now = Instant::now();
+        for latency in [9 * tick, 20 * tick] {
+            for _ in 0..1000 {
+                now += tick;
+                while in_progress.front().is_some_and(|(_, sent)| *sent + latency <= now) {
+                    let (node, sent) = in_progress.pop_front().unwrap();
+                    scheduler.finish(&node, sent, now);
+                }
+                in_progress.extend(sent(&mut scheduler, now).into_iter().map(|node| (node, now)));
+                assert_eq!(in_progress.len(), 8, "each answer takes {latency:?}");
+            }
+        }
     }
 
     #[test]

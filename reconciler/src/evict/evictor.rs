@@ -20,7 +20,7 @@ use tracing::{debug, info};
 
 use crate::cache::triggers::Triggers;
 use crate::evict::eviction_request::send;
-use crate::evict::eviction_scheduler::{EvictionScheduler, SLOW_ANSWER};
+use crate::evict::eviction_scheduler::{EvictionScheduler, MIN_SLOW_ANSWER};
 use crate::evict::eviction_state::EvictionState;
 use crate::runtime::shutdown::shutdown_begins;
 use crate::telemetry::metrics::{Metrics, QueueTimer};
@@ -224,7 +224,7 @@ impl Evictor {
     async fn until_next(&self) {
         let may_send = self.may_send.notified();
         if self.scheduler().has_waiting() {
-            let _ = tokio::time::timeout(SLOW_ANSWER, may_send).await;
+            let _ = tokio::time::timeout(MIN_SLOW_ANSWER, may_send).await;
         } else {
             may_send.await;
         }

@@ -57,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) end: Option<(End, Moment)>,
     /// How many events it sends, if it is a watch.
     pub(crate) allowance: WatchBudget,
+    /// What it counts as while it is in progress, for each rule by which it contends with others.
+    contends: Vec<Arc<()>>,
 }
 
 /// How a request fails.
@@ -180,21 +182,27 @@ impl Faults {
             };
             let (end, moment) = match action {
                 Action::Delay(delay) => {
-                    plan.delay += *delay;
+                    plan.delay += delay;
+                    continue;
+                }
+                Action::Contend { each, background } => {
+                    let (contending, one) = rule.contend();
+                    plan.delay += each * contending.saturating_add(background);
+                    plan.contends.push(one);
                     continue;
                 }
                 Action::DelayAnswer(delay) => {
-                    plan.answer_delay += *delay;
+                    plan.answer_delay += delay;
                     continue;
                 }
                 Action::EndWatch { after } => {
                     if plan.allowance == WatchBudget::Everything {
-                        plan.allowance = WatchBudget::Events(*after);
+                        plan.allowance = WatchBudget::Events(after);
                     }
                     continue;
                 }
-                Action::Fail(failure, moment) => (End::Refused(failure.refusal(entry)), *moment),
-                Action::Disconnect(moment) => (End::Disconnected, *moment),
+                Action::Fail(failure, moment) => (End::Refused(failure.refusal(entry)), moment),
+                Action::Disconnect(moment) => (End::Disconnected, moment),
             };
             plan.end.get_or_insert((end, moment));
         }
@@ -219,6 +227,20 @@ impl Faults {
 mod tests {
     use super::*;
     use crate::model::clock::Clock;
+
+    #[tokio::test]
+    async fn requests_in_progress_delay_the_next_one() {
+        let faults = Faults::new(Arc::new(Cluster::new(Clock::start())));
+        let each = Duration::from_millis(10);
+        faults.add(Rule::new(Target::any(), Action::Contend { each, background: 3 }));
+        let meet = || faults.meet(&Entry::default());
+        let (first, second) = (meet(), meet());
+        assert_eq!((first.delay, second.delay), (4 * each, 5 * each));
+        drop(first);
+        assert_eq!(meet().delay, 5 * each);
+        drop(second);
+        assert_eq!(meet().delay, 4 * each);
+    }
 
     #[tokio::test]
     async fn delays_add_up_and_the_oldest_end_decides() {

@@ -1,5 +1,6 @@
 //! A rule: which requests it matches, which of those it applies to, and what happens to them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::faults::failure::Failure;
@@ -10,6 +11,14 @@ use crate::request_log::target::Target;
 pub enum Action {
     /// Delays the request.
     Delay(Duration),
+    /// Delays the request as a server does whose processors all requests share: by `each` for itself, for every request
+    /// that this rule delays at the moment, and for `background` others.
+    Contend {
+        /// What one request takes of the server's time.
+        each: Duration,
+        /// How many requests of others are in progress.
+        background: u32,
+    },
     /// Handles the request at once and delays the response.
     DelayAnswer(Duration),
     /// Responds with an error.
@@ -83,12 +92,14 @@ pub struct Rule {
     when: When,
     matches: u64,
     played: u64,
+    /// Each request in progress that contends has a reference.
+    contending: Arc<()>,
 }
 
 impl Rule {
     /// Applies an action to every request that matches.
     pub fn new(target: Target, action: Action) -> Self {
-        Self { target, action, when: When::Always, matches: 0, played: 0 }
+        Self { target, action, when: When::Always, matches: 0, played: 0, contending: Arc::new(()) }
     }
 
     /// Applies it to some of them.
@@ -103,8 +114,14 @@ impl Rule {
         self.played
     }
 
+    /// The number of requests that contend, one more included, which counts until the reference is dropped.
+    pub(crate) fn contend(&self) -> (u32, Arc<()>) {
+        let one = self.contending.clone();
+        (u32::try_from(Arc::strong_count(&one) - 1).unwrap_or(u32::MAX), one)
+    }
+
     /// The action for this request, if any. Counts the request.
-    pub(crate) fn meet(&mut self, entry: &crate::request_log::Entry) -> Option<&Action> {
+    pub(crate) fn meet(&mut self, entry: &crate::request_log::Entry) -> Option<Action> {
         // Only watches can end.
         let concerns = entry.verb == "watch" || !matches!(self.action, Action::EndWatch { .. });
         if !concerns || !self.target.matches(entry) {
@@ -115,7 +132,7 @@ impl Rule {
             return None;
         }
         self.played += 1;
-        Some(&self.action)
+        Some(self.action.clone())
     }
 }
 
