@@ -22,7 +22,7 @@ use crate::terminal::output::Colour;
 const HELP: &str = "\
 {about}
 
-{usage-heading} kubectl nm COMMAND [FLAGS]
+{usage-heading} {usage}
 
 {subcommands}
 
@@ -34,7 +34,12 @@ Run `kubectl nm COMMAND --help` for flags, examples and exit codes.";
 
 /// Drain nodes for maintenance and return them to service
 #[derive(Parser, Debug)]
-#[command(name = "kubectl-nm", bin_name = "kubectl nm", version)]
+#[command(
+    name = "kubectl-nm",
+    bin_name = "kubectl nm",
+    override_usage = "kubectl nm COMMAND [FLAGS]",
+    version
+)]
 #[command(args_override_self = true, help_template = HELP, max_term_width = 110)]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -74,14 +79,7 @@ impl Command {
         match self {
             Self::Start(_) | Self::Stop(_) | Self::Install(_) | Self::Uninstall(_) => true,
             Self::Watch(args) => args.has_goal(),
-            Self::Status(_)
-            | Self::Plan(_)
-            | Self::Explain(_)
-            | Self::Doctor(_)
-            | Self::Gather(_)
-            | Self::Version(_)
-            | Self::Completion(_)
-            | Self::Man(_) => false,
+            _ => false,
         }
     }
 }

@@ -24,12 +24,6 @@ mod terminal;
 mod unknown_command;
 mod watch;
 
-/// For the benchmark in `benches/`.
-#[doc(hidden)]
-pub mod bench {
-    pub use crate::dashboard::SimulatedDashboard;
-}
-
 use std::ffi::OsString;
 use std::process::ExitCode;
 

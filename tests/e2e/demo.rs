@@ -13,8 +13,9 @@ async fn the_demo_drains_a_node_and_returns_it_to_service() {
     let demo =
         Command::new(program("nm-sandbox")).arg("demo").stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(Duration::from_secs(60), demo).await.expect("the demo ends").unwrap();
-    let (said, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success(), "{said}{told}");
+    let (said, reported) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{said}{reported}");
     let line =
         |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
     assert!(line("Before:").contains("is schedulable, taints: none"), "{said}");

@@ -24,8 +24,9 @@ pub(crate) struct DrainFlags {
         value_parser = clap::value_parser!(i64).range(-1..))]
     grace_period: Option<i64>,
 
-    /// Time limit of the drain, such as 30s or 1h30m. After it the maintenance fails and the node stays cordoned. With
-    /// --wait, the wait ends too; for a node already in maintenance, only the wait. 0, the default, means no limit
+    /// Time limit of the drain, such as 30s or 1h30m; 0, the default, means none. When it expires, the maintenance fails
+    /// and the node stays cordoned. With --wait, it limits the wait too; for a node that is already in maintenance, it
+    /// limits only the wait
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
 
@@ -65,12 +66,10 @@ enum OrderFlag {
 }
 
 impl DrainFlags {
-    /// The time limit of the drain, if there is one.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.filter(|timeout| !timeout.is_zero())
     }
 
-    /// The same flags without the time limit.
     pub(crate) fn without_timeout(&self) -> Self {
         Self { timeout: None, ..self.clone() }
     }
@@ -103,7 +102,6 @@ impl DrainFlags {
         differing.map(|field| (field, existing[field].clone(), requested[field].clone())).collect()
     }
 
-    /// The fields whose flags are given.
     fn given(&self) -> Vec<&'static str> {
         let fields = [
             (self.grace_period.is_some(), "gracePeriodSeconds"),

@@ -10,10 +10,6 @@ const MAX_DIGITS: usize = 15;
 ///
 /// kube's parser panics on numbers that overflow and on signs inside, and reads an empty text as zero. So these are refused
 /// before it is called.
-///
-/// # Errors
-///
-/// When it is not a duration, is negative or is too long.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
@@ -31,10 +27,6 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses `--request-timeout`, which is a duration or a plain number of seconds.
-///
-/// # Errors
-///
-/// When it is neither.
 pub(crate) fn parse_or_seconds(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_secs).or_else(|_| parse(text))
 }

@@ -5,10 +5,6 @@ pub(crate) mod duration;
 pub(crate) mod names;
 
 /// Parses a boolean in the spellings that Go's flags accept.
-///
-/// # Errors
-///
-/// When it is neither true nor false.
 pub(crate) fn parse_boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

@@ -15,10 +15,6 @@ const MAX_NAMESPACE_NAME: usize = 63;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Parses the name of a node. `node/n1`, as `kubectl get nodes -o name` prints it, means `n1`.
-///
-/// # Errors
-///
-/// When no node can have this name.
 pub(crate) fn parse_node(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
     if name.len() <= MAX_NODE_NAME && name.split('.').all(is_dns_label) {
@@ -29,10 +25,6 @@ pub(crate) fn parse_node(text: &str) -> Result<String, String> {
 }
 
 /// Parses the name of a namespace. As in kubectl, an empty name means that none is given.
-///
-/// # Errors
-///
-/// When no namespace can have this name.
 pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     if text.is_empty() || (text.len() <= MAX_NAMESPACE_NAME && is_dns_label(text)) {
         Ok(text.to_owned())
@@ -43,7 +35,6 @@ pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// The names in the order given, without duplicates.
 pub(crate) fn distinct(names: &[String]) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::with_capacity(names.len());
     for name in names {
@@ -75,7 +66,6 @@ pub(crate) fn closest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>)
     best.map(|(_, names)| names).filter(|names| names.len() <= MAX_SUGGESTIONS).unwrap_or_default()
 }
 
-/// The name with letters replaced by the digits that they look like.
 fn fold_lookalikes(name: &str) -> String {
     let fold = |c| match c {
         'o' => '0',

@@ -4,53 +4,35 @@
 //! nm-reconciler reconciles all of them, so `uninstall`, `doctor`, `gather` and `plan` take all into account. Other commands
 //! use the current group only.
 
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
-use kube::core::Status;
+use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
-use nm_shared::api::names::GROUP;
 use nm_shared::{Group, Grouped, NodeMaintenance};
 use serde_json::Value;
 
-use crate::client::cluster::Cluster;
+use crate::client::cluster::{Cluster, Deletion};
 use crate::client::objects;
 use crate::error::Error;
 
-/// All maintenances of all served groups.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn maintenances(cluster: &Cluster) -> Result<Vec<Grouped>, Error> {
     let each = Group::ALL.map(|group| list_group(cluster, group));
     Ok(futures::future::try_join_all(each).await?.into_iter().flatten().collect())
 }
 
 /// All maintenances of a group; none if it is not served.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn list_group(cluster: &Cluster, group: Group) -> Result<Vec<Grouped>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(Vec::new());
     }
     let api: Api<Grouped> = Api::all_with(cluster.client(), &group);
-    let (everything, asked) = (ListParams::default(), format!("list {}", group.definition()));
-    match cluster.request(&asked, async || api.list(&everything).await).await {
-        Ok(found) => Ok(found.items),
+    match cluster.list(&api, &group.definition(), &ListParams::default()).await {
         Err(error) if error.is_unserved() => Ok(Vec::new()),
-        Err(error) => Err(error),
+        found => found,
     }
 }
 
-/// The older groups that the cluster serves.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error> {
     let mut served = Vec::new();
-    for group in Group::ALL.into_iter().filter(|group| group.name() != GROUP) {
+    for group in Group::ALL.into_iter().filter(|group| *group != Group::Medik8s) {
         if is_served(cluster, group).await? {
             served.push(group);
         }
@@ -60,10 +42,6 @@ pub(crate) async fn older_groups(cluster: &Cluster) -> Result<Vec<Group>, Error>
 
 /// The maintenances of a group as the server sends them, including fields that this program does not know; `None` if an
 /// older group is not served.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses, or does not serve the current group.
 pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<Vec<Value>>, Error> {
     if !must_be_listed(cluster, group).await? {
         return Ok(None);
@@ -73,26 +51,15 @@ pub(crate) async fn list_raw(cluster: &Cluster, group: Group) -> Result<Option<V
 }
 
 /// Deletes a maintenance, unless another one has its name by now.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
-pub(crate) async fn delete(cluster: &Cluster, object: &Grouped) -> Result<(), Error> {
+pub(crate) async fn delete(cluster: &Cluster, object: &Grouped) -> Result<Deletion, Error> {
     let api: Api<Grouped> = Api::all_with(cluster.client(), &object.group);
-    let exactly = Preconditions { uid: object.maintenance.uid(), resource_version: None };
-    let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-    let (name, asked) = (object.maintenance.name_any(), format!("delete {}", object.group.definition()));
-    match cluster.request(&asked, async || api.delete(&name, &params).await).await {
-        Err(error) if error.status().is_some_and(|status| status.is_not_found() || status.is_conflict()) => {
-            Ok(())
-        }
-        answer => answer.map(drop),
-    }
+    let maintenance = &object.maintenance;
+    cluster.delete_exactly(&api, &object.group.definition(), &maintenance.name_any(), maintenance.uid()).await
 }
 
 /// The current group is always listed, so that a missing CRD is reported.
 async fn must_be_listed(cluster: &Cluster, group: Group) -> Result<bool, Error> {
-    Ok(group.name() == GROUP || is_served(cluster, group).await?)
+    Ok(group == Group::Medik8s || is_served(cluster, group).await?)
 }
 
 /// Uses discovery, which needs no permission, so that no missing permission is reported for a group that is not installed.
@@ -103,8 +70,7 @@ async fn is_served(cluster: &Cluster, group: Group) -> Result<bool, Error> {
     match cluster.request(&asked, async || client.list_api_group_resources(&version).await).await {
         // The objects of the oldest CRD were namespaced, which nm-reconciler does not reconcile.
         Ok(found) => Ok(found.resources.iter().any(|found| found.name == plural && !found.namespaced)),
-        Err(error) if error.is_unserved() => Ok(false),
-        Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(false),
+        Err(error) if error.is_unserved() || error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -4,20 +4,21 @@
 //! Requests are retried for a few seconds while the server is busy, are limited by `--request-timeout`, and fail with
 //! readable [`Error`]s.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
-use kube::core::{ApiResource, Status};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{PartialObjectMeta, Status};
 use nm_shared::NodeMaintenance;
 use nm_shared::gate::quorum;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::connection::Connection;
 use crate::error::{Error, RESOURCE};
 
-/// How many times a request is sent while the server is busy.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Longest delay before a retry that the server can ask for, in seconds.
@@ -27,21 +28,16 @@ const MAX_RETRY_AFTER_SECONDS: u32 = 5;
 /// pods move from one to the next; limited, because a server queues only so many requests of one user.
 pub(crate) const MAX_CONCURRENT_REQUESTS: usize = 64;
 
-/// Whether a node exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeLookup {
-    /// It exists.
     Exists,
-    /// There is no such node.
     Missing,
     /// The user has no permission to read nodes.
     Hidden,
 }
 
-/// The result of deleting an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// It is gone.
     Gone,
     /// It is gone once its finalizers are removed.
     UnderWay,
@@ -49,109 +45,60 @@ pub(crate) enum Deletion {
     Replaced,
 }
 
-/// A cluster.
 #[derive(Clone)]
-pub(crate) struct Cluster {
-    client: kube::Client,
-    server: String,
-    context: String,
-    flags: String,
-    kubectl: String,
-    request_timeout: Option<Duration>,
-}
+pub(crate) struct Cluster(Connection);
 
 impl From<Connection> for Cluster {
     fn from(connection: Connection) -> Self {
-        let Connection { client, server, context, flags, request_timeout } = connection;
-        Self { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout }
+        Self(connection)
     }
 }
 
 impl Cluster {
-    /// The client, for the dashboard's watches.
     pub(crate) fn client(&self) -> kube::Client {
-        self.client.clone()
+        self.0.client.clone()
     }
 
-    /// The address of the server, for messages.
     pub(crate) fn server(&self) -> &str {
-        &self.server
+        &self.0.server
     }
 
-    /// The name of the cluster for headings: that of the kubeconfig's context, or else the server's address.
     pub(crate) fn context(&self) -> &str {
-        &self.context
+        &self.0.context
     }
 
     /// The connection flags, each with a leading blank, for `kubectl nm` commands to paste. They go at the end, because
     /// kubectl accepts none before the name of a plugin.
     pub(crate) fn flags(&self) -> &str {
-        &self.flags
+        &self.0.flags
     }
 
     /// `kubectl` with the connection flags, for commands to paste.
     pub(crate) fn kubectl(&self) -> &str {
-        &self.kubectl
+        &self.0.kubectl
     }
 
     fn api(&self) -> Api<NodeMaintenance> {
-        Api::all(self.client.clone())
+        Api::all(self.client())
     }
 
-    /// Whether the cluster is OpenShift.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn is_openshift(&self) -> Result<bool, Error> {
-        let groups = self.request("get the API groups", async || self.client.list_api_groups().await).await?;
+        let groups =
+            self.request("get the API groups", async || self.0.client.list_api_groups().await).await?;
         Ok(quorum::is_openshift(&groups))
     }
 
-    /// All maintenances.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenances(&self) -> Result<Vec<NodeMaintenance>, Error> {
-        let everything = ListParams::default();
-        let list =
-            self.request(&format!("list {RESOURCE}"), async || self.api().list(&everything).await).await?;
-        Ok(list.items)
+        self.list(&self.api(), RESOURCE, &ListParams::default()).await
     }
 
-    /// All maintenances as the server sends them, including fields that this program does not know.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
-    pub(crate) async fn raw_maintenances(&self) -> Result<Vec<DynamicObject>, Error> {
-        let resource = ApiResource::erase::<NodeMaintenance>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let everything = ListParams::default();
-        let list = self.request(&format!("list {RESOURCE}"), async || api.list(&everything).await).await?;
-        Ok(list.items)
-    }
-
-    /// The maintenance of that name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn maintenance(&self, name: &str) -> Result<Option<NodeMaintenance>, Error> {
-        let found = self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await;
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(None),
-            Err(error) => Err(error),
+        match self.request(&format!("get {RESOURCE}"), async || self.api().get(name).await).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found.map(Some),
         }
     }
 
-    /// Creates a maintenance. With `dry_run`, the server only validates it.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn create(
         &self,
         maintenance: &NodeMaintenance,
@@ -162,70 +109,71 @@ impl Cluster {
             .await
     }
 
-    /// Deletes the maintenance with this name and uid.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> Result<Deletion, Error> {
-        let exactly = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
-        let answer = self
-            .request(&format!("delete {RESOURCE}"), async || self.api().delete(name, &params).await)
-            .await;
-        match answer {
-            Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(Deletion::Gone),
-            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
-            Err(error) => Err(error),
-        }
+        self.delete_exactly(&self.api(), RESOURCE, name, Some(uid.to_owned())).await
     }
 
-    /// Whether a node of this name exists.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached, or refuses for another reason than a missing permission.
     pub(crate) async fn node(&self, name: &str) -> Result<NodeLookup, Error> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes: Api<Node> = Api::all(self.client());
         match self.request("get nodes", async || nodes.get_metadata(name).await).await {
             Ok(_) => Ok(NodeLookup::Exists),
-            Err(error) if error.status().is_some_and(Status::is_not_found) => Ok(NodeLookup::Missing),
+            Err(error) if error.is_not_found() => Ok(NodeLookup::Missing),
             Err(error) if error.status().is_some_and(Status::is_forbidden) => Ok(NodeLookup::Hidden),
             Err(error) => Err(error),
         }
     }
 
     /// The names of the nodes whose labels match, or of all nodes.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn node_names(&self, selector: Option<&str>) -> Result<Vec<String>, Error> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
         let which = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
-        let list = self.request("list nodes", async || nodes.list_metadata(&which).await).await?;
-        Ok(list.items.iter().map(ResourceExt::name_any).collect())
+        let nodes = self.list_metadata(&Api::<Node>::all(self.client()), "nodes", &which).await?;
+        Ok(nodes.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// The names of the namespaces.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn namespaces(&self) -> Result<Vec<String>, Error> {
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let everything = ListParams::default();
-        let list =
-            self.request("list namespaces", async || namespaces.list_metadata(&everything).await).await?;
-        Ok(list.items.iter().map(ResourceExt::name_any).collect())
+        let (api, which) = (Api::<Namespace>::all(self.client()), ListParams::default());
+        let namespaces = self.list_metadata(&api, "namespaces", &which).await?;
+        Ok(namespaces.iter().map(ResourceExt::name_any).collect())
+    }
+
+    /// Lists objects. `resource` is their name in RBAC, here and below.
+    pub(crate) async fn list<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        which: &ListParams,
+    ) -> Result<Vec<K>, Error> {
+        Ok(self.request(&format!("list {resource}"), async || api.list(which).await).await?.items)
+    }
+
+    pub(crate) async fn list_metadata<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        which: &ListParams,
+    ) -> Result<Vec<PartialObjectMeta<K>>, Error> {
+        Ok(self.request(&format!("list {resource}"), async || api.list_metadata(which).await).await?.items)
+    }
+
+    /// Deletes the object with this name and uid, and then what it owns.
+    pub(crate) async fn delete_exactly<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        api: &Api<K>,
+        resource: &str,
+        name: &str,
+        uid: Option<String>,
+    ) -> Result<Deletion, Error> {
+        let exactly = Preconditions { uid, resource_version: None };
+        let params = DeleteParams::background().preconditions(exactly);
+        match self.request(&format!("delete {resource}"), async || api.delete(name, &params).await).await {
+            Ok(answer) => Ok(answer.either(|_| Deletion::UnderWay, |_| Deletion::Gone)),
+            Err(error) if error.is_not_found() => Ok(Deletion::Gone),
+            Err(error) if error.status().is_some_and(Status::is_conflict) => Ok(Deletion::Replaced),
+            Err(error) => Err(error),
+        }
     }
 
     /// The status with which the server responds to a POST. A refusal is a result too, and nothing is retried.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached.
     pub(crate) async fn post_for_status(
         &self,
         asked: &str,
@@ -233,21 +181,16 @@ impl Cluster {
         body: &Value,
     ) -> Result<Status, Error> {
         let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request
-            .body(body.to_string().into_bytes())
-            .map_err(|error| Error::Unreachable { server: self.server.clone(), cause: error.to_string() })?;
-        match self.within_timeout(self.client.request::<Status>(request)).await? {
+        let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError);
+        let send = async { self.0.client.request::<Status>(request?).await };
+        match self.within_timeout(send).await? {
             Ok(status) => Ok(Status { code: 201, ..status }),
             Err(kube::Error::Api(status)) => Ok(*status),
-            Err(error) => Err(Error::from_client(error, asked, &self.server)),
+            Err(error) => Err(Error::from_client(error, asked, self.server())),
         }
     }
 
     /// Sends a request, and retries it while the server is busy. `asked` is the request as RBAC words it.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn request<T>(
         &self,
         asked: &str,
@@ -261,23 +204,22 @@ impl Cluster {
             };
             match retry_after(&error).filter(|_| attempts < MAX_ATTEMPTS) {
                 Some(delay) => tokio::time::sleep(delay.max(Duration::from_millis(100 << attempts))).await,
-                None => return Err(Error::from_client(error, asked, &self.server)),
+                None => return Err(Error::from_client(error, asked, self.server())),
             }
             attempts += 1;
         }
     }
 
     async fn within_timeout<T>(&self, request: impl Future<Output = T>) -> Result<T, Error> {
-        match self.request_timeout {
+        match self.0.request_timeout {
             None => Ok(request.await),
             Some(after) => tokio::time::timeout(after, request)
                 .await
-                .map_err(|_| Error::NoAnswer { server: self.server.clone(), after }),
+                .map_err(|_| Error::NoAnswer { server: self.server().to_owned(), after }),
         }
     }
 }
 
-/// How long the server asks to wait before a retry, if it is busy.
 fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

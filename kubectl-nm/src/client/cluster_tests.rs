@@ -61,14 +61,14 @@ fn serve(
         }
     });
     let client = kube::Client::new(service, "default");
-    let cluster = Cluster {
+    let cluster = Cluster(Connection {
         client,
         server: "https://c:6443".into(),
         context: "c".into(),
         flags: String::new(),
         kubectl: "kubectl".into(),
         request_timeout: None,
-    };
+    });
     (cluster, requests, most)
 }
 

@@ -23,17 +23,12 @@ pub(crate) struct NodeSelection {
         conflicts_with_all = ["nodes", "filename"])]
     pub(crate) selector: Option<String>,
 
-    /// Select the nodes that a file lists, one per line, with comments after #; - reads standard input. May be repeated
+    /// Read the names of nodes from a file, one per line; - reads standard input. Text after # is ignored. May be repeated
     #[arg(long, short = 'f', value_name = "FILE")]
     pub(crate) filename: Vec<PathBuf>,
 }
 
 impl NodeSelection {
-    /// The selected nodes without duplicates, in the order given.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or names no node, when the server refuses, or no node has matching labels.
     pub(crate) async fn resolve(&self, cluster: &Cluster) -> Result<Vec<String>, Error> {
         let Some(selector) = &self.selector else { return self.named() };
         let found = cluster.node_names(Some(selector)).await.map_err(|error| match error.status() {
@@ -67,10 +62,6 @@ impl NodeSelection {
 }
 
 /// Checks that nodes exist. Returns those that cannot be checked, because the user has no permission to read nodes.
-///
-/// # Errors
-///
-/// When a node does not exist, with similar names; or when the server cannot be reached.
 pub(crate) async fn check_exist<'a>(
     cluster: &Cluster,
     names: impl IntoIterator<Item = &'a String>,
@@ -87,14 +78,12 @@ pub(crate) async fn check_exist<'a>(
     if missing.is_empty() { Ok(of(NodeLookup::Hidden)) } else { Err(unknown(cluster, missing).await) }
 }
 
-/// The message about a node whose existence cannot be checked.
 pub(crate) fn unchecked(node: &str) -> Line {
     Line::new(format!(
         "node/{node}: cannot check that it exists, because you have no permission to read nodes"
     ))
 }
 
-/// The error for nodes that do not exist.
 async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {
     // Without permission to list nodes there is no suggestion.
     let known = cluster.node_names(None).await.unwrap_or_default();
@@ -107,8 +96,7 @@ async fn unknown(cluster: &Cluster, names: Vec<String>) -> Error {
 fn parse_selector(text: &str) -> Result<String, String> {
     if text.split(',').all(|part| part.trim().is_empty()) {
         return Err(String::from(
-            "an empty selector would match every node; if you want that, use the label kubernetes.io/hostname, or \
-             stop --all",
+            "an empty selector would match every node; to select all, use -l kubernetes.io/hostname, or stop --all",
         ));
     }
     Ok(text.to_owned())
@@ -127,7 +115,6 @@ fn display_name(path: &Path) -> String {
     if path == Path::new("-") { String::from("standard input") } else { path.display().to_string() }
 }
 
-/// The names in a file.
 fn parse_file(text: &str) -> Result<Vec<String>, NodeFileProblem> {
     let lines = text.lines().enumerate();
     let names = lines.map(|(at, line)| (at + 1, line.split('#').next().unwrap_or_default().trim()));

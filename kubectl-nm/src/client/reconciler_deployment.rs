@@ -7,23 +7,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The field manager of this program, as in `managedFields`.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-nm";
 
 /// The label that all installed objects have, and its value.
 pub(crate) const NAME_LABEL: (&str, &str) = ("app.kubernetes.io/name", "kubectl-nm");
 
-/// Selects nm-reconciler's Deployment and its pods.
 pub(crate) const LABEL_SELECTOR: &str =
     "app.kubernetes.io/name=kubectl-nm,app.kubernetes.io/component=reconciler";
 
 /// The container of nm-reconciler in the manifests. Others may add containers.
 pub(crate) const CONTAINER: &str = "reconciler";
 
-/// The fields of a container that make up the command line, in order.
 const COMMAND_LINE_FIELDS: [&str; 2] = ["command", "args"];
 
-/// The limit of unavailable nodes.
 pub(crate) const MAX_UNAVAILABLE: Setting =
     Setting { flag: "--max-unavailable", variable: "NM_MAX_UNAVAILABLE" };
 
@@ -31,19 +27,15 @@ pub(crate) const MAX_UNAVAILABLE: Setting =
 pub(crate) const NODE_CONDITIONS: Setting =
     Setting { flag: "--node-conditions", variable: "NM_NODE_CONDITIONS" };
 
-/// A setting of nm-reconciler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     flag: &'static str,
     variable: &'static str,
 }
 
-/// The value of a setting in a Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
-    /// It is not set.
     Unset,
-    /// The value, as written.
     Value(String),
     /// It comes from another object, such as a `ConfigMap`.
     Elsewhere,
@@ -62,7 +54,6 @@ pub(crate) fn container(deployment: &Value) -> Option<&Value> {
     })
 }
 
-/// The same, mutable.
 pub(crate) fn container_mut(deployment: &mut Value) -> Option<&mut Value> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array_mut()?;
     let named = containers.iter().position(|container| container["name"] == CONTAINER);
@@ -70,7 +61,6 @@ pub(crate) fn container_mut(deployment: &mut Value) -> Option<&mut Value> {
     containers.get_mut(at)
 }
 
-/// The image of nm-reconciler.
 pub(crate) fn image(deployment: &Value) -> Option<&str> {
     container(deployment)?["image"].as_str()
 }
@@ -118,7 +108,6 @@ impl Setting {
         Some(CommandLine::from([(flag.list, words)]))
     }
 
-    /// Sets the variable in a container.
     pub(crate) fn set_variable(self, container: &mut Value, value: &str) {
         if let Some(variables) = container["env"].as_array_mut() {
             variables.retain(|variable| variable["name"] != self.variable);
@@ -159,11 +148,9 @@ impl Setting {
     }
 }
 
-/// A flag on a command line.
 struct FlagOccurrence {
     /// The field that contains the value.
     list: &'static str,
-    /// The index in it.
     at: usize,
     value: String,
     /// Whether flag and value are one word, joined by `=`.

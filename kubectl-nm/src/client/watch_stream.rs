@@ -32,26 +32,20 @@ const WATCH_END_GRACE: Duration = Duration::from_secs(2);
 /// The least time from one watch to the next, for servers and proxies that end each at once.
 const REWATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time between two attempts.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The objects in a page of a list. Each page is reduced to what the caller keeps before the next is requested.
 const PAGE_SIZE: u32 = 500;
 
-/// What to watch.
 #[derive(Clone)]
 pub(crate) struct WatchTarget<K> {
-    /// The resource, in a namespace or in all.
     pub(crate) api: Api<K>,
-    /// Which of its objects.
     pub(crate) field_selector: Option<String>,
     /// The name of the resource in RBAC.
     pub(crate) resource: &'static str,
-    /// The address of the server, for error messages.
     pub(crate) server: String,
 }
 
-/// How a watch treats time and failures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchPolicy {
     /// How long a server may take to answer a page of a list, or to accept a watch.
@@ -85,21 +79,17 @@ impl WatchPolicy {
     };
 }
 
-/// A change that a watch reports.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchChange<T> {
     /// All objects: at first, and whenever the watch could not resume.
     Listed(Vec<Arc<T>>),
-    /// An object is new or changed.
     Applied(Arc<T>),
     /// An object was deleted; its last state.
     Deleted(Arc<T>),
 }
 
-/// What a watch reports.
 #[derive(Debug)]
 pub(crate) enum WatchUpdate<T> {
-    /// A change of the objects.
     Change(WatchChange<T>),
     /// The server has accepted the watch: the data is current, or will be after the changes that follow.
     Live,
@@ -107,7 +97,6 @@ pub(crate) enum WatchUpdate<T> {
     Lost {
         /// When the server last answered.
         since: Timestamp,
-        /// Why.
         error: Error,
     },
 }
@@ -139,7 +128,6 @@ where
     stream::select(run, updates).boxed()
 }
 
-/// A watch of one target.
 struct Watcher<K, T> {
     target: WatchTarget<K>,
     policy: WatchPolicy,
@@ -150,11 +138,9 @@ struct Watcher<K, T> {
     /// Whether the server has accepted a watch since the last failure.
     is_established: bool,
     reported: Reported,
-    /// When the server last answered.
     last_answer: Option<Timestamp>,
 }
 
-/// The state of the watch that was reported last.
 #[derive(PartialEq, Eq)]
 enum Reported {
     Nothing,
@@ -193,7 +179,6 @@ where
         }
     }
 
-    /// Lists, if there is no version to resume from, and watches until something fails.
     async fn attempt(&mut self) -> Result<Infallible, Error> {
         if self.version.is_none() {
             let objects = self.list().await?;
@@ -220,7 +205,6 @@ where
         }
     }
 
-    /// Watches until the server ends the watch in good order.
     async fn watch_once(&mut self) -> Result<(), Error> {
         let started = Instant::now();
         let mut events = self.open().await?;
@@ -255,7 +239,6 @@ where
         Ok(())
     }
 
-    /// A watch that the server has accepted.
     async fn open(&mut self) -> Result<BoxStream<'static, Result<WatchEvent<K>, kube::Error>>, Error> {
         let params = WatchParams {
             field_selector: self.target.field_selector.clone(),
@@ -332,12 +315,10 @@ where
     }
 }
 
-/// How long to wait after so many failures in a row.
 fn retry_interval(failures: u32) -> Duration {
     Duration::from_millis(500 << failures.saturating_sub(1).min(5)).min(MAX_RETRY_INTERVAL)
 }
 
-/// Watches all maintenances for a command.
 pub(crate) fn watch_maintenances(
     cluster: &Cluster,
 ) -> BoxStream<'static, Result<WatchUpdate<NodeMaintenance>, Error>> {

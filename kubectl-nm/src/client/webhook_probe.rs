@@ -10,24 +10,17 @@ use crate::error::hint::{failed_call, is_own_webhook};
 /// A node that no cluster has: names under `invalid` are reserved (RFC 2606).
 const NONEXISTENT_NODE: &str = "kubectl-nm.invalid";
 
-/// The result of the probe.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProbeResult {
     /// The webhook refused a node that does not exist, as it should.
     Works,
     /// The API server called no webhook, or it admitted a node that does not exist.
     Admitted,
-    /// The API server could not call the webhook.
     Failed(String),
-    /// Another webhook refused first.
     RefusedByOther(String),
 }
 
 /// Creates a maintenance of a node that does not exist, in a dry run.
-///
-/// # Errors
-///
-/// When the server cannot be reached, or refuses for a reason other than a webhook.
 pub(crate) async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
     let spec =
         NodeMaintenanceSpec { node_name: NONEXISTENT_NODE.to_owned(), ..NodeMaintenanceSpec::default() };
@@ -38,7 +31,6 @@ pub(crate) async fn probe(cluster: &Cluster) -> Result<ProbeResult, Error> {
     }
 }
 
-/// What a refusal of the API server means for the webhook; `None` if it is not about a webhook.
 fn result(status: &Status) -> Option<ProbeResult> {
     let message = status.message.as_str();
     if let Some(why) = failed_call(message) {

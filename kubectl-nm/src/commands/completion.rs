@@ -33,7 +33,6 @@ pub(crate) struct CompletionArgs {
     target: CompletionTarget,
 }
 
-/// What to set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CompletionTarget {
     /// Print a script for bash
@@ -48,11 +47,6 @@ enum CompletionTarget {
     Install,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When stdout cannot be written.
 pub(crate) fn run(args: &CompletionArgs, out: &mut Output) -> Result<Exit, Error> {
     match args.target {
         CompletionTarget::Bash => out.text(&script("bash")?)?,

@@ -31,7 +31,6 @@ use crate::interaction::progress;
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// The name of nm-reconciler's service account.
 const ACCOUNT: &str = "nm-reconciler";
 
 const EXAMPLES: &str = "\
@@ -54,11 +53,6 @@ pub(crate) struct DoctorArgs {
     output: Option<DataFormat>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server cannot be reached. Refused requests are findings.
 pub(crate) async fn run(
     args: DoctorArgs,
     namespace: Option<&str>,
@@ -100,7 +94,6 @@ fn lines(finding: &Finding) -> Vec<Line> {
     std::iter::once(first).chain(remedy).collect()
 }
 
-/// Reads everything that the checks use, concurrently.
 async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterReport, Error> {
     let server = objects::server_version(cluster).await?;
     let installation = Installation::find(cluster, namespace).await;
@@ -121,7 +114,7 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         crd,
         lease,
         node_leases,
-        configuration,
+        webhook_configuration,
         policies,
         grants,
         webhook,
@@ -129,34 +122,39 @@ async fn report(namespace: Option<&str>, cluster: &Cluster) -> Result<ClusterRep
         maintenances,
         missing_permissions,
     ) = futures::join!(
-        objects::list(cluster, ("v1", "Pod"), Some(namespace), &own),
-        objects::get(cluster, &crd),
-        lease_observation::observe(cluster, &lease, Timestamp::now()),
-        leadership::node_leases(cluster),
-        objects::get(cluster, &configuration),
-        policies(cluster),
+        fetched(objects::list(cluster, ("v1", "Pod"), Some(namespace), &own)),
+        fetched(objects::get(cluster, &crd)),
+        fetched(lease_observation::observe(cluster, &lease, Timestamp::now())),
+        fetched(leadership::node_leases(cluster)),
+        fetched(objects::get(cluster, &configuration)),
+        fetched(policies(cluster)),
         grants(&account, cluster),
-        webhook_probe::probe(cluster),
-        objects::list(cluster, ("v1", "Node"), None, &all),
-        all_groups::maintenances(cluster),
+        fetched(webhook_probe::probe(cluster)),
+        fetched(objects::list(cluster, ("v1", "Node"), None, &all)),
+        fetched(all_groups::maintenances(cluster)),
         missing_permissions(cluster),
     );
+    let (flags, installation) = (cluster.flags().to_owned(), installation.map_err(Into::into));
     Ok(ClusterReport {
         server,
-        flags: cluster.flags().to_owned(),
-        installation: installation.map_err(Into::into),
-        pods: pods.map_err(Into::into),
-        crd: crd.map_err(Into::into),
-        lease: lease.map_err(Into::into),
-        node_leases: node_leases.map_err(Into::into),
-        webhook_configuration: configuration.map_err(Into::into),
-        policies: policies.map_err(Into::into),
+        flags,
+        installation,
+        pods,
+        crd,
+        lease,
+        node_leases,
+        webhook_configuration,
+        policies,
         grants,
-        webhook: webhook.map_err(Into::into),
-        nodes: nodes.map_err(Into::into),
-        maintenances: maintenances.map_err(Into::into),
+        webhook,
+        nodes,
+        maintenances,
         missing_permissions,
     })
+}
+
+async fn fetched<T>(read: impl Future<Output = Result<T, Error>>) -> Fetched<T> {
+    read.await.map_err(Into::into)
 }
 
 /// The policies that limit nm-reconciler's permission to patch its webhook configuration.
@@ -169,17 +167,17 @@ async fn policies(cluster: &Cluster) -> Result<service_account::Policies, Error>
     Ok(found)
 }
 
-/// The optional permissions, and whether nm-reconciler has them.
 async fn grants(account: &str, cluster: &Cluster) -> Vec<(Grant, Fetched<bool>)> {
     let mut grants = Vec::new();
     for grant in Grant::ALL {
-        let is_granted = objects::is_account_allowed(cluster, account, grant.permission()).await;
+        let (verb, resource) = grant.permission();
+        let permission = Permission { verb, group: String::new(), resource: resource.to_owned() };
+        let is_granted = objects::is_allowed(cluster, Some(account), &permission).await;
         grants.push((grant, is_granted.map_err(Into::into)));
     }
     grants
 }
 
-/// The permissions that the user lacks, for each command. Each permission is checked once.
 async fn missing_permissions(cluster: &Cluster) -> Vec<(&'static str, Fetched<Vec<Permission>>)> {
     // If discovery fails, another check reports that maintenances cannot be listed.
     let required = required_permissions(&all_groups::older_groups(cluster).await.unwrap_or_default());
@@ -187,7 +185,7 @@ async fn missing_permissions(cluster: &Cluster) -> Vec<(&'static str, Fetched<Ve
         required.iter().flat_map(|(_, permissions)| permissions).cloned().collect();
     let allowed: BTreeMap<Permission, Fetched<bool>> = stream::iter(distinct)
         .map(async |permission| {
-            let is_allowed = objects::is_allowed(cluster, &permission).await.map_err(Into::into);
+            let is_allowed = fetched(objects::is_allowed(cluster, None, &permission)).await;
             (permission, is_allowed)
         })
         .buffer_unordered(MAX_CONCURRENT_REQUESTS)

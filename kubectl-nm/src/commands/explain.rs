@@ -14,11 +14,10 @@ use crate::error::exit::Exit;
 use crate::explain::explanation::{Cause, abandoned, causes, unlisted};
 use crate::install::leadership::{self, Leadership};
 use crate::interaction::progress;
-use crate::maintenance::{self, State, node};
+use crate::maintenance::{self, State, name_unless_node, node};
 use crate::terminal::output::Output;
 use crate::terminal::text::{Line, Style};
 
-/// How many pods of a cause are named.
 const MAX_PODS: usize = 5;
 
 const EXAMPLES: &str = "\
@@ -37,11 +36,6 @@ pub(crate) struct ExplainArgs {
     node: String,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the node neither exists nor is in maintenance, or the API server refuses.
 pub(crate) async fn run(args: ExplainArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} for maintenances", cluster.server());
     let all = progress::during(out, message, cluster.maintenances()).await?;
@@ -84,9 +78,7 @@ fn explain(
         State::Queued | State::Failed => Line::default().with(state.style(), state.word()),
         _ => maintenance::headline(object),
     };
-    let name = object.name_any();
-    let object_name = if name == node(object) { String::new() } else { format!(" (NodeMaintenance {name})") };
-    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(object_name))?;
+    out.data(&Line::new(format!("node/{}: ", node(object))).join(headline).and(name_unless_node(object)))?;
     if causes.is_empty() {
         let outlook = match (state, leadership) {
             (State::Drained, _) => "",

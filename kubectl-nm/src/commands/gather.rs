@@ -69,11 +69,6 @@ fn parse_file_name(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server cannot be reached, or the file cannot be written. Refused requests are listed in the manifest.
 pub(crate) async fn run(
     args: GatherArgs,
     namespace: Option<&str>,
@@ -100,7 +95,7 @@ pub(crate) async fn run(
     for (name, content) in &bundle.files {
         archive.add(name, content.as_bytes()).map_err(unwritable)?;
     }
-    archive.write(file).map_err(unwritable)?;
+    archive.write(&file).map_err(unwritable)?;
     for missing in &bundle.missing {
         out.talk(&Line::new(format!("left out: {missing}")));
     }
@@ -112,7 +107,6 @@ pub(crate) async fn run(
     Ok(if has_more_than_versions { Exit::Done } else { Exit::Error })
 }
 
-/// Prints that an existing file is not overwritten.
 fn refuse_existing(path: &Path, error: &Error, out: &mut Output) -> Exit {
     out.error(error);
     let hint = if path.is_dir() {
@@ -124,7 +118,6 @@ fn refuse_existing(path: &Path, error: &Error, out: &mut Output) -> Exit {
     error.exit()
 }
 
-/// The contents of the file.
 #[derive(Default)]
 struct SupportBundle {
     files: Vec<(String, String)>,
@@ -158,7 +151,6 @@ impl SupportBundle {
         self.files.push((name.to_owned(), text + "\n"));
     }
 
-    /// The manifest: what the file contains, and what is missing.
     fn manifest(&self, at: Timestamp) -> String {
         let files = self.files.iter().map(|(name, content)| format!("{name} ({} bytes)", content.len()));
         let missing = self.missing.iter().map(|missing| Line::new(missing).to_string());
@@ -288,7 +280,6 @@ fn in_maintenance(maintenances: &[Value], nodes: &[Value]) -> Vec<String> {
     names
 }
 
-/// The configurations of webhooks that validate maintenances or evictions.
 fn relevant_webhooks(configurations: Vec<Value>) -> Vec<Value> {
     const RESOURCES: [&str; 5] = ["nodemaintenances", "pods/eviction", "pods/*", "*", "*/*"];
     let is_relevant = |configuration: &Value| {

@@ -4,12 +4,11 @@
 //! anything changes. Then the objects are applied one after another, the CRD first, and the command waits until nm-reconciler
 //! runs and its webhook works.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use clap::Args;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, PatchParams};
 use nm_shared::Grant;
 use nm_shared::api::names::LEASE_NAMESPACE;
 use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
@@ -17,7 +16,8 @@ use serde_json::Value;
 
 use crate::args::{duration, parse_boolean};
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects::{self, ApplyOptions};
+use crate::client::objects;
+use crate::client::reconciler_deployment::FIELD_MANAGER;
 use crate::commands::status;
 use crate::error::Error;
 use crate::error::exit::Exit;
@@ -46,7 +46,6 @@ Examples:
 
 Exit codes: 0 installed and ready, 1 failed, 2 usage error, 124 applied, but not ready within --timeout.";
 
-/// Longest wait until the API server serves a new CRD.
 const CRD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Install nm-reconciler in the cluster, or update it
@@ -95,7 +94,6 @@ pub(crate) struct InstallArgs {
 }
 
 impl InstallArgs {
-    /// Whether the command contacts the cluster.
     pub(crate) fn needs_cluster(&self) -> bool {
         self.dry_run == "none"
     }
@@ -115,11 +113,6 @@ impl InstallArgs {
     }
 }
 
-/// Prints what would be installed, without a cluster.
-///
-/// # Errors
-///
-/// When the objects cannot be converted, or stdout cannot be written.
 pub(crate) fn run_client_dry_run(
     args: &InstallArgs,
     namespace: Option<&str>,
@@ -136,11 +129,6 @@ pub(crate) fn run_client_dry_run(
     Ok(Exit::Done)
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server refuses, on conflicts with other field managers, or when nm-reconciler is not ready in time.
 pub(crate) async fn run(
     args: InstallArgs,
     namespace: Option<&str>,
@@ -153,9 +141,6 @@ pub(crate) async fn run(
     let plan = progress::during(out, reading, plan).await?;
     for note in &plan.notes {
         out.talk(note);
-    }
-    if !plan.missing_permissions.is_empty() {
-        return Err(SetupError::MissingPermissions(plan.missing_permissions).into());
     }
     // A partial installation would be worse than none.
     out.continue_on_stdout_error();
@@ -185,11 +170,9 @@ async fn apply(
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<(), Error> {
-    let doing = RefCell::new(String::new());
     for object in &plan.objects {
-        doing.replace(format!("applying {}", format::name(&object.wanted)));
-        let work = object.apply(args.force_conflicts, cluster);
-        let after = progress::during(out, || doing.borrow().clone(), work).await?;
+        let doing = || format!("applying {}", format::name(&object.wanted));
+        let after = progress::during(out, doing, object.apply(args.force_conflicts, cluster)).await?;
         let (line, changes) = (object.line(&after), object.changes(&after));
         applied.push(after);
         if args.output.is_some() {
@@ -204,7 +187,6 @@ async fn apply(
     Ok(())
 }
 
-/// Prints the error of a partly applied installation.
 fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) -> Exit {
     error.print(out);
     out.hint(&format!(
@@ -214,16 +196,12 @@ fn report_partial(error: &Error, applied: usize, of: usize, out: &mut Output) ->
     error.exit()
 }
 
-/// What an installation will apply.
 struct InstallPlan {
     namespace: String,
     objects: Vec<PlannedObject>,
     notes: Vec<Line>,
-    /// The permissions that the user lacks.
-    missing_permissions: Vec<String>,
 }
 
-/// An object to apply, and its previous state.
 struct PlannedObject {
     wanted: Value,
     before: Option<Value>,
@@ -231,10 +209,10 @@ struct PlannedObject {
 
 impl PlannedObject {
     async fn apply(&self, force: bool, cluster: &Cluster) -> Result<Value, Error> {
-        let options = ApplyOptions { dry_run: false, force };
-        let after = match objects::apply(cluster, &self.wanted, options).await {
+        let params = PatchParams { force, ..PatchParams::apply(FIELD_MANAGER) };
+        let after = match objects::apply(cluster, &self.wanted, &params).await {
             Err(error) if preflight::is_only_about_command_line(&error) => {
-                objects::apply(cluster, &self.wanted, ApplyOptions { force: true, ..options }).await?
+                objects::apply(cluster, &self.wanted, &params.force()).await?
             }
             applied => applied?,
         };
@@ -297,13 +275,10 @@ async fn plan(asked: Settings, force: bool, cluster: &Cluster) -> Result<Install
         )));
     }
     let wanted: Vec<&Value> = planned.iter().map(|object| &object.wanted).collect();
-    let missing = preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
-    let missing_permissions =
-        missing.iter().map(|missing| format!("{} {}", missing.verb, missing.qualified_resource())).collect();
-    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes, missing_permissions })
+    preflight::check(&wanted, &new_namespaces(&planned), force, cluster).await?;
+    Ok(InstallPlan { namespace: installation.namespace, objects: planned, notes })
 }
 
-/// The optional permissions that have been granted before.
 async fn granted(cluster: &Cluster) -> Result<Vec<Grant>, Error> {
     let mut granted = Vec::new();
     for grant in Grant::ALL {
@@ -319,7 +294,6 @@ fn is_policy(object: &PlannedObject) -> bool {
     object.wanted["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
 }
 
-/// Whether the API server serves the kinds of all policies.
 async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result<bool, Error> {
     for object in objects.iter().filter(|object| is_policy(object) && object.before.is_none()) {
         if !objects::is_served(cluster, &object.wanted).await? {
@@ -329,7 +303,6 @@ async fn serves_policies(objects: &[PlannedObject], cluster: &Cluster) -> Result
     Ok(true)
 }
 
-/// Checks that no other operator or installation conflicts.
 fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error> {
     if let Some(deployment) = installation.by_olm() {
         return Err(SetupError::ManagedByOlm(deployment).into());
@@ -346,7 +319,6 @@ fn check(installation: &Installation, wanted: Option<&str>) -> Result<(), Error>
     }
 }
 
-/// Messages about the image that will be used.
 fn image_notes(asked: &Settings, settings: &Settings) -> Vec<Line> {
     let default = manifests::default_image();
     match &settings.image {
@@ -367,7 +339,6 @@ fn is_foreign_namespace(object: &PlannedObject) -> bool {
         && object.before.as_ref().is_some_and(|before| !manifests::is_ours(before))
 }
 
-/// The namespaces that do not exist yet.
 fn new_namespaces(objects: &[PlannedObject]) -> Vec<&str> {
     let is_new = |object: &&PlannedObject| object.wanted["kind"] == "Namespace" && object.before.is_none();
     objects.iter().filter(is_new).filter_map(|object| object.wanted["metadata"]["name"].as_str()).collect()

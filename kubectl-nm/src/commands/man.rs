@@ -25,11 +25,6 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-/// Writes the pages of `command` and all its subcommands.
-///
-/// # Errors
-///
-/// When the pages cannot be written.
 pub(crate) fn run(args: &ManArgs, command: clap::Command, out: &mut Output) -> Result<Exit, Error> {
     std::fs::create_dir_all(&args.folder)
         .and_then(|()| clap_mangen::generate_to(with_all_flags(command), &args.folder))

@@ -97,11 +97,6 @@ fn parse_format(text: &str) -> Result<OutputFormat, String> {
     })
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node does not exist, or the API server cannot be asked.
 pub(crate) async fn run(args: PlanArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and pods", cluster.server());
     let read = async {

@@ -12,7 +12,6 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
-use crate::client::watch_stream::watch_maintenances;
 use crate::commands::status;
 use crate::commands::watch;
 use crate::error::Error;
@@ -21,13 +20,10 @@ use crate::format::{self, OutputFormat};
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
 use crate::maintenance::start::{self, Existing, StartRequest, Started};
-use crate::maintenance::{node, uid};
+use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
-use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
-use crate::watch::event_loop;
 use crate::watch::goal_tracker::{ExitCondition, Goal, GoalTracker, WaitTarget};
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +55,7 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     nodes: NodeSelection,
 
-    /// Change nothing: print what would be created, or also let the API server validate it
+    /// Print what would be created, and create nothing; with server, the API server validates it too
     #[arg(long, value_name = "HOW", default_value = "none")]
     dry_run: DryRun,
 
@@ -71,7 +67,7 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Then watch the maintenances, on a terminal in the dashboard; with --wait until all nodes are drained
+    /// Watch the maintenances afterwards, as `kubectl nm watch` does; with --wait, until all nodes are drained
     #[arg(long, conflicts_with = "output")]
     watch: bool,
 
@@ -85,7 +81,6 @@ pub(crate) struct StartArgs {
     request: StartRequest,
 }
 
-/// Who processes a request without any change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DryRun {
     /// No dry run: the objects are created
@@ -96,11 +91,6 @@ enum DryRun {
     Server,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node does not exist or cannot be put into maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StartArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
     let (nodes, hidden) = progress::during(out, message, check(&args, cluster)).await?;
@@ -167,12 +157,10 @@ async fn check(args: &StartArgs, cluster: &Cluster) -> Result<(Vec<(String, Exis
     }
 }
 
-/// The nodes without a maintenance.
 fn new_nodes(nodes: &[(String, Existing)]) -> impl Iterator<Item = &String> {
     nodes.iter().filter(|(_, existing)| *existing == Existing::Nothing).map(|(node, _)| node)
 }
 
-/// Waits for the started maintenances, or shows them, if the flags say so.
 async fn watch(
     args: &StartArgs,
     started: &[Started],
@@ -190,9 +178,7 @@ async fn watch(
     if !args.wait {
         return Ok(Exit::Done);
     }
-    let mut reporter =
-        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
+    watch::wait(tracker, timeout, cluster, out).await
 }
 
 /// Only new maintenances have the timeout of the wait; existing ones have their own, if any.
@@ -207,13 +193,10 @@ fn tracker(args: &StartArgs, started: &[Started], has_timeout: bool) -> GoalTrac
         .with_same_timeout(same_timeout.map(|started| uid(&started.object)).collect())
 }
 
-/// `node/n1 maintenance started`.
 fn line(started: &Started, node: &str, dry_run: DryRun) -> Line {
     let line = Line::new(format!("node/{node} "));
-    let name = started.object.name_any();
     if !started.created {
-        let line = line.and("is already in maintenance");
-        return if name == node { line } else { line.and(format!(" (NodeMaintenance {name})")) };
+        return line.and("is already in maintenance").and(name_unless_node(&started.object));
     }
     let line = line.with(Style::Good, "maintenance started");
     match dry_run {

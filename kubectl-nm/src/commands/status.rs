@@ -3,12 +3,13 @@
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::DynamicObject;
-use nm_shared::NodeMaintenance;
-use serde::Serialize;
+use nm_shared::{Group, NodeMaintenance};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::args::duration::age;
 use crate::args::names;
+use crate::client::all_groups;
 use crate::client::cluster::Cluster;
 use crate::client::nodes::check_exist;
 use crate::error::Error;
@@ -49,31 +50,30 @@ pub(crate) struct StatusArgs {
     output: OutputFormat,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a given node is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let nodes = names::distinct(&args.nodes);
     let message = || format!("asking {} for maintenances", cluster.server());
-    let missing = match &args.output {
-        OutputFormat::Data(format) => {
-            let found = progress::during(out, message, cluster.raw_maintenances()).await?;
-            let chosen = choose(found, &nodes, raw_node);
-            in_form(&chosen, nodes.len() == 1, *format, out)?;
-            missing(&nodes, &chosen, raw_node)
-        }
+    let found = progress::during(out, message, all_groups::list_raw(cluster, Group::Medik8s)).await?;
+    let mut found = found.unwrap_or_default();
+    found.retain(|object| {
+        nodes.is_empty() || nodes.iter().any(|wanted| object["spec"]["nodeName"] == *wanted)
+    });
+    found.sort_by_cached_key(|object| {
+        ["/spec/nodeName", "/metadata/name"].map(|field| object.pointer(field).map(Value::to_string))
+    });
+    match args.output {
+        OutputFormat::Data(format) => in_form(&found, nodes.len() == 1, format, out)?,
         format @ (OutputFormat::Table | OutputFormat::Wide) => {
-            let found = progress::during(out, message, cluster.maintenances()).await?;
-            let chosen = choose(found, &nodes, node);
-            in_table(&chosen, *format == OutputFormat::Wide, out)?;
-            if chosen.is_empty() && nodes.is_empty() {
+            let objects: Result<Vec<NodeMaintenance>, _> =
+                found.iter().map(Deserialize::deserialize).collect();
+            let objects = objects.map_err(|error| Error::Unshowable(error.to_string()))?;
+            in_table(&objects, format == OutputFormat::Wide, out)?;
+            if objects.is_empty() && nodes.is_empty() {
                 out.talk(&Line::new("No maintenances found."));
             }
-            missing(&nodes, &chosen, node)
         }
-    };
+    }
+    let missing = missing(&nodes, &found);
     if missing.is_empty() {
         return Ok(Exit::Done);
     }
@@ -82,27 +82,12 @@ pub(crate) async fn run(args: StatusArgs, cluster: &Cluster, out: &mut Output) -
     Err(Error::NotInMaintenance(missing))
 }
 
-/// The objects of these nodes, or all, sorted by node and name.
-fn choose<K: ResourceExt>(mut objects: Vec<K>, nodes: &[String], node: fn(&K) -> &str) -> Vec<K> {
-    objects.retain(|object| nodes.is_empty() || nodes.iter().any(|wanted| wanted == node(object)));
-    objects.sort_by_key(|object| (node(object).to_owned(), object.name_any()));
-    objects
-}
-
-/// The nodes without an object.
-fn missing<K>(nodes: &[String], objects: &[K], node: fn(&K) -> &str) -> Vec<String> {
-    nodes.iter().filter(|name| !objects.iter().any(|object| node(object) == *name)).cloned().collect()
-}
-
-fn raw_node(object: &DynamicObject) -> &str {
-    object.data["spec"]["nodeName"].as_str().unwrap_or_default()
+fn missing(nodes: &[String], found: &[Value]) -> Vec<String> {
+    let is_idle = |name: &&String| !found.iter().any(|object| object["spec"]["nodeName"] == **name);
+    nodes.iter().filter(is_idle).cloned().collect()
 }
 
 /// Prints maintenances; `alone` if one was requested by name.
-///
-/// # Errors
-///
-/// When the format cannot show them, or stdout is closed.
 pub(super) fn print(
     objects: &[NodeMaintenance],
     alone: bool,

@@ -5,24 +5,22 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use futures::stream::{self, StreamExt};
+use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 
 use crate::args::duration;
 use crate::args::names::distinct;
 use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
 use crate::client::nodes::{NodeSelection, check_exist, unchecked};
-use crate::client::watch_stream::watch_maintenances;
+use crate::commands::watch;
 use crate::error::Error;
 use crate::error::exit::Exit;
 use crate::interaction::confirm::confirm;
 use crate::interaction::progress;
-use crate::maintenance::node;
+use crate::maintenance::{name_unless_node, node, uid};
 use crate::terminal::output::Output;
-use crate::terminal::signals::interrupted;
 use crate::terminal::text::{Line, Style};
-use crate::watch::event_loop;
 use crate::watch::goal_tracker::{Goal, GoalTracker, WaitTarget};
-use crate::watch::wait_reporter::{ReportMode, WaitReporter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,142 +61,98 @@ pub(crate) struct StopArgs {
     timeout: Option<Duration>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node neither exists nor is in maintenance, or the API server cannot be asked about that.
 pub(crate) async fn run(args: StopArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let message = || format!("asking {} about nodes and maintenances", cluster.server());
-    let Found { maintenances, idle, hidden } = progress::during(out, message, find(&args, cluster)).await?;
-    for node in idle {
+    let (maintenances, idle, hidden) = progress::during(out, message, find(&args, cluster)).await?;
+    for node in &idle {
         out.data(&Line::new(format!("node/{node} is not in maintenance")))?;
     }
     for node in hidden {
         out.talk(&unchecked(&node));
     }
     if maintenances.is_empty() {
-        if args.all || args.nodes.are_known() {
+        if idle.is_empty() {
             out.talk(&Line::new("No maintenances found."));
         }
         return Ok(Exit::Done);
     }
-    let nodes: Vec<String> = maintenances.iter().map(|one| one.target.node.clone()).collect();
+    let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     confirm("Return {} to service", &distinct(&nodes), args.yes, out)?;
 
     let (count, done) = (maintenances.len(), Cell::new(0));
     let message = || format!("{} of {count} maintenances", done.get());
     let stop_all = stream::iter(&maintenances)
-        .map(async |one| {
-            let stopped = one.stop(cluster).await;
+        .map(async |object| {
+            let stopped = match object.metadata.deletion_timestamp {
+                Some(_) => Ok(Deletion::UnderWay),
+                None => cluster.delete(&object.name_any(), &uid(object)).await,
+            };
             done.set(done.get() + 1);
-            (one, stopped)
+            (object, stopped)
         })
         .buffered(MAX_CONCURRENT_REQUESTS)
-        .collect::<Vec<(&FoundMaintenance, Result<Deletion, Error>)>>();
+        .collect::<Vec<(&NodeMaintenance, Result<Deletion, Error>)>>();
     let (mut targets, mut failures) = (Vec::new(), Vec::new());
-    for (one, stopped) in progress::during(out, message, stop_all).await {
+    for (object, stopped) in progress::during(out, message, stop_all).await {
         match stopped {
             Ok(deletion) => {
-                out.data(&one.line(deletion))?;
-                targets.extend((deletion == Deletion::UnderWay).then(|| one.target.clone()));
+                out.data(&line(object, deletion))?;
+                targets.extend((deletion == Deletion::UnderWay).then(|| WaitTarget::from(object)));
             }
-            Err(error) => failures.push((one.target.node.clone(), error)),
+            Err(error) => failures.push((node(object).to_owned(), error)),
         }
     }
     Error::print_all(&failures, out);
-    let exit =
-        if args.wait && !targets.is_empty() { wait(&args, targets, cluster, out).await? } else { Exit::Done };
+    let exit = if args.wait && !targets.is_empty() {
+        let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
+        watch::wait(GoalTracker::for_targets(Goal::Stopped, targets), timeout, cluster, out).await?
+    } else {
+        Exit::Done
+    };
     Ok(if !failures.is_empty() && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-async fn wait(
+/// The maintenances to stop, ordered by node; the named nodes that are not in maintenance; and those of them that the user
+/// may not read.
+async fn find(
     args: &StopArgs,
-    targets: Vec<WaitTarget>,
     cluster: &Cluster,
-    out: &mut Output,
-) -> Result<Exit, Error> {
-    let tracker = GoalTracker::for_targets(Goal::Stopped, targets);
-    let mut reporter =
-        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
-    let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| reporter.react(event)).await
-}
-
-/// What exists for the given nodes.
-#[derive(Default)]
-struct Found {
-    maintenances: Vec<FoundMaintenance>,
-    /// The given nodes that are not in maintenance.
-    idle: Vec<String>,
-    /// Those of them that the user may not read.
-    hidden: Vec<String>,
-}
-
-async fn find(args: &StopArgs, cluster: &Cluster) -> Result<Found, Error> {
+) -> Result<(Vec<NodeMaintenance>, Vec<String>, Vec<String>), Error> {
     if args.all {
-        let existing = cluster.maintenances().await?;
-        let mut nodes: Vec<String> = existing.iter().map(|object| node(object).to_owned()).collect();
-        nodes.sort_unstable();
-        return Ok(Found { maintenances: of_nodes(&distinct(&nodes), &existing), ..Found::default() });
+        let mut existing = cluster.maintenances().await?;
+        existing.sort_by_cached_key(|object| node(object).to_owned());
+        return Ok((existing, Vec::new(), Vec::new()));
     }
     let nodes = args.nodes.resolve(cluster).await?;
     let maintenances = of_nodes(&nodes, &cluster.maintenances().await?);
+    // Most nodes that labels select are not in maintenance.
     if args.nodes.are_known() {
-        return Ok(Found { maintenances, ..Found::default() });
+        return Ok((maintenances, Vec::new(), Vec::new()));
     }
-    let is_idle = |name: &String| !maintenances.iter().any(|one| one.target.node == *name);
+    let is_idle = |name: &String| !maintenances.iter().any(|object| node(object) == name);
     let idle: Vec<String> = nodes.into_iter().filter(is_idle).collect();
     let hidden = check_exist(cluster, &idle).await?;
-    Ok(Found { maintenances, idle, hidden })
+    Ok((maintenances, idle, hidden))
 }
 
-/// A maintenance that is to be stopped.
-#[derive(Debug, PartialEq)]
-struct FoundMaintenance {
-    target: WaitTarget,
-    /// Whether it is already being deleted.
-    is_stopping: bool,
-}
-
-impl FoundMaintenance {
-    async fn stop(&self, cluster: &Cluster) -> Result<Deletion, Error> {
-        if self.is_stopping {
-            return Ok(Deletion::UnderWay);
-        }
-        cluster.delete(&self.target.name, &self.target.uid).await
-    }
-
-    fn line(&self, deletion: Deletion) -> Line {
-        let WaitTarget { node, name, .. } = &self.target;
-        let line = Line::new(format!("node/{node} "));
-        let line = match deletion {
-            Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
-            Deletion::Replaced => {
-                line.with(Style::Good, "maintenance stopped").and(", and another one was started")
-            }
-            Deletion::UnderWay if self.is_stopping => {
-                line.with(Style::Busy, "maintenance is already stopping")
-            }
-            Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
-        };
-        if name == node { line } else { line.and(format!(" (NodeMaintenance {name})")) }
-    }
-}
-
-/// The maintenances of these nodes, in the order of the nodes.
-fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<FoundMaintenance> {
-    let of_node = |name: &String| -> Vec<FoundMaintenance> {
-        existing
-            .iter()
-            .filter(|object| node(object) == name)
-            .map(|object| FoundMaintenance {
-                target: WaitTarget::from(object),
-                is_stopping: object.metadata.deletion_timestamp.is_some(),
-            })
-            .collect()
-    };
+fn of_nodes(nodes: &[String], existing: &[NodeMaintenance]) -> Vec<NodeMaintenance> {
+    let of_node = |name| existing.iter().filter(move |object| node(object) == name).cloned();
     nodes.iter().flat_map(of_node).collect()
+}
+
+fn line(object: &NodeMaintenance, deletion: Deletion) -> Line {
+    let line = Line::new(format!("node/{} ", node(object)));
+    let line = match deletion {
+        Deletion::Gone => line.with(Style::Good, "maintenance stopped"),
+        Deletion::Replaced => {
+            line.with(Style::Good, "maintenance stopped").and(", and another one was started")
+        }
+        Deletion::UnderWay if object.metadata.deletion_timestamp.is_some() => {
+            line.with(Style::Busy, "maintenance is already stopping")
+        }
+        Deletion::UnderWay => line.with(Style::Busy, "maintenance is stopping"),
+    };
+    line.and(name_unless_node(object))
 }
 
 #[cfg(test)]
@@ -215,11 +169,8 @@ mod tests {
         let existing =
             [requested("n2"), named("a", "n1", "u"), stopping(named("b", "n1", "v")), named("n1", "n3", "w")];
         let nodes = ["n1".to_owned(), "n2".to_owned()];
-        let found: Vec<(String, bool)> = of_nodes(&nodes, &existing)
-            .into_iter()
-            .map(|object| (object.target.uid, object.is_stopping))
-            .collect();
-        assert_eq!(found, [("u".into(), false), ("v".into(), true), ("uid-n2".into(), false)]);
+        let found: Vec<String> = of_nodes(&nodes, &existing).iter().map(uid).collect();
+        assert_eq!(found, ["u", "v", "uid-n2"]);
     }
 
     /// Stops in a cluster with these objects: the result, the printed text, and the deleted objects.

@@ -41,13 +41,10 @@ Examples:
 
 Exit codes: 0 removed or not installed, 1 failed, 2 usage error or not confirmed, 124 not gone within --timeout.";
 
-/// Why an object without nm-reconciler's label is kept.
 const NOT_OURS: &str = "it does not have the label of nm-reconciler";
 
-/// How many objects of others a message lists.
 const MAX_NAMES: usize = 10;
 
-/// How often the remaining maintenances are listed.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The arguments of the command.
@@ -62,17 +59,11 @@ pub(crate) struct UninstallArgs {
     #[arg(long, short = 'y')]
     yes: bool,
 
-    /// Timeout for each object, and for --stop-all, such as 30s or 5m; 0 means none
+    /// How long to wait until each object is gone, and until --stop-all is done, such as 30s or 5m; 0 means forever
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration::parse)]
     timeout: Duration,
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When there are maintenances and `--stop-all` is not given, or they do not end; when the user does not confirm; when the
-/// server refuses.
 pub(crate) async fn run(
     args: UninstallArgs,
     namespace: Option<&str>,
@@ -136,7 +127,6 @@ pub(crate) async fn run(
     Ok(Exit::Done)
 }
 
-/// The question after the list of objects.
 fn question(plan: &UninstallPlan) -> String {
     let (namespace, count) = (&plan.namespace, plan.objects.len());
     let question = format!("Remove nm-reconciler from namespace {namespace} with these {count} objects");
@@ -172,7 +162,6 @@ fn kept(object: &Value, why: &str) -> Line {
     Line::new(format!("{} is kept: {why}", format::name(object)))
 }
 
-/// What an uninstallation will remove.
 struct UninstallPlan {
     namespace: String,
     /// In the order of removal.
@@ -263,7 +252,6 @@ fn runtime_objects(namespace: &str) -> [Value; 2] {
     [object("coordination.k8s.io/v1", "Lease", leader_lease::NAME), object("v1", "Secret", WEBHOOK)]
 }
 
-/// The nodes in maintenance, without duplicates.
 fn nodes(maintenances: &[Grouped]) -> Vec<String> {
     let nodes: Vec<String> = maintenances.iter().map(|object| node(object).to_owned()).collect();
     distinct(&nodes)
@@ -280,7 +268,7 @@ async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Res
                 return Ok(());
             }
             stream::iter(there.iter().filter(|object| object.metadata.deletion_timestamp.is_none()))
-                .map(async |object| all_groups::delete(cluster, object).await)
+                .map(async |object| all_groups::delete(cluster, object).await.map(drop))
                 .buffered(MAX_CONCURRENT_REQUESTS)
                 .try_collect::<()>()
                 .await?;
@@ -295,7 +283,6 @@ async fn stop_all(timeout: Duration, cluster: &Cluster, out: &mut Output) -> Res
     }
 }
 
-/// Deletes an object and waits until it is gone.
 async fn remove(object: &Value, timeout: Duration, cluster: &Cluster, out: &mut Output) -> Result<(), Error> {
     let name = format::located(object);
     let work = async {

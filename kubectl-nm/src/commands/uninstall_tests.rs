@@ -134,13 +134,18 @@ async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
         ("DELETE", _) => {
             (200, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
         }
-        (_, "/api/v1") => resources(&[("secrets", "Secret"), ("events", "Event")]),
+        (_, "/api") => {
+            (200, json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))
+        }
+        (_, "/api/v1") => resources("v1", &[("secrets", "Secret"), ("events", "Event")]),
         (_, "/apis") => {
             let version = json!({"groupVersion": "apps/v1", "version": "v1"});
             let group = json!({"name": "apps", "versions": [version], "preferredVersion": version});
             (200, json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}))
         }
-        (_, "/apis/apps/v1") => resources(&[("deployments", "Deployment"), ("replicasets", "ReplicaSet")]),
+        (_, "/apis/apps/v1") => {
+            resources("apps/v1", &[("deployments", "Deployment"), ("replicasets", "ReplicaSet")])
+        }
         (_, "/api/v1/namespaces/node-maintenance") => (200, object("Namespace")),
         (_, "/api/v1/namespaces/node-maintenance/secrets") => secrets.clone(),
         (_, "/api/v1/namespaces/node-maintenance/events") => items(&[json!({"metadata": {"name": "e"}})]),
@@ -170,7 +175,7 @@ async fn uninstalled_beside(secrets: (u16, Value)) -> (String, Vec<String>) {
     (captured.talk(), deleted.collect())
 }
 
-fn resources(kinds: &[(&str, &str)]) -> (u16, Value) {
+fn resources(version: &str, kinds: &[(&str, &str)]) -> (u16, Value) {
     let resource = |(name, kind): &(&str, &str)| {
         json!({"name": name, "singularName": "", "namespaced": true, "kind": kind,
         "verbs": ["create", "delete", "get", "list"]})
@@ -178,7 +183,7 @@ fn resources(kinds: &[(&str, &str)]) -> (u16, Value) {
     let resources: Vec<Value> = kinds.iter().map(resource).collect();
     (
         200,
-        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": resources}),
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}),
     )
 }
 

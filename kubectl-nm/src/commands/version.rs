@@ -37,27 +37,15 @@ pub(crate) struct VersionArgs {
 }
 
 impl VersionArgs {
-    /// Whether the command contacts the cluster.
     pub(crate) fn needs_cluster(&self) -> bool {
         !self.client
     }
 }
 
-/// Prints the version of this program, without a cluster.
-///
-/// # Errors
-///
-/// When stdout cannot be written.
 pub(crate) fn run_client(args: &VersionArgs, out: &mut Output) -> Result<Exit, Error> {
     print(&Versions { plugin: OWN_VERSION.to_owned(), ..Versions::default() }, args, out)
 }
 
-/// Runs the command.
-///
-/// # Errors
-///
-/// When the server cannot be reached, after printing the version of this program. Without permission to read the
-/// installation, the other versions are printed.
 pub(crate) async fn run(args: VersionArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
     let reading = || format!("reading versions from {}", cluster.server());
     let read = async {

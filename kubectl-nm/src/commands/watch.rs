@@ -66,12 +66,12 @@ pub(crate) struct WatchArgs {
     #[arg(value_name = "NODE", value_parser = names::parse_node)]
     nodes: Vec<String>,
 
-    /// Exit when every maintenance present at startup reaches this state; for `drained`, all given nodes must be in
+    /// Exit when all maintenances that exist at startup have reached this state; with `drained`, each given node must be in
     /// maintenance
     #[arg(long, value_name = "GOAL")]
     until: Option<Goal>,
 
-    /// Exit when every maintenance is drained or failed; all given nodes must be in maintenance
+    /// Exit when each maintenance is drained or has failed; each given node must be in maintenance
     #[arg(long, conflicts_with = "until")]
     exit_on_complete: bool,
 
@@ -102,7 +102,7 @@ struct DashboardFlags {
 
     // A doc comment would have to put backticks around the variable.
     #[arg(
-        help = "Draw the dashboard with ASCII characters only; the default if the locale has no others (LC_ALL=C)"
+        help = "Draw the dashboard with ASCII characters only; the default in a locale without UTF-8, such as LC_ALL=C"
     )]
     #[arg(long)]
     ascii: bool,
@@ -113,7 +113,6 @@ struct DashboardFlags {
     mouse: bool,
 }
 
-/// The output format without the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum WatchFormat {
     /// One line of text per change
@@ -149,23 +148,9 @@ impl DashboardFlags {
     }
 }
 
-/// The output of a watch, and its timeout.
-struct WatchOptions {
-    timeout: Option<Duration>,
-    output: Option<WatchFormat>,
-    dashboard: DashboardFlags,
-}
-
-/// Runs the command.
-///
-/// # Errors
-///
-/// When a node that the watch waits for is not in maintenance, or the API server refuses.
 pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, out: &mut Output) -> Result<Exit, Error> {
-    let tracker = args.tracker();
     let timeout = args.timeout.filter(|timeout| !timeout.is_zero());
-    watch(tracker, WatchOptions { timeout, output: args.output, dashboard: args.dashboard }, cluster, out)
-        .await
+    watch(args.tracker(), timeout, args.output, &args.dashboard, cluster, out).await
 }
 
 /// Prints the last line of `--output json` for a watch that cannot even connect: the program that reads it expects one.
@@ -177,10 +162,6 @@ pub(crate) fn fail(args: &WatchArgs, out: &mut Output) {
 }
 
 /// Watches until the tracker's exit condition, with the default output of `watch`.
-///
-/// # Errors
-///
-/// When a node that the watch waits for is not in maintenance, or the API server refuses.
 pub(super) async fn watch_with_defaults(
     tracker: GoalTracker,
     timeout: Option<Duration>,
@@ -188,16 +169,37 @@ pub(super) async fn watch_with_defaults(
     out: &mut Output,
 ) -> Result<Exit, Error> {
     let dashboard = DashboardFlags { readonly: false, theme: ThemeName::Dark, ascii: false, mouse: true };
-    watch(tracker, WatchOptions { timeout, output: None, dashboard }, cluster, out).await
+    watch(tracker, timeout, None, &dashboard, cluster, out).await
+}
+
+/// Waits for the tracker's targets, and shows their progress.
+pub(super) async fn wait(
+    tracker: GoalTracker,
+    timeout: Option<Duration>,
+    cluster: &Cluster,
+    out: &mut Output,
+) -> Result<Exit, Error> {
+    let mut reporter =
+        WaitReporter::new(out, ReportMode::Progress, tracker, cluster.flags()).with_live_lines();
+    follow(timeout, cluster, |event| reporter.react(event)).await
+}
+
+async fn follow(
+    timeout: Option<Duration>,
+    cluster: &Cluster,
+    react: impl FnMut(LoopEvent) -> Result<ControlFlow<Exit>, Error>,
+) -> Result<Exit, Error> {
+    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), react).await
 }
 
 async fn watch(
     tracker: GoalTracker,
-    options: WatchOptions,
+    timeout: Option<Duration>,
+    output: Option<WatchFormat>,
+    dashboard: &DashboardFlags,
     cluster: &Cluster,
     out: &mut Output,
 ) -> Result<Exit, Error> {
-    let WatchOptions { timeout, output, dashboard } = options;
     // The first list comes before the dashboard: a cluster that cannot be reached or does not serve maintenances is an
     // error, and credential plugins prompt while there are lines to prompt on.
     let message = || format!("asking {} for maintenances", cluster.server());
@@ -212,12 +214,7 @@ async fn watch(
         Some(WatchFormat::Json) => {
             let mut reporter = NdjsonReporter::new(out, Timestamp::now, tracker);
             let result = match existing {
-                Ok(_) => {
-                    event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
-                        reporter.react(event)
-                    })
-                    .await
-                }
+                Ok(_) => follow(timeout, cluster, |event| reporter.react(event)).await,
                 Err(error) => Err(error),
             };
             if result.is_err() {
@@ -234,10 +231,7 @@ async fn watch(
             existing?;
             let mut reporter =
                 WaitReporter::new(out, ReportMode::Log(Timestamp::now), tracker, cluster.flags());
-            event_loop::run(watch_maintenances(cluster), timeout, interrupted(), |event| {
-                reporter.react(event)
-            })
-            .await
+            follow(timeout, cluster, |event| reporter.react(event)).await
         }
     }
 }
@@ -262,7 +256,6 @@ async fn existing(
     Ok((existing, notes))
 }
 
-/// Runs the dashboard, and prints the states of the maintenances when it is closed.
 async fn show_dashboard(
     appearance: Appearance,
     existing: Vec<NodeMaintenance>,
@@ -299,7 +292,6 @@ async fn show_dashboard(
     Ok(if has_failed && exit == Exit::Done { Exit::Error } else { exit })
 }
 
-/// Reports whether the goal was reached when the dashboard ended.
 fn conclude(
     reason: EndReason,
     tracker: GoalTracker,

@@ -13,29 +13,19 @@ pub(crate) const NAME: &str = "kubectl_complete-nm";
 
 const PLUGIN: &str = "kubectl-nm";
 
-/// Why the link cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    /// kubectl would not find the plugin.
     #[error("no {PLUGIN} on the PATH is this program ({})", .0.display())]
     NotOnPath(PathBuf),
 
-    /// Another file has the name.
     #[error("{} exists and is not a link to {PLUGIN}", .0.display())]
     Taken(PathBuf),
 
-    /// The system refuses.
     #[error("cannot create the link {}: {source}", path.display())]
-    Refused {
-        /// The link.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Refused { path: PathBuf, source: io::Error },
 }
 
 impl LinkError {
-    /// What to do about it.
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::NotOnPath(_) => format!(
@@ -47,7 +37,6 @@ impl LinkError {
     }
 }
 
-/// How to create the link manually.
 fn manual_steps(link: &Path, on_windows: bool) -> String {
     let path = link.display();
     if on_windows {
@@ -62,20 +51,13 @@ fn manual_steps(link: &Path, on_windows: bool) -> String {
     }
 }
 
-/// A link that exists.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CompletionLink {
-    /// Its path.
     pub(crate) path: PathBuf,
-    /// Whether it has just been created.
     pub(crate) is_new: bool,
 }
 
 /// Creates the link next to the plugin on the search path, unless it exists.
-///
-/// # Errors
-///
-/// When the plugin on the search path is not this program, another file has the name, or the system refuses.
 pub(crate) fn install(program: &Path, search_path: &OsStr) -> Result<CompletionLink, LinkError> {
     let this = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let is_this = |path: &Path| path.canonicalize().is_ok_and(|path| path == this);

@@ -45,7 +45,6 @@ pub(crate) fn respond(arguments: &[OsString], command: CommandFn) -> Option<Stri
     Some(respond_to_script(&shell, &words[start..], command).unwrap_or_default())
 }
 
-/// The response to kubectl, which passes it to the shell.
 fn respond_to_kubectl(words: &[OsString], command: CommandFn) -> String {
     let (current, before) =
         words.split_last().map_or((OsString::new(), words), |(last, before)| (last.clone(), before));

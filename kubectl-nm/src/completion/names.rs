@@ -16,20 +16,13 @@ use crate::completion::partial_line::PartialLine;
 
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// A context of the kubeconfig.
     Context,
-    /// A cluster of the kubeconfig.
     Cluster,
-    /// A user of the kubeconfig.
     User,
-    /// A namespace.
     Namespace,
-    /// A node that is not in maintenance.
     NodeInService,
-    /// A node in maintenance.
     NodeInMaintenance,
 }
 
@@ -57,10 +50,11 @@ fn within<T: Send + 'static>(
 }
 
 fn look_up(kind: NameKind, connection: &ConnectionFlags) -> Option<Vec<String>> {
+    let kubeconfig = || connection::kubeconfig(connection).ok();
     match kind {
-        NameKind::Context => Some(connection::kubeconfig_names(connection).ok()?.contexts),
-        NameKind::Cluster => Some(connection::kubeconfig_names(connection).ok()?.clusters),
-        NameKind::User => Some(connection::kubeconfig_names(connection).ok()?.users),
+        NameKind::Context => Some(kubeconfig()?.contexts.into_iter().map(|named| named.name).collect()),
+        NameKind::Cluster => Some(kubeconfig()?.clusters.into_iter().map(|named| named.name).collect()),
+        NameKind::User => Some(kubeconfig()?.auth_infos.into_iter().map(|named| named.name).collect()),
         NameKind::Namespace | NameKind::NodeInService | NameKind::NodeInMaintenance => {
             silence_standard_streams();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;

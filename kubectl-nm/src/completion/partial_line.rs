@@ -6,22 +6,17 @@ use clap::FromArgMatches;
 
 use crate::connection::ConnectionFlags;
 
-/// Builds the definition of the command line.
 pub(crate) type CommandFn = fn() -> clap::Command;
 
-/// What the part of the command line contains.
 #[derive(Debug, Default)]
 pub(super) struct PartialLine {
-    /// The connection flags.
     pub(super) connection: ConnectionFlags,
-    /// The names of nodes.
     pub(super) nodes: Vec<String>,
     /// Whether a flag selects nodes, so that none can be named.
     pub(super) has_node_selector: bool,
 }
 
 impl PartialLine {
-    /// Parses the words after the program's name, ignoring errors.
     pub(super) fn parse(words: &[OsString], command: CommandFn) -> Self {
         let line = std::iter::once(OsString::from("kubectl-nm")).chain(words.iter().cloned());
         let Ok(matches) = command().ignore_errors(true).try_get_matches_from(line) else {

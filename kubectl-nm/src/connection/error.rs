@@ -5,70 +5,34 @@ use std::path::PathBuf;
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 
-/// Why a connection to a cluster cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
-    /// Neither a kubeconfig nor a flag names a cluster.
     #[error("no cluster is configured: there is no kubeconfig at {}", list(.0))]
     NoKubeconfig(Vec<PathBuf>),
-    /// The file named by `--kubeconfig` does not exist.
     #[error("the kubeconfig {} does not exist", .0.display())]
     MissingFile(PathBuf),
-    /// There are contexts, but no current one.
     #[error("the kubeconfig has no current context")]
     NoContext(Vec<String>),
-    /// A context, cluster or user that the kubeconfig does not have.
     #[error("{kind} \"{name}\" does not exist in the kubeconfig")]
-    Unknown {
-        /// Context, cluster or user.
-        kind: &'static str,
-        /// The name.
-        name: String,
-        /// The names that exist.
-        known: Vec<String>,
-    },
-    /// The cluster has no address.
+    Unknown { kind: &'static str, name: String, known: Vec<String> },
     #[error("the kubeconfig has no server address for cluster \"{0}\"")]
     NoServer(String),
-    /// `--as-group` and similar flags without `--as`.
     #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
-    /// The address of the server or of the proxy cannot be parsed.
     #[error("invalid address \"{address}\": {source}")]
-    Address {
-        /// The address as given.
-        address: String,
-        /// What is wrong with it.
-        source: http::uri::InvalidUri,
-    },
-    /// A kubeconfig cannot be read.
+    Address { address: String, source: http::uri::InvalidUri },
     #[error("cannot read the kubeconfig {}: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The kubeconfig, or a file that it names, is invalid.
+    Unreadable { path: PathBuf, why: String },
     #[error("cannot use the kubeconfig: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     /// Credentials or certificates are invalid.
     #[error("{} (for the connection to {server})", reason(.source))]
-    Client {
-        /// The address of the server.
-        server: String,
-        /// What is wrong.
-        source: Box<kube::Error>,
-    },
+    Client { server: String, source: Box<kube::Error> },
 }
 
 impl ConnectionError {
     /// Takes the error of a request that failed because the credential program did. It runs again when its credentials
     /// expire.
-    ///
-    /// # Errors
-    ///
-    /// With any other error, unchanged.
     pub(crate) fn of_credentials(error: kube::Error, server: &str) -> Result<Self, kube::Error> {
         match auth_error(&error) {
             Some(_) => Ok(Self::Client { server: server.to_owned(), source: Box::new(error) }),
@@ -76,12 +40,10 @@ impl ConnectionError {
         }
     }
 
-    /// Whether the credential program failed.
     pub(crate) fn is_about_credentials(&self) -> bool {
         matches!(self, Self::Client { source, .. } if auth_error(source).is_some())
     }
 
-    /// What to do about it.
     pub(crate) fn hint(&self) -> String {
         let known = |names: &[String]| match names {
             [] => String::from("the kubeconfig has none; is it the right file?"),
@@ -113,7 +75,6 @@ impl ConnectionError {
     }
 }
 
-/// The paths, separated by commas.
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

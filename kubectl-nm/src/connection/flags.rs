@@ -140,7 +140,6 @@ impl ConnectionFlags {
             .fold(String::new(), |line, (name, value)| format!("{line} --{name}={}", shell_quoted(&value)))
     }
 
-    /// Whether `--request-timeout` is given.
     pub(crate) fn limits_requests(&self) -> bool {
         self.request_timeout.is_some()
     }
@@ -151,7 +150,6 @@ impl ConnectionFlags {
     }
 }
 
-/// Parses `key=value`.
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

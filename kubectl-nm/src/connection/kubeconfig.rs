@@ -13,7 +13,6 @@ use kube::config::{
 use crate::connection::error::ConnectionError;
 use crate::connection::flags::ConnectionFlags;
 
-/// The files from which the kubeconfig is merged.
 #[derive(Debug, PartialEq)]
 pub(super) struct KubeconfigFiles {
     /// In the order of precedence.
@@ -23,7 +22,6 @@ pub(super) struct KubeconfigFiles {
 }
 
 impl KubeconfigFiles {
-    /// The files that the flags and the environment of this process name.
     pub(super) fn from_process(flags: &ConnectionFlags) -> Self {
         Self::new(flags.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"), std::env::home_dir())
     }
@@ -44,10 +42,6 @@ impl KubeconfigFiles {
     }
 
     /// Reads and merges the files; the first one that sets a value takes precedence. Missing files count as empty.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be read or parsed, or a required one does not exist.
     pub(super) fn read(&self) -> Result<Kubeconfig, ConnectionError> {
         let mut merged = Kubeconfig::default();
         for path in &self.paths {
@@ -73,25 +67,27 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> ConnectionError {
     ConnectionError::Unreadable { path: path.to_owned(), why }
 }
 
-/// Whether the kubeconfig is empty, as it is without files.
 pub(super) fn is_empty(kubeconfig: &Kubeconfig) -> bool {
     kubeconfig.clusters.is_empty() && kubeconfig.contexts.is_empty() && kubeconfig.auth_infos.is_empty()
 }
 
 /// The kubeconfig with the flags applied: one context, one cluster, one user.
-///
-/// # Errors
-///
-/// When a context, cluster or user does not exist, or nothing names a server.
 pub(super) fn effective(
     kubeconfig: &Kubeconfig,
     flags: &ConnectionFlags,
 ) -> Result<Kubeconfig, ConnectionError> {
     let context = context(kubeconfig, flags)?;
-    let (cluster_name, mut cluster) = cluster(kubeconfig, flags, &context)?;
+    let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
+    let mut cluster = match find("cluster", name, &kubeconfig.clusters, |named| {
+        (named.name.as_str(), named.cluster.as_ref())
+    }) {
+        // --server alone is enough.
+        Err(_) if flags.cluster.is_none() && flags.server.is_some() => Cluster::default(),
+        found => found?,
+    };
     override_cluster(&mut cluster, flags);
     match cluster.server.as_deref() {
-        None | Some("") => return Err(ConnectionError::NoServer(cluster_name)),
+        None | Some("") => return Err(ConnectionError::NoServer(name.clone())),
         Some(server) => cluster.server = Some(with_scheme(server, &cluster)),
     }
     let mut user = user(kubeconfig, flags, &context)?;
@@ -115,45 +111,23 @@ pub(super) fn effective(
     })
 }
 
-/// The `proxy-url` of an [`effective`] kubeconfig.
 pub(super) fn proxy_url(effective: &Kubeconfig) -> Option<String> {
     let cluster = effective.clusters.first()?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
 fn context(kubeconfig: &Kubeconfig, flags: &ConnectionFlags) -> Result<Context, ConnectionError> {
-    let known = || kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
     let chosen =
         flags.context.as_ref().or(kubeconfig.current_context.as_ref()).filter(|name| !name.is_empty());
     match chosen {
-        Some(name) => kubeconfig
-            .contexts
-            .iter()
-            .find(|named| &named.name == name)
-            .and_then(|named| named.context.clone())
-            .ok_or_else(|| ConnectionError::Unknown { kind: "context", name: name.clone(), known: known() }),
+        Some(name) => {
+            find("context", name, &kubeconfig.contexts, |named| (named.name.as_str(), named.context.as_ref()))
+        }
         None if flags.server.is_some() || flags.cluster.is_some() => Ok(Context::default()),
-        None => Err(ConnectionError::NoContext(known())),
-    }
-}
-
-fn cluster(
-    kubeconfig: &Kubeconfig,
-    flags: &ConnectionFlags,
-    context: &Context,
-) -> Result<(String, Cluster), ConnectionError> {
-    let name = flags.cluster.as_ref().unwrap_or(&context.cluster);
-    let found =
-        kubeconfig.clusters.iter().find(|named| &named.name == name).and_then(|named| named.cluster.clone());
-    match found {
-        Some(cluster) => Ok((name.clone(), cluster)),
-        // --server alone is enough.
-        None if flags.cluster.is_none() && flags.server.is_some() => Ok((name.clone(), Cluster::default())),
-        None => Err(ConnectionError::Unknown {
-            kind: "cluster",
-            name: name.clone(),
-            known: kubeconfig.clusters.iter().map(|named| named.name.clone()).collect(),
-        }),
+        None => {
+            let known = kubeconfig.contexts.iter().map(|named| named.name.clone()).collect();
+            Err(ConnectionError::NoContext(known))
+        }
     }
 }
 
@@ -162,23 +136,30 @@ fn user(
     flags: &ConnectionFlags,
     context: &Context,
 ) -> Result<AuthInfo, ConnectionError> {
-    let find = |name: &String| {
-        kubeconfig
-            .auth_infos
-            .iter()
-            .find(|named| &named.name == name)
-            .and_then(|named| named.auth_info.clone())
+    let find = |name| {
+        find("user", name, &kubeconfig.auth_infos, |named| (named.name.as_str(), named.auth_info.as_ref()))
     };
     match (&flags.user, &context.user) {
-        (Some(name), _) => find(name).ok_or_else(|| ConnectionError::Unknown {
-            kind: "user",
-            name: name.clone(),
-            known: kubeconfig.auth_infos.iter().map(|named| named.name.clone()).collect(),
-        }),
+        (Some(name), _) => find(name),
         // As in client-go, a context may name a user that does not exist; requests are then anonymous.
         (None, Some(name)) => Ok(find(name).unwrap_or_default()),
         (None, None) => Ok(AuthInfo::default()),
     }
+}
+
+/// The value with this name in a list of a kubeconfig.
+fn find<N, T: Clone>(
+    kind: &'static str,
+    name: &str,
+    list: &[N],
+    entry: fn(&N) -> (&str, Option<&T>),
+) -> Result<T, ConnectionError> {
+    let found = list.iter().map(entry).find(|(known, _)| *known == name);
+    found.and_then(|(_, value)| value.cloned()).ok_or_else(|| ConnectionError::Unknown {
+        kind,
+        name: name.to_owned(),
+        known: list.iter().map(|named| entry(named).0.to_owned()).collect(),
+    })
 }
 
 fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
@@ -199,11 +180,6 @@ fn override_cluster(cluster: &mut Cluster, flags: &ConnectionFlags) {
     }
 }
 
-/// Applies the flags about the user.
-///
-/// # Errors
-///
-/// When groups, a uid or extra attributes are impersonated without a user.
 pub(super) fn override_user(user: &mut AuthInfo, flags: &ConnectionFlags) -> Result<(), ConnectionError> {
     if flags.token.is_some() || flags.username.is_some() {
         // As in kubectl, they replace all other credentials except certificates.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::client::ClientBuilder;
-use kube::config::{Config, KubeConfigOptions};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use tower::util::MapFutureLayer;
 
 use crate::connection::kubeconfig::KubeconfigFiles;
@@ -31,50 +31,26 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 const USER_AGENT_VALUE: &str = concat!("kubectl-nm/", env!("CARGO_PKG_VERSION"));
 
-/// A client for the chosen cluster.
+#[derive(Clone)]
 pub(crate) struct Connection {
-    /// The client.
     pub(crate) client: kube::Client,
-    /// The address of the server, for messages.
     pub(crate) server: String,
     /// The name of the kubeconfig's context, for headings; without one, the server's address.
     pub(crate) context: String,
     /// The connection flags for commands to paste, each with a leading blank.
     pub(crate) flags: String,
-    /// The value of `--request-timeout`; `None` means no limit.
+    /// `kubectl` with these flags.
+    pub(crate) kubectl: String,
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// The names in a kubeconfig that flags can select.
-pub(crate) struct KubeconfigNames {
-    /// For `--context`.
-    pub(crate) contexts: Vec<String>,
-    /// For `--cluster`.
-    pub(crate) clusters: Vec<String>,
-    /// For `--user`.
-    pub(crate) users: Vec<String>,
-}
-
-/// The names in the kubeconfig that the flags and the environment select.
-///
-/// # Errors
-///
-/// When it cannot be read.
-pub(crate) fn kubeconfig_names(flags: &ConnectionFlags) -> Result<KubeconfigNames, ConnectionError> {
-    let kubeconfig = KubeconfigFiles::from_process(flags).read()?;
-    Ok(KubeconfigNames {
-        contexts: kubeconfig.contexts.into_iter().map(|named| named.name).collect(),
-        clusters: kubeconfig.clusters.into_iter().map(|named| named.name).collect(),
-        users: kubeconfig.auth_infos.into_iter().map(|named| named.name).collect(),
-    })
+/// The kubeconfig that the flags and the environment select.
+pub(crate) fn kubeconfig(flags: &ConnectionFlags) -> Result<Kubeconfig, ConnectionError> {
+    KubeconfigFiles::from_process(flags).read()
 }
 
 /// Prepares a client for the cluster that the flags and the environment select, without sending a request. The first
 /// response will be recorded in `first`.
-///
-/// # Errors
-///
-/// When no cluster is configured, or its configuration is invalid.
 pub(crate) async fn connect(
     flags: &ConnectionFlags,
     first: &FirstAnswer,
@@ -94,7 +70,7 @@ pub(crate) async fn connect(
         .build();
     let context = context.unwrap_or_else(|| server.clone());
     let (flags, request_timeout) = (flags.to_paste(), flags.request_timeout());
-    Ok(Connection { client, server, context, flags, request_timeout })
+    Ok(Connection { client, server, context, kubectl: format!("kubectl{flags}"), flags, request_timeout })
 }
 
 /// The client's configuration, and the name of the context that it comes from.

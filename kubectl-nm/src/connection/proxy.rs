@@ -12,10 +12,6 @@ use hyper_util::client::proxy::matcher::Matcher;
 use crate::connection::error::ConnectionError;
 
 /// The proxy for a server, if there is one. `configured` is the kubeconfig's `proxy-url`; `variable` reads the environment.
-///
-/// # Errors
-///
-/// When the address of the proxy cannot be parsed.
 pub(super) fn choose(
     configured: Option<&str>,
     server: &Uri,

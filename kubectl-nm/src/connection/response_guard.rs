@@ -17,22 +17,15 @@ pub(crate) struct NotApiServer(pub(crate) StatusCode);
 /// Checks responses. The first one proves that there is a server; later ones have no time limit.
 #[derive(Clone)]
 pub(super) struct ResponseGuard {
-    /// Timeout of the first response; `None` means no limit.
     timeout: Option<Duration>,
     first: FirstAnswer,
 }
 
 impl ResponseGuard {
-    /// Limits the first response, which is recorded in `first`.
     pub(super) fn new(timeout: Option<Duration>, first: FirstAnswer) -> Self {
         Self { timeout, first }
     }
 
-    /// The response, if it comes from an API server.
-    ///
-    /// # Errors
-    ///
-    /// When the request fails, the first response is late, or the response is a web page.
     pub(super) async fn check<B>(
         self,
         response: impl Future<Output = Result<Response<B>, BoxError>>,

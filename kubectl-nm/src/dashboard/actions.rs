@@ -6,12 +6,11 @@ use nm_shared::NodeMaintenance;
 use tokio::sync::mpsc::Sender;
 
 use crate::client::cluster::{Cluster, Deletion, MAX_CONCURRENT_REQUESTS};
-use crate::dashboard::message::Message;
+use crate::dashboard::message::{CommandError, Message};
 use crate::error::Error;
 use crate::maintenance;
 use crate::terminal::text::first_names;
 
-/// Creates maintenances.
 pub(crate) async fn start(cluster: Cluster, wanted: Vec<NodeMaintenance>, to: Sender<Message>) {
     let results: Vec<(String, Result<&str, Error>)> = stream::iter(&wanted)
         .map(async |wanted| {
@@ -45,9 +44,8 @@ async fn report(to: Sender<Message>, wanted: &str, results: Vec<(String, Result<
     let _ = to.send(Message::Done(summary(wanted, results))).await;
 }
 
-/// The results of a command in one sentence: the failures first, with the reason of one, then the successes. `wanted` is
-/// the word for success if there was none.
-fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<String, String> {
+/// The results of the requests of a command. `wanted` is the word for success if there was none.
+fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<String, CommandError> {
     let mut done: Vec<(&str, Vec<String>)> = Vec::new();
     let mut failed = Vec::new();
     for (name, result) in results {
@@ -56,20 +54,16 @@ fn summary(wanted: &str, results: Vec<(String, Result<&str, Error>)>) -> Result<
                 Some((_, names)) => names.push(name),
                 None => done.push((word, vec![name])),
             },
-            Err(error) => failed.push((name, error.to_string())),
+            Err(error) => failed.push((name, error)),
         }
     }
+    let others = failed.len().saturating_sub(1);
     let succeeded: Vec<String> =
         done.iter().map(|(word, names)| format!("{word}: {}", first_names(names))).collect();
-    let succeeded = if succeeded.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
-    match failed.as_slice() {
-        [] => Ok(succeeded),
-        [(name, why)] if done.is_empty() => Err(format!("{name}: {why}")),
-        [(name, why), others @ ..] => Err(match others.len() {
-            0 => format!("{name}: {why}; {succeeded}"),
-            more => format!("{name} and {more} more: {why}; {succeeded}"),
-        }),
-    }
+    let succeeded = if done.is_empty() { format!("{wanted}: none") } else { succeeded.join("; ") };
+    let Some((name, source)) = failed.into_iter().next() else { return Ok(succeeded) };
+    let succeeded = (others > 0 || !done.is_empty()).then_some(succeeded);
+    Err(CommandError::Refused { name, others, source: Box::new(source), succeeded })
 }
 
 #[cfg(test)]
@@ -80,7 +74,7 @@ mod tests {
     use crate::client::cluster::tests::{cluster, failure};
     use crate::maintenance::fixture::{named, requested, stopping};
 
-    async fn result(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, String> {
+    async fn result(command: impl AsyncFnOnce(Sender<Message>)) -> Result<String, CommandError> {
         let (to, mut from) = mpsc::channel(1);
         command(to).await;
         match from.recv().await {
@@ -112,9 +106,9 @@ mod tests {
             result(async |to| start(taken, vec![requested("n1")], to).await).await
         };
         assert_eq!(start_beside(requested("n1")).await.unwrap(), "already in maintenance: n1");
-        let ending = start_beside(stopping(requested("n1"))).await.unwrap_err();
+        let ending = start_beside(stopping(requested("n1"))).await.unwrap_err().to_string();
         assert!(ending.contains("is returning to service"), "{ending}");
-        let other = start_beside(named("n1", "n2", "u")).await.unwrap_err();
+        let other = start_beside(named("n1", "n2", "u")).await.unwrap_err().to_string();
         assert!(other.contains("and it is for node \"n2\""), "{other}");
 
         let (changed, _) = cluster(|_, path| match path.rsplit('/').next() {
@@ -143,7 +137,7 @@ mod tests {
         ] {
             let unwanted: Vec<(String, String)> = unwanted;
             let outcome = result(async |to| stop(refusing.clone(), unwanted, to).await).await;
-            assert_eq!(outcome.unwrap_err(), expected);
+            assert_eq!(outcome.unwrap_err().to_string(), expected);
         }
     }
 }

@@ -11,16 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::DrainSpec;
 use nm_shared::cluster::pod::{self, DrainPod, PodController, PodView, Termination};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
-use nm_shared::drain::pod_state::{self, PodState};
 
-/// The identity of a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PodId {
     /// Its uid; its namespace and name, where only a status names it.
     pub(crate) key: String,
-    /// Namespace.
     pub(crate) namespace: String,
-    /// Name.
     pub(crate) name: String,
     /// Its controller, such as `sts/cart`; empty if there is none or it is not known.
     pub(crate) owner: String,
@@ -28,24 +24,16 @@ pub(crate) struct PodId {
 
 /// A pod, reduced to what the dashboard needs.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a verdict depends on each of them")]
 pub(crate) struct CompactPod {
-    /// Which pod it is.
     pub(crate) id: Arc<PodId>,
     /// As `app=front,tier=web`; labels cannot contain these separators. A map per pod would be larger than the rest.
     labels: Box<str>,
-    controller: ControllerKind,
+    is_daemon_set: bool,
     is_mirror: bool,
     is_finished: bool,
     has_empty_dir: bool,
     termination: Option<Box<OwnedTermination>>,
-}
-
-/// The kind of a pod's controller; its name is in [`PodId::owner`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ControllerKind {
-    None,
-    DaemonSet,
-    Other,
 }
 
 #[derive(Debug)]
@@ -65,11 +53,6 @@ impl From<&DrainPod> for CompactPod {
             owner: owner(pod),
         };
         let labels = pod.metadata.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-        let controller = match PodView::controller(pod) {
-            PodController::DaemonSet(_) => ControllerKind::DaemonSet,
-            PodController::Other => ControllerKind::Other,
-            PodController::None => ControllerKind::None,
-        };
         let termination = pod.termination().map(|termination| OwnedTermination {
             deadline: termination.deadline,
             grace_seconds: termination.grace_seconds,
@@ -78,7 +61,7 @@ impl From<&DrainPod> for CompactPod {
         Self {
             id: Arc::new(id),
             labels: labels.collect::<Vec<_>>().join(",").into(),
-            controller,
+            is_daemon_set: pod::daemon_set(pod).is_some(),
             is_mirror: pod::is_mirror(pod),
             is_finished: pod::is_finished(pod),
             has_empty_dir: pod.has_empty_dir,
@@ -98,13 +81,10 @@ impl PodView for CompactPod {
     }
 
     fn controller(&self) -> PodController<'_> {
-        match self.controller {
-            ControllerKind::None => PodController::None,
-            ControllerKind::Other => PodController::Other,
-            ControllerKind::DaemonSet => {
-                let name = self.id.owner.split_once('/').map_or("", |(_, name)| name);
-                PodController::DaemonSet(name)
-            }
+        match self.id.owner.split_once('/') {
+            None => PodController::None,
+            Some((_, name)) if self.is_daemon_set => PodController::DaemonSet(name),
+            Some(_) => PodController::Other,
         }
     }
 
@@ -127,17 +107,11 @@ impl PodView for CompactPod {
 }
 
 impl CompactPod {
-    /// The verdict of a drain with that spec.
     pub(crate) fn verdict(&self, spec: &DrainSpec, now: Timestamp) -> Verdict {
         // Only the reconciler knows all DaemonSets. A missing one is rare, and then the status reports more.
         let daemon_sets = DaemonSets { incomplete: true, ..DaemonSets::default() };
         // With an invalid selector nothing is evicted, and the status reports why.
         PodFilters::new(spec, &daemon_sets, now).map_or(Verdict::Evict, |filters| filters.judge(self).0)
-    }
-
-    /// The state of the pod as far as the pod itself shows it.
-    pub(crate) fn visible_state(&self, verdict: Verdict, now: Timestamp) -> Option<PodState> {
-        pod_state::visible_state(self, verdict, None, now)
     }
 
     /// Whether it is terminating, so that its state may change with time alone.
@@ -150,7 +124,6 @@ impl CompactPod {
         self.termination.as_ref().map(|termination| termination.deadline)
     }
 
-    /// When its termination was requested.
     pub(crate) fn terminating_since(&self) -> Option<Timestamp> {
         let OwnedTermination { deadline, grace_seconds, .. } = self.termination.as_deref()?;
         let grace = SignedDuration::from_secs(grace_seconds.unwrap_or(0));
@@ -185,6 +158,8 @@ fn owner(pod: &DrainPod) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+
+    use nm_shared::drain::pod_state;
 
     use super::*;
 
@@ -254,7 +229,7 @@ mod tests {
                 let compact = CompactPod::from(&pod);
                 assert_eq!(compact.verdict(&parsed, now), verdict, "{spec} {pod:?}");
                 let state = pod_state::visible_state(&pod, verdict, None, now);
-                assert_eq!(compact.visible_state(verdict, now), state, "{spec} {pod:?}");
+                assert_eq!(pod_state::visible_state(&compact, verdict, None, now), state, "{spec} {pod:?}");
             }
         }
     }

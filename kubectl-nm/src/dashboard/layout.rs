@@ -5,11 +5,7 @@
 
 use ratatui::layout::Rect;
 
-use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::listing::Row;
-use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, Side};
-use crate::maintenance::State;
 
 /// Below so many columns, rows are cards.
 const CARDS_BELOW: u16 = 50;
@@ -20,10 +16,10 @@ const LINE_BELOW: (u16, u16) = (40, 8);
 /// From so many columns on, the side pane is beside the rows; below, it is under them.
 const BESIDE_FROM: u16 = 120;
 
-/// How rows are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Everything in one line.
+    #[default]
     Line,
     /// Two lines per row.
     Cards,
@@ -32,9 +28,8 @@ pub(crate) enum Shape {
 }
 
 /// The areas of the screen. Areas that are not shown are empty.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ScreenLayout {
-    /// How rows are drawn.
     pub(crate) shape: Shape,
     /// Context, node and freshness.
     pub(crate) header: Rect,
@@ -44,13 +39,10 @@ pub(crate) struct ScreenLayout {
     pub(crate) sparkline: Rect,
     /// A notice about the whole view.
     pub(crate) banner: Rect,
-    /// The column headers.
     pub(crate) heads: Rect,
     /// The rows.
     pub(crate) body: Rect,
-    /// The side pane.
     pub(crate) side: Rect,
-    /// The most frequent blockers.
     pub(crate) blockers: Rect,
     /// Why the selected row is blocked, and what to do.
     pub(crate) why: Rect,
@@ -59,65 +51,52 @@ pub(crate) struct ScreenLayout {
 }
 
 impl ScreenLayout {
-    /// Lays out the whole screen.
     pub(crate) fn whole(model: &Model) -> Self {
         let (width, height) = model.size;
         Self::of(model, Rect { x: 0, y: 0, width, height })
     }
 
-    /// Lays out an area.
     pub(crate) fn of(model: &Model, area: Rect) -> Self {
         let shape = match (area.width, area.height) {
             (width, height) if width < LINE_BELOW.0 || height < LINE_BELOW.1 => Shape::Line,
             (width, _) if width < CARDS_BELOW => Shape::Cards,
             _ => Shape::Table,
         };
-        let none = Rect { height: 0, ..area };
+        let mut rest = area;
+        let header = cut_top(&mut rest, 1);
         if shape == Shape::Line {
-            let header = Rect { height: area.height.min(1), ..area };
-            return Self {
-                shape,
-                header,
-                summary: none,
-                sparkline: none,
-                banner: none,
-                heads: none,
-                body: none,
-                side: Rect { width: 0, ..none },
-                blockers: none,
-                why: none,
-                footer: none,
-            };
+            return Self { shape, header, ..Self::default() };
         }
         let (tall, node_open) = (area.height, model.open.is_some());
-        let mut cut = Cut(area);
-        let header = cut.top(1);
-        let summary = cut.top(match (node_open, shape) {
-            (true, Shape::Table) => 2,
-            _ => 1,
-        });
-        let sparkline = cut.top(u16::from(node_open && tall >= 20 && shape == Shape::Table));
-        let banner = cut.top(u16::from(has_banner(model) && tall >= 10));
-        let footer = cut.bottom(1);
-        let has_remedy = model.remedy().is_some();
-        let why = cut.bottom(if has_remedy && tall >= 12 { 2 } else { 0 });
-        let blockers = cut.bottom(u16::from(has_blockers(model) && tall >= 14));
-        let (rows, side) = match model.side {
-            None => (cut.0, Rect { width: 0, height: 0, ..cut.0 }),
-            Some(_) if area.width >= BESIDE_FROM => beside(cut.0, model.side),
-            Some(_) => under(cut.0),
+        let is_node_table = node_open && shape == Shape::Table;
+        let summary = cut_top(&mut rest, if is_node_table { 2 } else { 1 });
+        let sparkline = cut_top(&mut rest, u16::from(is_node_table && tall >= 20));
+        let banner = cut_top(&mut rest, u16::from(tall >= 10 && model.banner().is_some()));
+        let footer = cut_bottom(&mut rest, 1);
+        let why = cut_bottom(&mut rest, if tall >= 12 && model.remedy().is_some() { 2 } else { 0 });
+        let blockers = cut_bottom(&mut rest, u16::from(tall >= 14 && !model.blockers().is_empty()));
+        let side = match model.side {
+            None => Rect::default(),
+            Some(side) if area.width >= BESIDE_FROM => {
+                let width = if side == Side::Document { rest.width * 2 / 5 } else { rest.width * 9 / 20 };
+                let x = rest.x + rest.width - width;
+                // One column stays free between them.
+                rest.width -= width + 1;
+                Rect { x, width, ..rest }
+            }
+            Some(_) => {
+                let height = rest.height / 2;
+                cut_bottom(&mut rest, height)
+            }
         };
-        let mut cut = Cut(rows);
-        let heads = cut.top(u16::from(shape == Shape::Table));
-        Self { shape, header, summary, sparkline, banner, heads, body: cut.0, side, blockers, why, footer }
+        let heads = cut_top(&mut rest, u16::from(shape == Shape::Table));
+        Self { shape, header, summary, sparkline, banner, heads, body: rest, side, blockers, why, footer }
     }
 
-    /// How many lines a row takes.
     pub(crate) fn row_height(&self) -> u16 {
         if self.shape == Shape::Cards { 2 } else { 1 }
     }
 
-    /// How many rows are visible.
     pub(crate) fn rows(&self) -> usize {
         usize::from(self.body.height / self.row_height())
     }
@@ -128,56 +107,16 @@ impl ScreenLayout {
     }
 }
 
-/// The rest of an area after slices are cut off.
-struct Cut(Rect);
-
-impl Cut {
-    fn top(&mut self, height: u16) -> Rect {
-        let height = height.min(self.0.height);
-        let slice = Rect { height, ..self.0 };
-        self.0 = Rect { y: self.0.y + height, height: self.0.height - height, ..self.0 };
-        slice
-    }
-
-    fn bottom(&mut self, height: u16) -> Rect {
-        let height = height.min(self.0.height);
-        self.0 = Rect { height: self.0.height - height, ..self.0 };
-        Rect { y: self.0.y + self.0.height, height, ..self.0 }
-    }
+/// Cuts so many lines off an area.
+fn cut_top(area: &mut Rect, height: u16) -> Rect {
+    let height = height.min(area.height);
+    let slice = Rect { height, ..*area };
+    *area = Rect { y: area.y + height, height: area.height - height, ..*area };
+    slice
 }
 
-fn beside(area: Rect, side: Option<Side>) -> (Rect, Rect) {
-    let width = if side == Some(Side::Document) { area.width * 2 / 5 } else { area.width * 9 / 20 };
-    let rows = Rect { width: area.width - width - 1, ..area };
-    (rows, Rect { x: area.x + rows.width + 1, width, ..area })
-}
-
-fn under(area: Rect) -> (Rect, Rect) {
-    let height = area.height / 2;
-    let rows = Rect { height: area.height - height, ..area };
-    (rows, Rect { y: area.y + rows.height, height, ..area })
-}
-
-/// Whether there is a notice about the whole view.
-fn has_banner(model: &Model) -> bool {
-    match model.freshness() {
-        Freshness::Stale { .. } => return true,
-        Freshness::Forbidden(_) if model.is_stale() => return true,
-        Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
-    }
-    let Some(open) = &model.open else { return false };
-    let Some(maintenance) = model.fleet.maintenance_of(&open.name) else { return true };
-    let row = FleetRow::of(maintenance);
-    let explains = !matches!(row.state, Some(State::Blocked | State::Draining | State::Drained));
-    open.pods.hidden || (explains && !row.why(model.now).is_empty())
-}
-
-fn has_blockers(model: &Model) -> bool {
-    match &model.open {
-        Some(open) => {
-            let row = model.fleet.maintenance_of(&open.name);
-            row.and_then(|object| object.status.as_ref()).is_some_and(|status| status.blocked_pods.len() > 1)
-        }
-        None => !model.fleet.blockers().is_empty() && model.fleet.rows.all().any(Row::is_blocked),
-    }
+fn cut_bottom(area: &mut Rect, height: u16) -> Rect {
+    let height = height.min(area.height);
+    area.height -= height;
+    Rect { y: area.y + area.height, height, ..*area }
 }

@@ -6,44 +6,34 @@ use nm_shared::NodeMaintenance;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::compact_pod::CompactPod;
+use crate::error::Error;
 use crate::error::exit::Exit;
 
-/// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A key, the mouse, a paste, or a new size.
     Input(crossterm::event::Event),
     /// The clock ticked; once a second.
     Tick(Timestamp),
-    /// The watch on maintenances reported a change.
     Maintenances(WatchChange<NodeMaintenance>),
-    /// The watch on node metadata reported a change.
     Nodes(WatchChange<NodeMetadata>),
-    /// The watch on the pods of the open node reported a change.
     Pods {
         /// The node of the watch. A watch on a node that was closed meanwhile may still deliver messages.
         node: String,
-        /// The change.
         change: WatchChange<CompactPod>,
     },
-    /// The watch on events about the open node and its maintenance reported a change.
     Events {
-        /// The node of the watch.
         node: String,
-        /// The change.
         change: WatchChange<Event>,
     },
-    /// The state of a watch changed.
     Watch {
-        /// Which watch.
         kind: WatchKind,
         /// The node of the watch, if it is on one; see [`Message::Pods`].
         node: Option<String>,
-        /// Its state.
         state: WatchState,
     },
     /// A command that changes the cluster has ended.
-    Done(Result<String, String>),
+    Done(Result<String, CommandError>),
     /// A program that we started, such as a credential plugin, wrote to standard error.
     ProgramOutput(String),
 }
@@ -51,41 +41,64 @@ pub(crate) enum Message {
 /// What the dashboard knows of a node, from its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeMetadata {
-    /// Its name.
     pub(crate) name: String,
     /// While the node has the cordon of a maintenance: whether it was schedulable before.
     pub(crate) was_schedulable: Option<bool>,
-    /// Whether it has a control-plane label.
     pub(crate) control_plane: bool,
 }
 
-/// The watches of the dashboard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WatchKind {
-    /// Maintenances.
     Maintenances,
-    /// Nodes.
     Nodes,
-    /// Pods of the open node.
     Pods,
-    /// Events about the open node and its maintenance.
     Events,
 }
 
-/// The state of a watch.
+/// How current the data of a watch is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WatchState {
-    /// The data is current.
+    /// Not listed yet, or not since the watches were restarted.
+    Connecting,
     Live,
     /// The connection is lost, and is retried.
     Lost {
         /// Since when the data may be out of date.
         since: Timestamp,
-        /// Why.
         error: String,
     },
     /// The user has no permission; the text is the server's. It is not retried until the user asks for it.
     Forbidden(String),
+}
+
+/// Why a command did not do everything that it was to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// Some requests failed; the error is that of the first.
+    #[error("{name}{}: {source}{}", if *others > 0 { format!(" and {others} more") } else { String::new() },
+        succeeded.as_ref().map(|words| format!("; {words}")).unwrap_or_default())]
+    Refused {
+        name: String,
+        /// How many more failed.
+        others: usize,
+        source: Box<Error>,
+        /// What the other requests did.
+        succeeded: Option<String>,
+    },
+    /// The dashboard ended before the answer. `flags` are the connection flags, each with a space before it.
+    #[error(
+        "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
+         run `kubectl nm status{flags}` to check"
+    )]
+    NoAnswer { flags: String },
+}
+
+#[cfg(test)]
+impl CommandError {
+    /// One request that failed.
+    pub(crate) fn refused(name: &str) -> Self {
+        Self::Refused { name: name.to_owned(), others: 0, source: Box::new(Error::Declined), succeeded: None }
+    }
 }
 
 /// An action outside of the model, carried out in `run`.
@@ -93,11 +106,9 @@ pub(crate) enum WatchState {
 pub(crate) enum Effect {
     /// Watch the pods of this node and the events about it, and stop watching those of another.
     Open(String),
-    /// Stop watching pods and events.
     Close,
     /// Restart every watch now, and redraw the whole screen.
     Reconnect,
-    /// Create these maintenances.
     Start(Vec<NodeMaintenance>),
     /// Delete the maintenances with these names, each only if it still has this uid.
     Stop(Vec<(String, String)>),

@@ -13,7 +13,6 @@
 //! their own, so that a slow server never delays a key.
 
 mod actions;
-mod benchmark;
 mod compact_pod;
 mod layout;
 mod message;
@@ -22,6 +21,7 @@ mod pending_commands;
 mod redraw;
 mod run;
 mod signals;
+#[cfg(unix)]
 mod streams;
 mod terminal;
 mod update;
@@ -30,8 +30,6 @@ mod watches;
 
 pub(crate) use model::ThemeName;
 pub(crate) use run::{Appearance, DashboardExit, EndReason, run};
-
-pub use benchmark::SimulatedDashboard;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::dashboard::message::Message;
+use crate::dashboard::message::{CommandError, Message};
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
@@ -25,7 +25,7 @@ pub(super) async fn await_results(
     end: impl Future<Output = ()>,
     flags: &str,
     out: &mut Output,
-) -> Vec<Result<String, String>> {
+) -> Vec<Result<String, CommandError>> {
     let mut results = Vec::new();
     let started = Instant::now();
     let mut silent = true;
@@ -47,10 +47,7 @@ pub(super) async fn await_results(
             () = sleep_until(started + COMMAND_TIMEOUT) => break,
         }
     }
-    results.push(Err(format!(
-        "the API server did not answer a request to start or stop maintenances, which may have succeeded; \
-         run `kubectl nm status{flags}` to check"
-    )));
+    results.push(Err(CommandError::NoAnswer { flags: flags.to_owned() }));
     results
 }
 
@@ -62,7 +59,10 @@ mod tests {
     use crate::terminal::output::captured::output;
 
     /// Leaves while a command runs that takes so many seconds. Returns the results and the text on standard error.
-    async fn leave(seconds: u64, end: impl Future<Output = ()>) -> (Vec<Result<String, String>>, String) {
+    async fn leave(
+        seconds: u64,
+        end: impl Future<Output = ()>,
+    ) -> (Vec<Result<String, CommandError>>, String) {
         let (mut out, captured) = output();
         let (to, mut messages) = mpsc::channel(1);
         // A full channel must not block the command.
@@ -70,7 +70,7 @@ mod tests {
         let mut commands = JoinSet::new();
         commands.spawn(async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            let _ = to.send(Message::Done(Err(String::from("forbidden")))).await;
+            let _ = to.send(Message::Done(Err(CommandError::refused("n1")))).await;
         });
         (await_results(commands, &mut messages, end, " --context=c", &mut out).await, captured.talk())
     }
@@ -80,9 +80,14 @@ mod tests {
         let waiting = "waiting for the API server to answer\n";
         for (seconds, text) in [(0, ""), (3, waiting)] {
             let (done, talk) = leave(seconds, pending()).await;
-            assert_eq!((done, talk.as_str()), (vec![Err(String::from("forbidden"))], text), "{seconds}");
+            assert!(matches!(&done[..], [Err(CommandError::Refused { .. })]), "{done:?}");
+            assert_eq!(talk, text, "{seconds}");
         }
-        let unknown = |done: &[Result<String, String>]| matches!(done, [Err(error)] if error.contains("may have succeeded") && error.contains("kubectl nm status --context=c"));
+        let unknown = |done: &[Result<String, CommandError>]| {
+            let [Err(error)] = done else { panic!("{done:?}") };
+            let error = error.to_string();
+            error.contains("may have succeeded") && error.contains("kubectl nm status --context=c")
+        };
         let started = Instant::now();
         assert!(unknown(&leave(60, pending()).await.0));
         assert_eq!(started.elapsed(), COMMAND_TIMEOUT);

@@ -3,7 +3,6 @@
 use nm_shared::api::latency_budget::FRAME_INTERVAL;
 use tokio::time::{Instant, sleep_until};
 
-/// When to draw next.
 #[derive(Default)]
 pub(super) struct Redraw {
     /// Whether something changed since the last frame.
@@ -24,12 +23,10 @@ impl Redraw {
         self.next = None;
     }
 
-    /// Whether to draw now.
     pub(super) fn is_due(&self) -> bool {
         self.dirty && self.next.is_none_or(|next| next <= Instant::now())
     }
 
-    /// Notes that a frame was drawn.
     pub(super) fn done(&mut self) {
         self.dirty = false;
         self.next = Some(Instant::now() + FRAME_INTERVAL);

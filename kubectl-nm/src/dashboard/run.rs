@@ -13,11 +13,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::cluster::Cluster;
 use crate::dashboard::actions;
-use crate::dashboard::message::{Effect, Message, WatchKind};
+use crate::dashboard::message::{CommandError, Effect, Message, WatchKind};
 use crate::dashboard::model::{Model, Options, ThemeName};
 use crate::dashboard::pending_commands::await_results;
 use crate::dashboard::redraw::Redraw;
-use crate::dashboard::signals::{Signal, Signals};
+use crate::dashboard::signals::{self, Signal};
 use crate::dashboard::terminal::Screen;
 use crate::dashboard::update::update;
 use crate::dashboard::view;
@@ -34,50 +34,37 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many messages may be queued; watches wait when there are more.
 const MESSAGE_QUEUE: usize = 256;
 
-/// The flags of the dashboard.
 #[derive(Debug, Clone)]
 pub(crate) struct Appearance {
-    /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
-    /// The colour theme.
     pub(crate) theme: ThemeName,
-    /// Whether to draw with ASCII characters only.
     pub(crate) ascii: bool,
     /// Whether the dashboard handles the mouse; the terminal then selects text with Shift.
     pub(crate) mouse: bool,
 }
 
-/// Why the dashboard ended.
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Its goal was reached, or never will be.
     Settled(Vec<(WaitTarget, TargetOutcome)>, Exit),
-    /// The user quit.
     Quit,
     /// Ctrl-C, a signal, or a terminal that is gone.
     Interrupted,
-    /// The timeout.
     TimedOut(Duration),
 }
 
 /// What the caller reports after the dashboard has ended.
 #[derive(Debug)]
 pub(crate) struct DashboardExit {
-    /// Why it ended.
     pub(crate) reason: EndReason,
     /// Since when the view may have been out of date; none if it was current.
     pub(crate) stale_since: Option<Timestamp>,
     /// The results of commands that ended after the screen was released.
-    pub(crate) results: Vec<Result<String, String>>,
-    /// The maintenances that were watched.
+    pub(crate) results: Vec<Result<String, CommandError>>,
     pub(crate) tracker: GoalTracker,
 }
 
 /// Runs the dashboard until it ends. Takes the screen and releases it.
-///
-/// # Errors
-///
-/// When the terminal fails.
 pub(crate) async fn run(
     appearance: Appearance,
     cluster: &Cluster,
@@ -96,7 +83,7 @@ async fn until_ended(
     out: &mut Output,
 ) -> Result<DashboardExit, Error> {
     let (to, mut messages) = mpsc::channel(MESSAGE_QUEUE);
-    let mut signals = Signals::listen().map_err(Error::Screen)?;
+    let mut signals = signals::listen().map_err(Error::Screen)?;
     let mut screen = Screen::take(appearance.mouse, to.clone()).map_err(Error::Screen)?;
     let options = Options {
         nodes: tracker.nodes().to_vec(),
@@ -113,8 +100,7 @@ async fn until_ended(
     if let Some(node) = model.opened() {
         watches.open(node);
     }
-    let mut dashboard =
-        Dashboard { model, watches, commands: JoinSet::new(), cluster, to, readonly: appearance.readonly };
+    let mut dashboard = Dashboard { model, watches, commands: JoinSet::new(), cluster, to };
 
     let mut inputs = EventStream::new();
     let mut ticks = interval(TICK_INTERVAL);
@@ -129,7 +115,7 @@ async fn until_ended(
         }
         let message = tokio::select! {
             biased;
-            signal = signals.next() => match signal {
+            Some(signal) = signals.next() => match signal {
                 Signal::End => break EndReason::Interrupted,
                 Signal::Stop => {
                     screen.suspend().map_err(Error::Screen)?;
@@ -158,8 +144,10 @@ async fn until_ended(
             Some(message) = messages.recv() => message,
         };
         redraw.soon();
-        let effects = dashboard.update(message);
-        if let Some(reason) = dashboard.carry_out(effects, &mut screen, &mut redraw).map_err(Error::Screen)? {
+        if let Some(effect) = dashboard.update(message)
+            && let Some(reason) =
+                dashboard.carry_out(effect, &mut screen, &mut redraw).map_err(Error::Screen)?
+        {
             break reason;
         }
     };
@@ -167,13 +155,12 @@ async fn until_ended(
     let Dashboard { model, watches, commands, .. } = dashboard;
     // Their messages would fill the queue that the results of commands go through.
     drop(watches);
-    let end = async { while signals.next().await != Signal::End {} };
+    let end = async { while signals.next().await.is_some_and(|signal| signal != Signal::End) {} };
     let results = await_results(commands, &mut messages, end, cluster.flags(), out).await;
     let stale_since = model.health.stale_since(WatchKind::Maintenances);
     Ok(DashboardExit { reason, stale_since, results, tracker: model.fleet.tracker })
 }
 
-/// Everything behind the screen.
 struct Dashboard<'a> {
     model: Model,
     watches: Watches,
@@ -181,11 +168,10 @@ struct Dashboard<'a> {
     commands: JoinSet<()>,
     cluster: &'a Cluster,
     to: mpsc::Sender<Message>,
-    readonly: bool,
 }
 
 impl Dashboard<'_> {
-    fn update(&mut self, message: Message) -> Vec<Effect> {
+    fn update(&mut self, message: Message) -> Option<Effect> {
         if let Message::Maintenances(change) = &message {
             self.watches.note_names(change);
         }
@@ -194,37 +180,35 @@ impl Dashboard<'_> {
 
     fn carry_out(
         &mut self,
-        effects: Vec<Effect>,
+        effect: Effect,
         screen: &mut Screen,
         redraw: &mut Redraw,
     ) -> io::Result<Option<EndReason>> {
-        for effect in effects {
-            match effect {
-                Effect::Open(node) => self.watches.open(&node),
-                Effect::Close => self.watches.close(),
-                Effect::Reconnect => {
-                    self.watches.reconnect();
-                    // Other programs may have written on the screen.
-                    screen.wipe()?;
-                }
-                // A second safeguard: `update` does not return these in read-only mode.
-                Effect::Start(_) | Effect::Stop(_) if self.readonly => {}
-                Effect::Start(wanted) => {
-                    self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
-                }
-                Effect::Stop(unwanted) => {
-                    self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
-                }
-                Effect::Copy(text) => screen.copy(&text)?,
-                Effect::Suspend => {
-                    screen.suspend()?;
-                    redraw.now();
-                }
-                Effect::End(exit) => {
-                    return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
-                }
-                Effect::Quit => return Ok(Some(EndReason::Quit)),
+        match effect {
+            Effect::Open(node) => self.watches.open(&node),
+            Effect::Close => self.watches.close(),
+            Effect::Reconnect => {
+                self.watches.reconnect();
+                // Other programs may have written on the screen.
+                screen.wipe()?;
             }
+            // A second safeguard: `update` does not return these in read-only mode.
+            Effect::Start(_) | Effect::Stop(_) if self.model.options.readonly => {}
+            Effect::Start(wanted) => {
+                self.commands.spawn_local(actions::start(self.cluster.clone(), wanted, self.to.clone()));
+            }
+            Effect::Stop(unwanted) => {
+                self.commands.spawn_local(actions::stop(self.cluster.clone(), unwanted, self.to.clone()));
+            }
+            Effect::Copy(text) => screen.copy(&text)?,
+            Effect::Suspend => {
+                screen.suspend()?;
+                redraw.now();
+            }
+            Effect::End(exit) => {
+                return Ok(Some(EndReason::Settled(std::mem::take(&mut self.model.settled), exit)));
+            }
+            Effect::Quit => return Ok(Some(EndReason::Quit)),
         }
         Ok(None)
     }

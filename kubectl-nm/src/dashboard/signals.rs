@@ -2,12 +2,9 @@
 
 use std::io;
 
-#[cfg(unix)]
-use rustix::process;
-#[cfg(unix)]
-use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 
-/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// End the program: from the user, the system, or a terminal that was closed.
@@ -18,66 +15,32 @@ pub(crate) enum Signal {
     Continue,
 }
 
-/// A listener for these signals. They no longer end or stop the process by themselves.
+/// The signals from now on. They no longer end or stop the process by themselves.
 #[cfg(unix)]
-pub(crate) struct Signals {
-    interrupt: UnixSignal,
-    terminate: UnixSignal,
-    hang_up: UnixSignal,
-    stop: UnixSignal,
-    resume: UnixSignal,
-}
+pub(crate) fn listen() -> io::Result<BoxStream<'static, Signal>> {
+    use rustix::process::Signal as Number;
+    use tokio::signal::unix::{SignalKind, signal};
 
-#[cfg(unix)]
-impl Signals {
-    /// Starts listening.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses to register a handler.
-    pub(crate) fn listen() -> io::Result<Self> {
-        let other = |which: process::Signal| signal(SignalKind::from_raw(which.as_raw()));
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-            stop: other(process::Signal::TSTP)?,
-            resume: other(process::Signal::CONT)?,
-        })
-    }
-
-    /// The next signal.
-    pub(crate) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::End,
-            _ = self.terminate.recv() => Signal::End,
-            _ = self.hang_up.recv() => Signal::End,
-            _ = self.stop.recv() => Signal::Stop,
-            _ = self.resume.recv() => Signal::Continue,
-        }
-    }
+    let on = |number: Number, meaning: Signal| -> io::Result<BoxStream<'static, Signal>> {
+        let received = signal(SignalKind::from_raw(number.as_raw()))?;
+        let next = move |mut received: tokio::signal::unix::Signal| async move {
+            received.recv().await.map(|()| (meaning, received))
+        };
+        Ok(stream::unfold(received, next).boxed())
+    };
+    let signals = [
+        on(Number::INT, Signal::End)?,
+        on(Number::TERM, Signal::End)?,
+        on(Number::HUP, Signal::End)?,
+        on(Number::TSTP, Signal::Stop)?,
+        on(Number::CONT, Signal::Continue)?,
+    ];
+    Ok(stream::select_all(signals).boxed())
 }
 
 /// Ctrl-C, the only signal here.
 #[cfg(not(unix))]
-pub(crate) struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    /// Starts listening.
-    ///
-    /// # Errors
-    ///
-    /// Never.
-    pub(crate) fn listen() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    /// The next signal.
-    pub(crate) async fn next(&mut self) -> Signal {
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => Signal::End,
-            Err(_) => std::future::pending().await,
-        }
-    }
+pub(crate) fn listen() -> io::Result<BoxStream<'static, Signal>> {
+    let next = async |()| tokio::signal::ctrl_c().await.ok().map(|()| (Signal::End, ()));
+    Ok(stream::unfold((), next).boxed())
 }

@@ -21,6 +21,7 @@ use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::Sender;
 
 use crate::dashboard::message::Message;
+#[cfg(unix)]
 use crate::dashboard::streams;
 
 /// The buffer of a frame, larger than any frame, so that each is written at once.
@@ -40,7 +41,8 @@ type Backend = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 pub(crate) struct Screen {
     terminal: Backend,
     mouse: bool,
-    /// Receives what other programs write to standard error.
+    /// Receives what other programs write to standard error, on Unix.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is diverted"))]
     to: Sender<Message>,
     /// Whether we have resumed from a suspension of our own, so that the SIGCONT for it is still to come.
     resumed: bool,
@@ -48,10 +50,6 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the screen. What other programs write to standard error is sent to `to`.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal fails.
     pub(crate) fn take(mouse: bool, to: Sender<Message>) -> io::Result<Self> {
         release_on_panic();
         // Under NO_COLOR crossterm would drop reverse video along with colours. Our themes handle that.
@@ -62,19 +60,11 @@ impl Screen {
     }
 
     /// Columns and rows.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal does not report its size.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
 
     /// Draws a frame. The terminal receives what changed since the last one as a whole.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone, or a panic in another task released the screen.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         if !TAKEN.load(SeqCst) {
             return Err(io::Error::other("the screen was released after a panic"));
@@ -85,10 +75,6 @@ impl Screen {
     }
 
     /// Has the next frame drawn in full, whatever others did to the screen.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn wipe(&mut self) -> io::Result<()> {
         // (`Terminal::clear` would query the cursor position and wait for the answer.)
         self.terminal = blank()?;
@@ -98,35 +84,24 @@ impl Screen {
     }
 
     /// Copies a text to the clipboard of the user's terminal, also over ssh (OSC 52).
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn copy(&mut self, text: &str) -> io::Result<()> {
         execute!(self.terminal.backend_mut(), CopyToClipboard::to_clipboard_from(text))
     }
 
     /// Releases the screen, stops the job as Ctrl-Z does, and takes the screen again when the job continues.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal fails.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        if !has_job_control() {
-            return Ok(());
+        #[cfg(unix)]
+        if has_job_control() {
+            release();
+            stop()?;
+            self.resumed = true;
+            self.enter()?;
         }
-        release();
-        stop()?;
-        self.resumed = true;
-        self.enter()
+        Ok(())
     }
 
     /// Takes the screen again after a stop and continue from outside: meanwhile a shell had the terminal. After
     /// [`Self::suspend`] the screen is ours already; taking it twice would flash and lose keys.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal fails.
     pub(crate) fn retake(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.resumed) {
             return Ok(());
@@ -137,6 +112,7 @@ impl Screen {
 
     fn enter(&mut self) -> io::Result<()> {
         TAKEN.store(true, SeqCst);
+        #[cfg(unix)]
         streams::divert(self.to.clone())?;
         terminal::enable_raw_mode()?;
         let out = self.terminal.backend_mut();
@@ -171,6 +147,7 @@ fn release() {
     let _ = out.write_all(MOUSE_OFF);
     let _ = execute!(out, DisableBracketedPaste, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
+    #[cfg(unix)]
     streams::restore();
 }
 
@@ -200,14 +177,4 @@ fn stop() -> io::Result<()> {
     use rustix::process::{Signal, kill_current_process_group};
 
     Ok(kill_current_process_group(Signal::STOP)?)
-}
-
-#[cfg(not(unix))]
-fn has_job_control() -> bool {
-    false
-}
-
-#[cfg(not(unix))]
-fn stop() -> io::Result<()> {
-    Ok(())
 }

@@ -4,30 +4,21 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckResult {
-    /// It works.
     Ok,
     /// It works, with a risk or a limitation.
     Warn,
-    /// It could not be checked.
     Unknown,
-    /// It does not work.
     Fail,
 }
 
-/// The finding of one check.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
-    /// The name of the check.
     pub(crate) check: &'static str,
-    /// Its result.
     pub(crate) result: CheckResult,
-    /// What was found.
     pub(crate) message: String,
-    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -43,7 +34,6 @@ impl From<Error> for Unavailable {
     }
 }
 
-/// Something read from the cluster, or why it could not be read.
 pub(crate) type Fetched<T> = Result<T, Unavailable>;
 
 pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Finding {

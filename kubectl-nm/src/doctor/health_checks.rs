@@ -31,39 +31,27 @@ const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 const INSTALL: &str = "run `kubectl nm install` to fix it";
 
-/// Everything that the checks use.
 pub(crate) struct ClusterReport {
-    /// The version of the API server.
     pub(crate) server: String,
-    /// The connection flags, each with a leading blank, for commands to paste.
     pub(crate) flags: String,
-    /// The installation.
     pub(crate) installation: Fetched<Installation>,
-    /// The pods of nm-reconciler.
     pub(crate) pods: Fetched<Vec<Value>>,
-    /// The CRD of `NodeMaintenance`.
     pub(crate) crd: Fetched<Option<Value>>,
-    /// The leader election lease.
     pub(crate) lease: Fetched<LeaseObservation>,
     /// The leases of nodes, which show whether a reconciler is active.
     pub(crate) node_leases: Fetched<Vec<Lease>>,
-    /// The webhook configuration.
     pub(crate) webhook_configuration: Fetched<Option<Value>>,
     /// The policies that limit what nm-reconciler may change in it.
     pub(crate) policies: Fetched<service_account::Policies>,
     /// The optional permissions, and whether nm-reconciler has them.
     pub(crate) grants: Vec<(Grant, Fetched<bool>)>,
-    /// The result of the webhook probe.
     pub(crate) webhook: Fetched<ProbeResult>,
-    /// The nodes.
     pub(crate) nodes: Fetched<Vec<Value>>,
-    /// The maintenances of all served groups.
     pub(crate) maintenances: Fetched<Vec<Grouped>>,
     /// The permissions that the user lacks, for each command.
     pub(crate) missing_permissions: Vec<(&'static str, Fetched<Vec<Permission>>)>,
 }
 
-/// The findings of all checks.
 pub(crate) fn findings(report: &ClusterReport, now: Timestamp) -> Vec<Finding> {
     let mut found = vec![ok("cluster", format!("Kubernetes {}", report.server))];
     found.push(crd(report));
@@ -222,13 +210,11 @@ fn serving_operator(report: &ClusterReport) -> Option<&str> {
     installed.other_operator.as_deref()
 }
 
-/// Whether a reconciler or the medik8s operator serves maintenances.
 fn is_served(report: &ClusterReport, now: Timestamp) -> bool {
     matches!(leadership(report, now), Leadership::Held | Leadership::Unelected(_))
         || serving_operator(report).is_some()
 }
 
-/// Which kind of reconciler is active.
 fn leadership(report: &ClusterReport, now: Timestamp) -> Leadership {
     let lease = report.lease.as_ref().cloned().unwrap_or_default();
     let is_installed = report.installation.as_ref().is_ok_and(|found| found.deployment.is_some());

@@ -17,7 +17,6 @@ use crate::maintenance::node;
 /// Stopping a maintenance takes seconds. After this time something blocks it.
 const STOP_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 
-/// How many names a finding lists.
 const MAX_NAMES: usize = 10;
 
 /// Nodes that are marked as in maintenance, without a maintenance.
@@ -28,64 +27,77 @@ pub(crate) fn nodes(nodes: &Fetched<Vec<Value>>, maintenances: &Fetched<Vec<Grou
         (Ok(nodes), Ok(maintenances)) => (nodes, maintenances),
     };
     let in_maintenance: BTreeSet<&str> = maintenances.iter().map(|object| node(object)).collect();
-    let is_recorded = |found: &Value| found["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some();
     let left = nodes.iter().filter(|found| !in_maintenance.contains(name(found)));
-    let (recorded, others): (Vec<&Value>, Vec<&Value>) = left.partition(|found| is_recorded(found));
-    let unrecorded: Vec<&Value> = others.into_iter().filter(|found| has_drain_taint(found)).collect();
-    let (drained, marked): (Vec<&Value>, Vec<&Value>) =
-        recorded.into_iter().partition(|found| has_drain_taint(found));
-    let (cordoned, recorded_only): (Vec<&Value>, Vec<&Value>) =
-        marked.into_iter().partition(|found| found["spec"]["unschedulable"] == true);
-    let list = |nodes: &[&Value], what: &str| {
-        let named: Vec<&str> = nodes.iter().take(MAX_NAMES).map(|found| name(found)).collect();
-        format!("{} {what}: {}", nodes.len(), named.join(", "))
+    let marked: Vec<(Mark, &Value)> = left.filter_map(|found| Some((Mark::of(found)?, found))).collect();
+    // The worst kind first: one finding has one remedy.
+    let Some((mark, first)) = marked.iter().min_by_key(|(mark, _)| *mark) else {
+        return ok(CHECK, "none is cordoned by a deleted maintenance");
     };
-    if let Some(first) = drained.first() {
-        let remedy = format!(
-            "`kubectl nm start {0}` and then `kubectl nm stop {0}` restores its original state",
-            name(first)
-        );
-        return warn(CHECK, list(&drained, "cordoned by a deleted maintenance"), remedy);
+    let alike: Vec<&str> =
+        marked.iter().filter(|(other, _)| other == mark).map(|(_, found)| name(found)).collect();
+    let first = name(first);
+    let (what, remedy) = match mark {
+        Mark::Drained => (
+            "cordoned by a deleted maintenance",
+            format!(
+                "`kubectl nm start {first}` and then `kubectl nm stop {first}` restores its original state"
+            ),
+        ),
+        Mark::Unrecorded(taint) => (
+            "tainted without a maintenance",
+            format!(
+                "unless another operator uses the node: `kubectl uncordon {first} && kubectl taint node {first} {taint}- && \
+                 kubectl label node {first} {EXCLUDE_LABEL}-`"
+            ),
+        ),
+        Mark::Cordoned => (
+            "cordoned, with the undo record of a deleted maintenance",
+            format!(
+                "unless it is cordoned on purpose: `kubectl uncordon {first} && \
+                 kubectl annotate node {first} {UNDO_ANNOTATION}-`"
+            ),
+        ),
+        Mark::Recorded => (
+            "with the undo record of a deleted maintenance",
+            format!("`kubectl annotate node {first} {UNDO_ANNOTATION}-`"),
+        ),
+    };
+    let named = alike.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
+    warn(CHECK, format!("{} {what}: {named}", alike.len()), remedy)
+}
+
+/// How a node is marked as in maintenance, the worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    /// With an undo record and a drain taint.
+    Drained,
+    /// With this drain taint alone.
+    Unrecorded(&'static str),
+    /// With an undo record, and cordoned. Without the taint, the cordon may not be nm-reconciler's, which then ignores the
+    /// record.
+    Cordoned,
+    /// With an undo record alone.
+    Recorded,
+}
+
+impl Mark {
+    fn of(node: &Value) -> Option<Self> {
+        let taints = || node["spec"]["taints"].as_array().into_iter().flatten();
+        let ours = Group::ALL.map(Group::drain_taint);
+        let taint = ours.into_iter().find(|key| taints().any(|taint| taint["key"] == *key));
+        let is_recorded = node["metadata"]["annotations"].get(UNDO_ANNOTATION).is_some();
+        match taint {
+            Some(_) if is_recorded => Some(Self::Drained),
+            Some(taint) => Some(Self::Unrecorded(taint)),
+            None if !is_recorded => None,
+            None if node["spec"]["unschedulable"] == true => Some(Self::Cordoned),
+            None => Some(Self::Recorded),
+        }
     }
-    if let Some(first) = unrecorded.first() {
-        let remedy = format!(
-            "unless another operator uses the node: `kubectl uncordon {0} && kubectl taint node {0} {1}- && kubectl label node {0} {EXCLUDE_LABEL}-`",
-            name(first),
-            drain_taint(first).unwrap_or_default(),
-        );
-        return warn(CHECK, list(&unrecorded, "tainted without a maintenance"), remedy);
-    }
-    if let Some(first) = cordoned.first() {
-        // Without the taint, the cordon may not be nm-reconciler's, which then ignores the undo record.
-        let remedy = format!(
-            "unless it is cordoned on purpose: `kubectl uncordon {0} && kubectl annotate node {0} {UNDO_ANNOTATION}-`",
-            name(first)
-        );
-        return warn(
-            CHECK,
-            list(&cordoned, "cordoned, with the undo record of a deleted maintenance"),
-            remedy,
-        );
-    }
-    if let Some(first) = recorded_only.first() {
-        let remedy = format!("`kubectl annotate node {} {UNDO_ANNOTATION}-`", name(first));
-        return warn(CHECK, list(&recorded_only, "with the undo record of a deleted maintenance"), remedy);
-    }
-    ok(CHECK, "none is cordoned by a deleted maintenance")
 }
 
 fn name(found: &Value) -> &str {
     found["metadata"]["name"].as_str().unwrap_or_default()
-}
-
-fn has_drain_taint(found: &Value) -> bool {
-    drain_taint(found).is_some()
-}
-
-fn drain_taint(found: &Value) -> Option<&'static str> {
-    let taints = || found["spec"]["taints"].as_array().into_iter().flatten();
-    let ours = Group::ALL.iter().map(|group| group.drain_taint());
-    ours.into_iter().find(|key| taints().any(|taint| taint["key"] == *key))
 }
 
 /// Maintenances that stay in deletion.
@@ -96,17 +108,15 @@ pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool
         Ok(maintenances) => maintenances,
     };
     let since = |object: &Grouped| object.metadata.deletion_timestamp.as_ref().map(|at| at.0);
-    let ending: Vec<&Grouped> = maintenances.iter().filter(|object| since(object).is_some()).collect();
     let names = |objects: &[&Grouped]| {
-        objects
-            .iter()
-            .take(MAX_NAMES)
-            .map(|object| object.maintenance.name_any())
-            .collect::<Vec<_>>()
-            .join(", ")
+        let names = objects.iter().take(MAX_NAMES).map(|object| object.maintenance.name_any());
+        names.collect::<Vec<_>>().join(", ")
     };
-    let ours = |object: &&&Grouped| object.maintenance.finalizers().iter().any(|one| one == FINALIZER);
-    let waiting: Vec<&Grouped> = ending.iter().filter(ours).copied().collect();
+    let is_waiting = |object: &&Grouped| {
+        let mut finalizers = object.maintenance.finalizers().iter();
+        since(object).is_some() && finalizers.any(|one| one == FINALIZER)
+    };
+    let waiting: Vec<&Grouped> = maintenances.iter().filter(is_waiting).collect();
     if !waiting.is_empty() && !is_served {
         return fail(
             CHECK,
@@ -114,19 +124,15 @@ pub(crate) fn maintenances(maintenances: &Fetched<Vec<Grouped>>, is_served: bool
             "start nm-reconciler, which returns the nodes to service. Do not remove the finalizer: the nodes would stay cordoned",
         );
     }
-    let long: Vec<&Grouped> = ending
-        .into_iter()
-        .filter(|object| since(object).is_some_and(|at| now.duration_since(at) > STOP_TIMEOUT))
-        .collect();
-    if let Some(first) = long.first() {
+    let is_late = |object: &&Grouped| since(object).is_some_and(|at| now.duration_since(at) > STOP_TIMEOUT);
+    let late: Vec<&Grouped> = maintenances.iter().filter(is_late).collect();
+    if let Some(first) = late.first() {
         let resource = if first.group == Group::default() { "nm".into() } else { first.group.definition() };
+        let name = first.maintenance.name_any();
         return warn(
             CHECK,
-            format!("{} have been stopping for more than 5 minutes: {}", long.len(), names(&long)),
-            format!(
-                "`kubectl get {resource} {} -o yaml` shows the finalizers that block it",
-                first.maintenance.name_any()
-            ),
+            format!("{} have been stopping for more than 5 minutes: {}", late.len(), names(&late)),
+            format!("`kubectl get {resource} {name} -o yaml` shows the finalizers that block it"),
         );
     }
     ok(CHECK, format!("{} in total, none of which is stuck stopping", maintenances.len()))

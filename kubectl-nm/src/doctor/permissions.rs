@@ -7,7 +7,6 @@ use crate::doctor::finding::{Fetched, Finding, ok, unknown, warn};
 
 const CHECK: &str = "permissions";
 
-/// The findings about missing permissions.
 pub(crate) fn findings(missing: &[(&'static str, Fetched<Vec<Permission>>)]) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for (command, lacking) in missing {

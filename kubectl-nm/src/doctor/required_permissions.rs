@@ -116,7 +116,6 @@ const REQUIRED: &[(&str, &[Required])] = &[
 const OF_ALL_GROUPS: &[(&str, &[&str])] =
     &[("doctor", &["list"]), ("gather", &["list"]), ("uninstall", &["list", "delete"])];
 
-/// The permissions that each command needs, given the older groups that the cluster serves.
 pub(crate) fn required_permissions(older: &[Group]) -> Vec<(&'static str, Vec<Permission>)> {
     let permission = |(verb, group, resource): &Required| Permission {
         verb,

@@ -113,7 +113,6 @@ fn is_used(grant: Grant, deployment: &Value, maintenances: &Fetched<Vec<Grouped>
     }
 }
 
-/// The policies in the manifests.
 pub(crate) fn policies() -> Vec<Value> {
     let is_policy = |object: &Value| {
         object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))

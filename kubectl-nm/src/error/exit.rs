@@ -2,12 +2,10 @@
 
 use std::process::ExitCode;
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The goal is reached, or there was nothing to do.
     Done,
-    /// The command failed.
     Error,
     /// The command line is invalid, or the user did not confirm.
     Usage,
@@ -15,7 +13,6 @@ pub(crate) enum Exit {
     Failed,
     /// A maintenance was deleted or replaced during the wait.
     Lost,
-    /// The timeout expired.
     TimedOut,
     /// Ctrl-C, or a request to terminate.
     Interrupted,

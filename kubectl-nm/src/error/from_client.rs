@@ -8,13 +8,10 @@ use kube::core::Status;
 use crate::connection::{ConnectionError, NotApiServer};
 use crate::error::{Error, RESOURCE, UNPARSED_REASON};
 
-/// The request for the server's version, as RBAC words it.
 pub(crate) const GET_VERSION: &str = "get /version";
 
-/// The cause if the server does not respond.
 pub(crate) const NO_RESPONSE: &str = "it does not respond";
 
-/// How many characters of an unexpected response are shown.
 const EXCERPT_LENGTH: usize = 160;
 
 impl Error {

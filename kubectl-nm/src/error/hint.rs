@@ -7,7 +7,6 @@ use kube::core::Status;
 use crate::error::Error;
 use crate::error::from_client::NO_RESPONSE;
 
-/// The hint while a server has not responded yet.
 pub(crate) const SLOW_SERVER: &str = "check the address of the server, the network and any proxy; \
                                       `kubectl config view --minify` shows the settings in use; --request-timeout sets the \
                                       timeout";
@@ -16,7 +15,6 @@ pub(crate) const SLOW_SERVER: &str = "check the address of the server, the netwo
 const OWN_WEBHOOKS: &str = ".nodemaintenance.medik8s.io\"";
 
 impl Error {
-    /// What to do about it.
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Connection(error) => error.hint(),
@@ -54,7 +52,7 @@ impl Error {
                 "valid requirements are pool=blue, pool!=blue, pool in (blue,red), spare and !spare, separated by commas",
             ),
             Self::NodeFile { .. } => {
-                String::from("write one node name per line, and comments after #; - reads standard input")
+                String::from("the file must have one node name per line; text after # is ignored")
             }
             Self::Ending(node) => {
                 format!(
@@ -86,7 +84,6 @@ impl Error {
     }
 }
 
-/// The hint about a refusal of the API server.
 fn of_server(asked: &str, status: &Status) -> Option<String> {
     if let Some((name, is_own)) = failed_webhook(&status.message) {
         return Some(if is_own {
@@ -122,12 +119,10 @@ pub(crate) fn failed_call(message: &str) -> Option<&str> {
     message.split_once("failed calling webhook ").map(|(_, why)| why)
 }
 
-/// Whether a quoted webhook name, with its closing quote, is that of one of nm-reconciler's.
 pub(crate) fn is_own_webhook(quoted_name: &str) -> bool {
     quoted_name.ends_with(OWN_WEBHOOKS)
 }
 
-/// The webhook that the API server could not call, and whether it is nm-reconciler's.
 fn failed_webhook(message: &str) -> Option<(&str, bool)> {
     let quoted_name = failed_call(message)?.split_inclusive('"').nth(1)?;
     Some((quoted_name.trim_end_matches('"'), is_own_webhook(quoted_name)))

@@ -26,54 +26,31 @@ pub(crate) const RESOURCE: &str = "nodemaintenances.nodemaintenance.medik8s.io";
 /// The reason that kube sets if the body of a refusal is not a Status, for example because a proxy sent it.
 pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The connection to the cluster cannot be made.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
 
-    /// A file or folder cannot be written.
     #[error("cannot write {path}: {source}")]
-    Unwritable {
-        /// The file or folder.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// nm-reconciler cannot be installed, removed or inspected.
+    Unwritable { path: String, source: io::Error },
     #[error(transparent)]
     Setup(#[from] SetupError),
 
-    /// The API server refuses a request.
     #[error("{}", server_message(.status))]
     Server {
         /// The request as RBAC words it: `create nodemaintenances…`.
         asked: String,
-        /// The response.
         status: Box<Status>,
     },
 
-    /// The cluster does not serve `NodeMaintenance`.
     #[error("the cluster at {server} does not serve NodeMaintenance ({RESOURCE})")]
-    NotInstalled {
-        /// The address of the server.
-        server: String,
-    },
+    NotInstalled { server: String },
 
-    /// The cluster does not serve another requested resource.
     #[error("the cluster at {server} does not serve this request: {asked}")]
-    NotServed {
-        /// The address of the server.
-        server: String,
-        /// The request as RBAC words it.
-        asked: String,
-    },
+    NotServed { server: String, asked: String },
 
-    /// The response does not come from an API server.
     #[error("{server} does not respond like an API server: {response}")]
     NoApiServer {
-        /// The address of the server.
         server: String,
         /// The HTTP status code, or 0 if that was good but the body cannot be parsed.
         code: u16,
@@ -81,142 +58,91 @@ pub(crate) enum Error {
         response: String,
     },
 
-    /// No process listens at the server's address.
     #[error("The connection to the server {server} was refused - did you specify the right host or port?")]
-    Refused {
-        /// The address of the server.
-        server: String,
-    },
+    Refused { server: String },
 
-    /// The server cannot be reached, or the connection breaks.
     #[error("Unable to connect to the server {server}: {cause}")]
-    Unreachable {
-        /// The address of the server.
-        server: String,
-        /// Why.
-        cause: String,
-    },
+    Unreachable { server: String, cause: String },
 
     /// `--request-timeout` expired.
     #[error("the server {server} did not respond within {}", duration::show(*.after))]
-    NoAnswer {
-        /// The address of the server.
-        server: String,
-        /// The request timeout.
-        after: Duration,
-    },
+    NoAnswer { server: String, after: Duration },
 
-    /// Nodes that do not exist.
     #[error("Error from server (NotFound): {}", no_such_nodes(.names, .meant))]
     UnknownNodes {
-        /// The names.
         names: Vec<String>,
         /// Similar names that exist.
         meant: Vec<String>,
     },
 
-    /// No node has matching labels.
     #[error("no node has labels that match \"{0}\"")]
     NothingSelected(String),
 
-    /// The server cannot parse the label selector.
     #[error("invalid label selector \"{selector}\": {why}")]
-    Selector {
-        /// The selector as given.
-        selector: String,
-        /// What the server says about it.
-        why: String,
-    },
+    Selector { selector: String, why: String },
 
-    /// A file that lists nodes cannot be used.
     #[error("cannot read nodes from {file}: {problem}")]
-    NodeFile {
-        /// The file.
-        file: String,
-        /// What is wrong with it.
-        problem: NodeFileProblem,
-    },
+    NodeFile { file: String, problem: NodeFileProblem },
 
-    /// More than one node is affected, which the user has not confirmed.
-    #[error("this affects {0} nodes, and there is no terminal to ask for confirmation: confirm with --yes")]
+    #[error("this affects {0} nodes and needs confirmation: run it on a terminal, or pass --yes")]
     Unconfirmed(usize),
 
-    /// The user declined.
     #[error("not confirmed, nothing was changed")]
     Declined,
 
-    /// The node is returning to service.
     #[error("node \"{0}\" is returning to service: its maintenance is being deleted")]
     Ending(String),
 
-    /// The maintenance of another node has the name that this node's would get.
     #[error("a NodeMaintenance \"{name}\" exists already, and it is for node \"{other}\"")]
     NameTaken {
         /// Name of the object, and of the node that it is not for.
         name: String,
-        /// The node that it is for.
         other: String,
     },
 
-    /// The node is in maintenance, with other settings than requested.
     #[error("node \"{node}\" is already in maintenance, but {differences}")]
     Differs {
-        /// The node.
         node: String,
-        /// What differs from the request.
         differences: String,
         /// The command that would change it.
         remedy: String,
     },
 
-    /// A node that is not in maintenance, for a command about its maintenance.
     #[error("{}", not_in_maintenance(.0))]
     NotInMaintenance(Vec<String>),
 
-    /// The pod selector of a maintenance is invalid.
     #[error("cannot determine which pods would be evicted: {0}")]
     Unplannable(String),
 
-    /// An object cannot be converted to or from JSON or YAML.
     #[error("cannot convert the object: {0}")]
     Unshowable(String),
 
-    /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}")]
     Screen(#[source] io::Error),
 
-    /// The program cannot start.
     #[error("cannot start: {0}")]
     Runtime(#[source] io::Error),
 
-    /// Stdout cannot be written.
     #[error(transparent)]
     Stdout(#[from] StdoutError),
 }
 
-/// What is wrong with a file that lists nodes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeFileProblem {
-    /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
-    /// A line is not the name of a node.
     #[error("line {line}, \"{text}\": {why}")]
     InvalidName {
         /// Number of the line, from 1.
         line: usize,
-        /// The line without its comment.
         text: String,
-        /// Why it is not a name.
         why: String,
     },
-    /// It lists no node.
     #[error("it names no node")]
     Empty,
 }
 
 impl Error {
-    /// The exit code of a command that fails with this error.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Unconfirmed(_) | Self::Declined | Self::Setup(SetupError::Unconfirmed) => Exit::Usage,
@@ -225,7 +151,6 @@ impl Error {
         }
     }
 
-    /// Prints what failed and what to do about it.
     pub(crate) fn print(&self, out: &mut Output) {
         out.talk(&Line::new(self.headline()));
         if let Some(hint) = self.hint() {
@@ -256,7 +181,6 @@ impl Error {
         }
     }
 
-    /// Whether a later retry may succeed, for example because the server restarts or is busy.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Unreachable { .. } | Self::NoAnswer { .. } => true,
@@ -268,12 +192,14 @@ impl Error {
         }
     }
 
-    /// Whether the cluster does not serve the requested resource at all.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status().is_some_and(Status::is_not_found)
+    }
+
     pub(crate) fn is_unserved(&self) -> bool {
         matches!(self, Self::NotInstalled { .. } | Self::NotServed { .. })
     }
 
-    /// The status with which the server refused, if it did.
     pub(crate) fn status(&self) -> Option<&Status> {
         match self {
             Self::Server { status, .. } => Some(status),
@@ -282,7 +208,6 @@ impl Error {
     }
 }
 
-/// The server's message as kubectl words it.
 fn server_message(status: &Status) -> String {
     match status.reason.as_str() {
         "Unauthorized" => format!("You must be logged in to the server ({})", status.message),
@@ -291,7 +216,6 @@ fn server_message(status: &Status) -> String {
     }
 }
 
-/// That nodes do not exist, with similar names.
 pub(crate) fn no_such_nodes(names: &[String], meant: &[String]) -> String {
     let missing = format!("nodes \"{}\" not found", names.join("\", \""));
     match meant {

@@ -19,20 +19,15 @@ use crate::terminal::command_context::shell_quoted;
 /// How many sentences and commands of one cause are listed.
 const LISTED: usize = 3;
 
-/// One cause.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// What it is, with names and numbers: usually one sentence, several if pods are blocked by similar things.
     pub(crate) what: Vec<String>,
-    /// The pods that it blocks.
     pub(crate) pods: Vec<String>,
-    /// Since when.
     pub(crate) since: Option<Timestamp>,
-    /// How many evictions it has refused.
     pub(crate) refusals: i32,
     /// What to do, as a sentence without its full stop.
     pub(crate) advice: String,
-    /// The shell commands that do it, or show what to consider first.
     pub(crate) commands: Vec<String>,
     /// Whether it passes without intervention.
     pub(crate) passes: bool,
@@ -41,9 +36,15 @@ pub(crate) struct Cause {
 /// The causes, those that concern the whole node first. `kubectl` is the command with the flags for this cluster.
 pub(crate) fn causes(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Vec<Cause> {
     let of_the_node = match State::of(maintenance) {
-        State::Requested => Some(not_taken_up(maintenance, kubectl, now)),
+        State::Requested => {
+            let since = maintenance.creation_timestamp().map(|at| at.0);
+            Some(no_reconciler("No reconciler has picked it up yet.", since, kubectl, now))
+        }
         State::Stopping => Some(not_let_go(maintenance, kubectl, now)),
-        State::Queued | State::Failed => Some(by_error(maintenance, kubectl)),
+        State::Queued | State::Failed => {
+            let drained = condition(maintenance, "Drained");
+            Some(by_condition(maintenance, drained, reason(maintenance), kubectl))
+        }
         State::Draining | State::Blocked | State::Drained => by_degraded(maintenance, kubectl),
     };
     let mut causes: Vec<Cause> = of_the_node.into_iter().collect();
@@ -77,11 +78,6 @@ pub(crate) fn unlisted(maintenance: &NodeMaintenance) -> usize {
     }
     let status = status(maintenance);
     usize::try_from(status.pod_counts.blocked).unwrap_or(0).saturating_sub(status.blocked_pods.len())
-}
-
-fn not_taken_up(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> Cause {
-    let since = maintenance.creation_timestamp().map(|at| at.0);
-    no_reconciler("No reconciler has picked it up yet.", since, kubectl, now)
 }
 
 /// The cause that a reconciler has not done something that it does within moments.
@@ -126,12 +122,6 @@ fn not_let_go(maintenance: &NodeMaintenance, kubectl: &str, now: Timestamp) -> C
     }
 }
 
-/// Why a maintenance is queued or has failed.
-fn by_error(maintenance: &NodeMaintenance, kubectl: &str) -> Cause {
-    let drained = condition(maintenance, "Drained");
-    by_condition(maintenance, drained, reason(maintenance), kubectl)
-}
-
 /// Why the reconciler is degraded, if `blockedPods` does not say it.
 fn by_degraded(maintenance: &NodeMaintenance, kubectl: &str) -> Option<Cause> {
     let degraded = degraded(maintenance)?;
@@ -161,7 +151,6 @@ fn by_condition(
     }
 }
 
-/// What to do about a condition with this reason.
 fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (String, String) {
     use ConditionReason as Reason;
     let (name, node) = (maintenance.name_any(), node(maintenance));
@@ -215,7 +204,6 @@ fn remedy_of(reason: &str, maintenance: &NodeMaintenance, kubectl: &str) -> (Str
     (advice.to_owned(), command)
 }
 
-/// The causes that block single pods, in the order in which the status lists them.
 fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
     let mut groups: Vec<(String, Vec<&BlockedPod>)> = Vec::new();
     for pod in &status(maintenance).blocked_pods {
@@ -229,7 +217,11 @@ fn of_pods(maintenance: &NodeMaintenance, kubectl: &str) -> Vec<Cause> {
 }
 
 fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
-    let remedies: Vec<Remedy> = pods.iter().map(|pod| remedy_of_pod(pod, node, kubectl)).collect();
+    let remedy = |pod: &&BlockedPod| {
+        let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
+        remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
+    };
+    let remedies: Vec<Remedy> = pods.iter().map(remedy).collect();
     let short = |pod: &&BlockedPod| remedy::in_short(&pod.namespace, pod.reason, &pod.facts, &pod.message);
     Cause {
         what: few(pods.iter().map(short).map(|text| format!("{}.", text.trim_end_matches('.')))),
@@ -242,12 +234,6 @@ fn blocking(pods: &[&BlockedPod], node: &str, kubectl: &str) -> Cause {
     }
 }
 
-fn remedy_of_pod(pod: &BlockedPod, node: &str, kubectl: &str) -> Remedy {
-    let (namespace, name, facts) = (pod.namespace.as_str(), pod.name.as_str(), &pod.facts);
-    remedy::remedy(&Case { kubectl, node, namespace, name, owner: None, reason: pod.reason, facts })
-}
-
-/// The first few distinct texts.
 fn few(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut few: Vec<String> = Vec::new();
     for text in texts {

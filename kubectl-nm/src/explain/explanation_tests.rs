@@ -40,12 +40,7 @@ fn a_cause_that_concerns_the_whole_node_has_its_own_command() {
         ("Failed", "NodeNotFound", "kubectl delete nm n1".to_owned(), false),
         ("Failed", "TimedOut", patch("{\"timeoutSeconds\":0}"), false),
         ("Failed", "InvalidDrain", patch("{\"podSelector\":null}"), false),
-        (
-            "Failed",
-            "MissingRights",
-            "kubectl auth can-i --list --as=system:serviceaccount:node-maintenance:nm-reconciler".to_owned(),
-            false,
-        ),
+        ("Failed", "MissingRights", "kubectl nm doctor".to_owned(), false),
         ("Failed", "SomethingNewer", "kubectl describe nm n1".to_owned(), false),
     ] {
         let cause = only(&with_condition(phase, "Drained", "False", reason, "it is so"));

@@ -7,56 +7,48 @@ use nm_shared::{BlockFacts, BlockReason, BudgetFacts, ForbiddenAccess, Grant};
 
 use crate::terminal::command_context::shell_quoted;
 
-/// The user of the reconciler as it is installed by default, for statuses that do not name the user.
-const DEFAULT_USER: &str = "system:serviceaccount:node-maintenance:nm-reconciler";
-
-/// A blocked pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     /// The kubectl command with the flags for this cluster.
     pub(crate) kubectl: &'a str,
-    /// The node.
     pub(crate) node: &'a str,
-    /// The pod's namespace.
     pub(crate) namespace: &'a str,
-    /// The pod's name.
     pub(crate) name: &'a str,
     /// What controls it, as `sts/cart`, if that is known.
     pub(crate) owner: Option<&'a str>,
-    /// Why it is blocked.
     pub(crate) reason: BlockReason,
-    /// The facts about that.
     pub(crate) facts: &'a BlockFacts,
 }
 
-/// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
     /// A sentence without its full stop.
     pub(crate) advice: String,
-    /// A command for a shell.
     pub(crate) command: String,
 }
 
-/// What to do about access that the reconciler lacks. `default` is checked where the status does not say which.
+/// What to do about access that the reconciler lacks. `check` is the permission to check, as `kubectl auth can-i` accepts it.
+/// Older reconcilers, and the medik8s operator, do not report which access and whose.
 pub(crate) fn missing_access(
     kubectl: &str,
     access: Option<&ForbiddenAccess>,
-    default: &str,
+    check: &str,
 ) -> (String, String) {
-    if let Some(grant) = access.and_then(Grant::of) {
+    // A plugin takes kubectl's flags after its name.
+    let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
+    let Some(access) = access else {
+        let advice = "Grant nm-reconciler the permissions of its manifests; this checks the installation";
+        return (advice.to_owned(), format!("{program} nm doctor{flags}"));
+    };
+    if let Some(grant) = Grant::of(access) {
         let (verb, resource) = grant.permission();
-        // A plugin takes kubectl's flags after its name.
-        let (program, flags) = kubectl.split_at(kubectl.find(' ').unwrap_or(kubectl.len()));
         let advice = format!("Grant nm-reconciler the permission to {verb} {resource}");
         return (advice, format!("{program} nm install --grant {grant}{flags}"));
     }
-    let user = shell_quoted(access.map_or(DEFAULT_USER, |access| access.user.as_str()));
     let advice = "Grant nm-reconciler the permissions of its manifests; this checks what it has".to_owned();
-    (advice, format!("{kubectl} auth can-i {default} --as={user}"))
+    (advice, format!("{kubectl} auth can-i {check} --as={}", shell_quoted(&access.user)))
 }
 
-/// What to do about a blocked pod.
 pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
     let Case { kubectl, namespace, name, node, .. } = *case;
     let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));
@@ -172,7 +164,6 @@ pub(crate) fn common_blocker(namespace: &str, reason: BlockReason, facts: &Block
     }
 }
 
-/// The reason in plain words.
 fn words(reason: BlockReason) -> &'static str {
     match reason {
         BlockReason::DisruptionBudget => "disruption budget",

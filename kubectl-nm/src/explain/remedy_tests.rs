@@ -42,12 +42,7 @@ fn every_reason_has_a_command_that_can_be_pasted() {
         (Reason::NotMigratable, none(), Some("vmi/db"), "kubectl -n shop describe vmi/db"),
         (Reason::NotMigratable, none(), None, "kubectl -n shop describe pod cart-0"),
         (Reason::MigrationFailed, none(), None, "kubectl -n shop get vmim -o wide"),
-        (
-            Reason::Forbidden,
-            none(),
-            None,
-            "kubectl auth can-i create pods --subresource=eviction -n shop --as=system:serviceaccount:node-maintenance:nm-reconciler",
-        ),
+        (Reason::Forbidden, none(), None, "kubectl nm doctor"),
         (
             Reason::Forbidden,
             forbidden("system:serviceaccount:ops:nm-reconciler", "create", "pods/eviction"),
@@ -139,8 +134,5 @@ fn a_permission_that_is_not_installed_by_default_is_granted_by_a_command() {
     let (advice, command) = missing_access("kubectl --context=c", Some(&access), "--list");
     assert_eq!(advice, "Grant nm-reconciler the permission to delete pods");
     assert_eq!(command, "kubectl nm install --grant pod-deletion --context=c");
-    assert_eq!(
-        missing_access("kubectl", None, "--list").1,
-        format!("kubectl auth can-i --list --as={DEFAULT_USER}")
-    );
+    assert_eq!(missing_access("kubectl --context=c", None, "--list").1, "kubectl nm doctor --context=c");
 }

@@ -11,29 +11,23 @@ use crate::error::Error;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// How objects are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
-    /// A table.
     Table,
     /// A table with more columns.
     Wide,
-    /// A format for programs.
     Data(DataFormat),
 }
 
 /// A format for programs, which works for any object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataFormat {
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
     /// `kind.group/name`, as kubectl accepts it.
     Name,
 }
 
-/// All values of `-o`.
 const FORMATS: [(&str, OutputFormat); 5] = [
     ("table", OutputFormat::Table),
     ("wide", OutputFormat::Wide),
@@ -45,29 +39,16 @@ const FORMATS: [(&str, OutputFormat); 5] = [
 /// Formats of kubectl that this program leaves to kubectl.
 const KUBECTL_FORMATS: [&str; 4] = ["jsonpath", "custom-columns", "go-template", "template"];
 
-/// Parses a value of `-o`.
-///
-/// # Errors
-///
-/// When it is not a format.
 pub(crate) fn parse(text: &str) -> Result<OutputFormat, String> {
     parse_one_of(text, |_| true)
 }
 
 /// Parses the `-o` of a command that prints objects of several kinds, for which there is no table.
-///
-/// # Errors
-///
-/// When it is not a format for programs.
 pub(crate) fn parse_objects(text: &str) -> Result<DataFormat, String> {
     parse_data_format(text, &[DataFormat::Json, DataFormat::Yaml, DataFormat::Name])
 }
 
 /// Parses the `-o` of a command whose data is not an object and has no name.
-///
-/// # Errors
-///
-/// When it is neither JSON nor YAML.
 pub(crate) fn parse_data(text: &str) -> Result<DataFormat, String> {
     parse_data_format(text, &[DataFormat::Json, DataFormat::Yaml])
 }
@@ -95,7 +76,8 @@ pub(crate) fn parse_one_of(
     }
     let names: Vec<&str> = allowed().map(|(name, _)| *name).collect();
     let expected = format!("expected one of: {}", names.join(", "));
-    if is_kubectl_format(text) {
+    // Only the commands with a wide table show maintenances.
+    if is_allowed(OutputFormat::Wide) && is_kubectl_format(text) {
         let kind = text.split('=').next().unwrap_or_default();
         return Err(format!(
             "{expected}\nhint: kubectl prints maintenances in this format: kubectl get nm -o {kind}=..."
@@ -127,11 +109,6 @@ pub(crate) fn list(items: &[Value]) -> Value {
 }
 
 impl DataFormat {
-    /// Prints an object or a List.
-    ///
-    /// # Errors
-    ///
-    /// When the object cannot be converted, or stdout cannot be written.
     pub(crate) fn print(self, object: &Value, out: &mut Output) -> Result<(), Error> {
         match self {
             Self::Json => out.document(&(to_json(&without_managed_fields(object))? + "\n"))?,
@@ -217,9 +194,13 @@ mod tests {
             ("custom-columns=A:.b", "kubectl get nm -o custom-columns=..."),
             ("go-template-file=x", "kubectl get nm -o go-template-file=..."),
         ] {
-            for refused in [parse(text).err(), parse_objects(text).err(), parse_data(text).err()] {
-                let refused = refused.unwrap();
-                assert!(refused.starts_with("expected one of: ") && refused.ends_with(command), "{refused}");
+            let refused = parse(text).unwrap_err();
+            assert!(refused.starts_with("expected one of: ") && refused.ends_with(command), "{refused}");
+            for refused in [parse_objects(text).unwrap_err(), parse_data(text).unwrap_err()] {
+                assert!(
+                    refused.starts_with("expected one of: ") && !refused.contains("kubectl"),
+                    "{refused}"
+                );
             }
         }
     }

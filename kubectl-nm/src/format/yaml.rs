@@ -8,11 +8,6 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 use crate::terminal::text::{harmless_document, needs_escape};
 
-/// Converts an object to YAML.
-///
-/// # Errors
-///
-/// When it cannot be converted.
 pub(crate) fn to_string(object: &Value) -> Result<String, Error> {
     let mut quoted = QuotedStrings { placeholder: unused_word(object), texts: Vec::new() };
     let plain = quoted.replace(object);

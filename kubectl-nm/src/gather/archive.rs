@@ -1,14 +1,13 @@
 //! A `.tar.gz` in memory, and the file that it is written to: the file is complete, or does not exist.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, Header};
+use tempfile::NamedTempFile;
 
-/// An archive in memory.
 pub(crate) struct Archive {
     tar: Builder<GzEncoder<Vec<u8>>>,
     folder: String,
@@ -23,10 +22,6 @@ impl Archive {
 
     /// Adds a file. Characters in its name other than letters, digits, `.`, `-` and `/` become `_`, because parts of it come
     /// from the API.
-    ///
-    /// # Errors
-    ///
-    /// When the name is too long.
     pub(crate) fn add(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
         let safe = |c: char| if c.is_ascii_alphanumeric() || ".-/".contains(c) { c } else { '_' };
         let name: String = name.replace("..", "__").chars().map(safe).collect();
@@ -37,75 +32,40 @@ impl Archive {
         self.tar.append_data(&mut header, format!("{}/{name}", self.folder), content)
     }
 
-    /// Writes the archive.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written, or exists by now.
-    pub(crate) fn write(self, file: OutputFile) -> io::Result<()> {
+    pub(crate) fn write(self, file: &OutputFile) -> io::Result<()> {
         file.write(&self.tar.into_inner()?.finish()?)
     }
 }
 
-/// A file to be written as a whole. No partial file remains if the program ends early.
-pub(crate) struct OutputFile {
-    path: PathBuf,
-}
+/// A file to be written as a whole. No partial file remains if the program ends early. Only its owner can read it.
+pub(crate) struct OutputFile(PathBuf);
 
 impl OutputFile {
     /// Checks that the file does not exist and can be written.
-    ///
-    /// # Errors
-    ///
-    /// When the file exists, or cannot be written.
     pub(crate) fn reserve(path: &Path) -> io::Result<Self> {
-        is_free(path)?;
-        drop(TemporaryFile::beside(path)?);
-        Ok(Self { path: path.to_owned() })
+        if path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        drop(Self::temporary(path)?);
+        Ok(Self(path.to_owned()))
     }
 
-    fn write(self, bytes: &[u8]) -> io::Result<()> {
-        let mut temporary = TemporaryFile::beside(&self.path)?;
-        temporary.file.write_all(bytes)?;
-        is_free(&self.path)?;
-        std::fs::rename(&temporary.path, &self.path)
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut temporary = Self::temporary(&self.0)?;
+        temporary.write_all(bytes)?;
+        temporary.persist_noclobber(&self.0)?;
+        Ok(())
     }
-}
 
-/// A temporary file, which is renamed when it is complete, and deleted otherwise. Only its owner can read it.
-struct TemporaryFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl TemporaryFile {
-    fn beside(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Self { file: options.open(&temporary)?, path: temporary })
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        // After the rename, no file has this name.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn is_free(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        Err(_) => Ok(()),
+    fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Read;
 
     use flate2::read::GzDecoder;
@@ -121,7 +81,7 @@ mod tests {
             archive.add("../logs/p:d\u{1b}.log", b"line\n").unwrap();
             archive
         };
-        filled().write(OutputFile::reserve(&path).unwrap()).unwrap();
+        filled().write(&OutputFile::reserve(&path).unwrap()).unwrap();
         let mut tar = tar::Archive::new(GzDecoder::new(File::open(&path).unwrap()));
         let mut entries = tar.entries().unwrap();
         let mut entry = entries.next().unwrap().unwrap();
@@ -136,7 +96,7 @@ mod tests {
         let kept = OutputFile::reserve(&late).unwrap();
         assert!(!late.exists() && std::fs::read_dir(folder.path()).unwrap().count() == 1, "no file remains");
         std::fs::write(&late, "another's").unwrap();
-        assert_eq!(filled().write(kept).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(filled().write(&kept).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&late).unwrap(), "another's");
         drop(OutputFile::reserve(&folder.path().join("never")).unwrap());
         let mut left: Vec<_> =

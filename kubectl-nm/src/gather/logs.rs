@@ -11,7 +11,6 @@ use crate::client::objects;
 use crate::client::reconciler_deployment::{self, CONTAINER};
 use crate::error::Error;
 
-/// Size limit of a log, in bytes.
 const MAX_BYTES: i64 = 10 * 1024 * 1024;
 
 /// How many lines of a log are read, from its end.

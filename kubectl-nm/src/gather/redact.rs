@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use crate::client::reconciler_deployment::CONTAINER as OWN_CONTAINER;
 
-/// Fields of all metadata.
 const METADATA: &[&str] = &[
     "name",
     "namespace",
@@ -43,14 +42,12 @@ const POD_SPEC: &[&str] = &[
     "serviceAccountName",
 ];
 
-/// Fields of a container.
 const CONTAINER: &[&str] = &["name", "image", "imagePullPolicy", "resources", "ports", "restartPolicy"];
 
 /// Fields of a pod's status, without addresses.
 const POD_STATUS: &[&str] =
     &["phase", "reason", "message", "qosClass", "startTime", "conditions", "nominatedNodeName"];
 
-/// Fields of a container's status.
 const CONTAINER_STATUS: &[&str] = &["name", "image", "ready", "started", "restartCount"];
 
 /// Fields of a container's state, without its termination message.
@@ -59,11 +56,9 @@ const STATE: &[&str] = &["reason", "exitCode", "signal", "startedAt", "finishedA
 /// Fields of a node's status, without addresses and images.
 const NODE_STATUS: &[&str] = &["conditions", "capacity", "allocatable", "nodeInfo"];
 
-/// Fields of the spec of nm-reconciler's Deployment, beside its template.
 const DEPLOYMENT_SPEC: &[&str] =
     &["replicas", "selector", "strategy", "minReadySeconds", "progressDeadlineSeconds", "paused"];
 
-/// Fields of the status of nm-reconciler's Deployment.
 const DEPLOYMENT_STATUS: &[&str] = &[
     "observedGeneration",
     "replicas",
@@ -94,7 +89,6 @@ const SETTINGS: &[&str] = &[
 /// The flags whose value is optional, after `=`.
 const SWITCHES: &[&str] = &["--node-conditions", "--leader-elect"];
 
-/// The replacement of redacted values.
 const REDACTED: &str = "(redacted)";
 
 /// A pod of others.
@@ -117,7 +111,6 @@ pub(crate) fn pod(pod: &Value) -> Value {
     kept
 }
 
-/// A node.
 pub(crate) fn node(node: &Value) -> Value {
     let mut kept = with_metadata_only(node);
     kept["spec"] = only(&node["spec"], &["unschedulable", "taints"]);
@@ -155,7 +148,6 @@ pub(crate) fn webhooks(configuration: &Value) -> Value {
     kept
 }
 
-/// An event.
 pub(crate) fn event(event: &Value) -> Value {
     let mut kept = whole(event);
     if let Some(fields) = kept.as_object_mut() {
@@ -164,7 +156,6 @@ pub(crate) fn event(event: &Value) -> Value {
     kept
 }
 
-/// The Deployment of nm-reconciler, or one of its pods, with nm-reconciler's settings.
 pub(crate) fn reconciler(object: &Value) -> Value {
     let template = &object["spec"]["template"];
     if template.is_null() {
@@ -221,7 +212,6 @@ fn variable(variable: &Value) -> Value {
     json!({"name": name, "value": REDACTED})
 }
 
-/// `apiVersion`, kind and metadata of an object.
 fn with_metadata_only(object: &Value) -> Value {
     let mut metadata = only(&object["metadata"], METADATA);
     if let Some(annotations) = object["metadata"]["annotations"].as_object() {

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// Metadata that the API server sets.
 const SERVER_METADATA: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
@@ -56,12 +55,10 @@ fn compare(before: &Value, after: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether each item of a list has a name.
 fn are_named(list: &[Value]) -> bool {
     list.iter().all(|item| item["name"].is_string())
 }
 
-/// The item with the same name as another.
 fn named<'a>(list: &'a [Value], item: &Value) -> &'a Value {
     list.iter().find(|candidate| candidate["name"] == item["name"]).unwrap_or(&Value::Null)
 }
@@ -91,7 +88,6 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A short form of a value.
 fn short(value: &Value) -> String {
     match value {
         Value::Null => String::from("none"),

@@ -16,15 +16,12 @@ const DEPLOYMENT: ApiVersionKind = ("apps/v1", "Deployment");
 /// hyperconverged cluster operator's).
 const OTHER_OPERATOR: &str = "node-maintenance-operator";
 
-/// The label of objects that the Operator Lifecycle Manager installed.
 const OLM_OWNER: &str = "olm.owner";
 
-/// What exists of nm-reconciler in a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Installation {
     /// The namespace of nm-reconciler, or where it would be installed.
     pub(crate) namespace: String,
-    /// The Deployment of nm-reconciler.
     pub(crate) deployment: Option<Value>,
     /// The namespace and name of the medik8s operator's Deployment, if that has replicas.
     pub(crate) other_operator: Option<String>,
@@ -33,10 +30,6 @@ pub(crate) struct Installation {
 impl Installation {
     /// Searches all Deployments of the cluster. The namespace of a partly removed installation comes from its
     /// `ClusterRoleBinding`.
-    ///
-    /// # Errors
-    ///
-    /// When the server cannot be reached or refuses.
     pub(crate) async fn find(cluster: &Cluster, wanted: Option<&str>) -> Result<Self, Error> {
         let deployments = objects::list(cluster, DEPLOYMENT, None, &ListParams::default()).await?;
         let mut found = Self::among(deployments);
@@ -65,13 +58,11 @@ impl Installation {
         Self { namespace: namespace.unwrap_or_default().to_owned(), deployment, other_operator }
     }
 
-    /// The Deployment's namespace and name, if the Operator Lifecycle Manager installed it.
     pub(crate) fn by_olm(&self) -> Option<String> {
         let deployment = self.deployment.as_ref()?;
         deployment["metadata"]["labels"].get(OLM_OWNER).map(|_| full_name(deployment))
     }
 
-    /// The image of nm-reconciler.
     pub(crate) fn image(&self) -> Option<&str> {
         reconciler_deployment::image(self.deployment.as_ref()?)
     }
@@ -110,22 +101,16 @@ fn full_name(object: &Value) -> String {
     format!("{}/{}", field("namespace"), field("name"))
 }
 
-/// The version of this program.
 pub(crate) const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The versions of plugin, reconciler and API server.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Versions {
-    /// The version of this program.
     pub(crate) plugin: String,
-    /// The version of nm-reconciler, if it is installed and known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reconciler: Option<String>,
-    /// The image of nm-reconciler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reconciler_image: Option<String>,
-    /// The version of the API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
 }

@@ -23,10 +23,8 @@ const RENEWAL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 /// How old a write may be to count as activity, if no lease tells when the last leader ended.
 const ACTIVITY_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// Which kind of reconciler is active in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// A leader.
     Held,
     /// A reconciler without leader election: it wrote at this time, after the last leader ended.
     Unelected(Timestamp),
@@ -58,11 +56,6 @@ pub(crate) async fn find(cluster: &Cluster, maintenances: &[NodeMaintenance], no
     }
 }
 
-/// The leases of nodes.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn node_leases(cluster: &Cluster) -> Result<Vec<Lease>, Error> {
     let kind = ("coordination.k8s.io/v1", "Lease");
     let found = objects::list(cluster, kind, Some(LEASE_NAMESPACE), &ListParams::default()).await?;
@@ -112,7 +105,6 @@ pub(crate) fn of(
     }
 }
 
-/// The end of the last leader's term.
 struct EndOfTerm {
     /// When its lease expired or was released.
     at: Timestamp,

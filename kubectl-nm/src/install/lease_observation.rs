@@ -16,10 +16,8 @@ use crate::client::cluster::Cluster;
 use crate::client::objects;
 use crate::error::Error;
 
-/// How often the lease is read while waiting for a renewal.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest wait for a renewal.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Clock difference that is not reported.
@@ -28,7 +26,6 @@ const NEGLIGIBLE_SKEW: SignedDuration = SignedDuration::from_secs(2);
 /// A lease and whether its holder renews it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LeaseObservation {
-    /// The lease, if it exists.
     pub(crate) lease: Option<Lease>,
     /// Whether a renewal was observed; `None` if the times are plausible, so that no renewal was awaited.
     pub(crate) renewed: Option<bool>,
@@ -37,7 +34,6 @@ pub(crate) struct LeaseObservation {
 }
 
 impl LeaseObservation {
-    /// The state of the lease.
     pub(crate) fn state(&self, now: Timestamp) -> LeaderLeaseState {
         match self.renewed {
             None => leader_lease::state(self.lease.as_ref(), now),
@@ -55,7 +51,6 @@ impl LeaseObservation {
         Self { lease, renewed: Some(true), ahead }
     }
 
-    /// The difference between the local clock and the leader's, if it is worth reporting.
     pub(crate) fn skew(&self) -> Option<SignedDuration> {
         self.ahead.map(SignedDuration::abs).filter(|skew| *skew > NEGLIGIBLE_SKEW)
     }
@@ -68,10 +63,6 @@ impl From<Option<Lease>> for LeaseObservation {
 }
 
 /// Reads the lease with this one's namespace and name. If its times are implausible, waits some seconds for a renewal.
-///
-/// # Errors
-///
-/// When the server cannot be reached or refuses.
 pub(crate) async fn observe(
     cluster: &Cluster,
     wanted: &Value,

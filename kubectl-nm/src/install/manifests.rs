@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::client::reconciler_deployment::{self, CommandLine, MAX_UNAVAILABLE, NAME_LABEL};
 
-/// The namespace in the files.
 pub(crate) const NAMESPACE: &str = "node-maintenance";
 
 /// The label with the version of the plugin that installed a Deployment.
@@ -40,7 +39,6 @@ const FILES: &[(&str, &str)] = &[
     ("webhook_configuration.yaml", include_str!("../../../manifests/webhook_configuration.yaml")),
 ];
 
-/// The files of the component that grants an optional permission.
 fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
     macro_rules! component {
         ($name:literal) => {
@@ -69,17 +67,12 @@ fn files_of(grant: Grant) -> [(&'static str, &'static str); 2] {
 /// The settings of an installation. `None` means as in the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Settings {
-    /// The namespace of nm-reconciler.
     pub(crate) namespace: Option<String>,
-    /// The image of nm-reconciler.
     pub(crate) image: Option<String>,
-    /// The number of replicas.
     pub(crate) replicas: Option<u32>,
     /// The limit of unavailable nodes, as an environment variable.
     pub(crate) max_unavailable: Option<MaxUnavailable>,
-    /// The fields of the command line to apply.
     pub(crate) command_line: CommandLine,
-    /// The optional permissions.
     pub(crate) grants: BTreeSet<Grant>,
 }
 
@@ -109,7 +102,6 @@ impl Settings {
     }
 }
 
-/// All objects with these settings, in the order in which they are installed.
 pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects: Vec<Value> = FILES.iter().map(|(name, text)| read(name, text)).collect();
     objects.extend(settings.grants.iter().flat_map(|grant| grant_objects(*grant)));
@@ -145,7 +137,6 @@ pub(crate) fn keep_webhook_path(wanted: &mut Value, installed: &Value) {
     }
 }
 
-/// The CRD of `NodeMaintenance`.
 pub(crate) fn crd() -> Value {
     let (name, text) = FILES[0];
     read(name, text)
@@ -169,7 +160,6 @@ pub(crate) fn is_lease_namespace(object: &Value) -> bool {
     object["kind"] == "Namespace" && object["metadata"]["name"] == LEASE_NAMESPACE
 }
 
-/// Whether an object in the cluster has the label of all installed objects.
 pub(crate) fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"][NAME_LABEL.0] == NAME_LABEL.1
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
+use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 use nm_shared::api::names::WEBHOOK;
 use nm_shared::cluster::leader_lease;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
 use crate::client::objects;
@@ -29,18 +31,32 @@ const CREATED_AT_RUNTIME: &[(&str, &str)] =
     &[("Lease", leader_lease::NAME), ("Secret", WEBHOOK), ("Endpoints", WEBHOOK)];
 
 /// The objects of others in a namespace, of all kinds, as `kubectl get -o name` prints them.
-///
-/// # Errors
-///
-/// When the server refuses to list one of the kinds, or cannot be reached.
 pub(crate) async fn of_others(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
-    let kinds = objects::kinds_in_namespaces(cluster).await?;
-    let found: Vec<Vec<Value>> = stream::iter(&kinds)
-        .map(async |kind| objects::list_metadata(cluster, kind, namespace).await)
+    let client = cluster.client();
+    let discovered =
+        cluster.request("get /apis", async || Discovery::new(client.clone()).run().await).await?;
+    let kinds = discovered.groups().flat_map(ApiGroup::recommended_resources).filter(|(_, supported)| {
+        let operations = [verbs::LIST, verbs::DELETE];
+        supported.scope == Scope::Namespaced && operations.iter().all(|one| supported.supports_operation(one))
+    });
+    let found: Vec<Vec<Value>> = stream::iter(kinds)
+        .map(async |(kind, _)| list(cluster, &kind, namespace).await)
         .buffered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     Ok(foreign(&found.concat()))
+}
+
+async fn list(cluster: &Cluster, kind: &ApiResource, namespace: &str) -> Result<Vec<Value>, Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, kind);
+    let listed = cluster.list_metadata(&api, &objects::name_of(kind), &ListParams::default()).await;
+    let items = match listed {
+        // The CRD has just been deleted, and its objects with it.
+        Err(error) if error.is_unserved() => Vec::new(),
+        listed => listed?,
+    };
+    let object = |item: &PartialObjectMeta<_>| json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": item.metadata});
+    Ok(items.iter().map(object).collect())
 }
 
 /// The objects that neither belong to nm-reconciler, nor exist in every namespace, nor are owned by another object.
@@ -78,8 +94,6 @@ fn is_annotated(object: &Value, annotation: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::client::reconciler_deployment::NAME_LABEL;
 

@@ -6,35 +6,31 @@
 use std::collections::BTreeSet;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use kube::api::PatchParams;
 use kube::core::Status;
 use serde_json::Value;
 
 use crate::client::cluster::{Cluster, MAX_CONCURRENT_REQUESTS};
-use crate::client::objects::{self, ApplyOptions, Permission};
-use crate::client::reconciler_deployment;
+use crate::client::objects::{self, Permission};
+use crate::client::reconciler_deployment::{self, FIELD_MANAGER};
 use crate::error::Error;
 use crate::error::setup_error::SetupError;
 use crate::format;
 
-/// Applies each object in a dry run, and returns the permissions that the user lacks for the others: those in the namespaces
-/// `new_namespaces`.
-///
-/// # Errors
-///
-/// When the server would refuse an object, or other field managers have set fields to other values.
+/// Applies each object in a dry run, and checks the user's permissions for those in the namespaces `new_namespaces`.
 pub(crate) async fn check(
     objects: &[&Value],
     new_namespaces: &[&str],
     force: bool,
     cluster: &Cluster,
-) -> Result<Vec<Permission>, Error> {
+) -> Result<(), Error> {
     let is_in_new_namespace = |object: &&Value| {
         object["metadata"]["namespace"].as_str().is_some_and(|name| new_namespaces.contains(&name))
     };
     let (later, now): (Vec<&Value>, Vec<&Value>) = objects.iter().copied().partition(is_in_new_namespace);
-    let options = ApplyOptions { dry_run: true, force };
+    let params = PatchParams { dry_run: true, force, ..PatchParams::apply(FIELD_MANAGER) };
     let answers: Vec<(&Value, Result<Value, Error>)> = stream::iter(now)
-        .map(async |object| (object, objects::apply(cluster, object, options).await))
+        .map(async |object| (object, objects::apply(cluster, object, &params).await))
         .buffered(MAX_CONCURRENT_REQUESTS)
         .collect()
         .await;
@@ -48,14 +44,13 @@ pub(crate) async fn check(
             _ => return Err(error),
         }
     }
-    if conflicts.is_empty() {
-        missing_permissions(&later, cluster).await
-    } else {
-        Err(SetupError::Conflicts(conflicts).into())
+    if !conflicts.is_empty() {
+        return Err(SetupError::Conflicts(conflicts).into());
     }
+    let missing = missing_permissions(&later, cluster).await?;
+    if missing.is_empty() { Ok(()) } else { Err(SetupError::MissingPermissions(missing).into()) }
 }
 
-/// Whether a refusal is caused by the dry run, and would not occur otherwise.
 fn is_caused_by_dry_run(status: &Status) -> bool {
     // A binding can be refused until its role exists.
     status.is_not_found()
@@ -71,19 +66,19 @@ pub(crate) fn is_only_about_command_line(error: &Error) -> bool {
     causes.peek().is_some() && causes.all(|cause| reconciler_deployment::is_command_line(&cause.field))
 }
 
-/// The permissions that the user lacks to create these objects.
-async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<Permission>, Error> {
+/// `create namespaces`, `patch roles.rbac.authorization.k8s.io`.
+async fn missing_permissions(objects: &[&Value], cluster: &Cluster) -> Result<Vec<String>, Error> {
     let permissions = |object: &&Value| ["create", "patch"].map(|verb| objects::permission(verb, object));
     let needed: BTreeSet<Permission> = objects.iter().flat_map(permissions).collect();
     let checks = stream::iter(needed).map(async |permission| {
-        let is_allowed = objects::is_allowed(cluster, &permission).await?;
-        Ok::<_, Error>((!is_allowed).then_some(permission))
+        let is_allowed = objects::is_allowed(cluster, None, &permission).await?;
+        let name = || format!("{} {}", permission.verb, permission.qualified_resource());
+        Ok::<_, Error>((!is_allowed).then(name))
     });
-    let missing: Vec<Option<Permission>> = checks.buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
+    let missing: Vec<Option<String>> = checks.buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
     Ok(missing.into_iter().flatten().collect())
 }
 
-/// The conflicting fields, with their managers.
 fn conflicts_of(object: &Value, status: &Status) -> Vec<String> {
     let name = format::name(object);
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -124,10 +119,9 @@ mod tests {
         let binding = object("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", None);
         let (here, there) =
             (object("Service", "v1", Some("here")), object("Deployment", "apps/v1", Some("there")));
-        let missing = check(&[&binding, &here, &there], &["there"], false, &server).await.unwrap();
-        let missing: Vec<String> =
-            missing.iter().map(|needed| format!("{} {}", needed.verb, needed.qualified_resource())).collect();
-        assert_eq!(missing, ["create deployments.apps", "patch deployments.apps"]);
+        let refused = check(&[&binding, &here, &there], &["there"], false, &server).await.unwrap_err();
+        let missing = "you lack permissions: create deployments.apps, patch deployments.apps";
+        assert_eq!(refused.to_string(), missing);
         let log = log.lock().unwrap();
         assert!(log.iter().any(|line| line.contains("/services/x")), "{log:?}");
         assert!(!log.iter().any(|line| line.contains("/deployments/")), "{log:?}");

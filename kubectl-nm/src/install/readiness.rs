@@ -16,34 +16,23 @@ use crate::install::installation::Installation;
 use crate::interaction::progress;
 use crate::terminal::output::Output;
 
-/// How often readiness is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why the replicas of a Deployment are not available.
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("{available} of {wanted} replicas are available{}", cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default())]
 pub(crate) struct NotAvailable {
     /// How many replicas of the current generation are available.
     available: u64,
-    /// How many there should be.
     wanted: u64,
-    /// The cause, if an object has it.
     cause: Option<String>,
 }
 
-/// The result of a check.
 enum Readiness {
-    /// It is ready, as this message says.
     Ready(String),
-    /// It is not ready, for this reason.
     NotReady(String),
 }
 
 /// Waits until nm-reconciler runs and its webhook works, and returns a message about it.
-///
-/// # Errors
-///
-/// When the server refuses a request, or the timeout expires.
 pub(crate) async fn wait(
     namespace: &str,
     timeout: Duration,
@@ -93,10 +82,6 @@ async fn readiness(namespace: &str, cluster: &Cluster) -> Result<Readiness, Erro
 }
 
 /// The number of replicas, if all replicas of the current generation are available.
-///
-/// # Errors
-///
-/// When some are not, with the cause if an object has it.
 pub(crate) fn available_replicas(deployment: &Value, pods: &[Value]) -> Result<u64, NotAvailable> {
     let status = &deployment["status"];
     let number = |value: &Value| value.as_u64().unwrap_or_default();
@@ -112,7 +97,6 @@ pub(crate) fn available_replicas(deployment: &Value, pods: &[Value]) -> Result<u
     Err(NotAvailable { available, wanted, cause })
 }
 
-/// Why a pod is not ready.
 fn pod_problem(pod: &Value) -> Option<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let waiting = items(&pod["status"]["containerStatuses"]).find_map(|container| {
@@ -131,7 +115,6 @@ fn pod_problem(pod: &Value) -> Option<String> {
     waiting.or_else(unscheduled).map(|why| format!("pod {name}: {why}"))
 }
 
-/// Why the Deployment cannot create pods.
 fn replica_failure(deployment: &Value) -> Option<String> {
     items(&deployment["status"]["conditions"])
         .find(|condition| condition["type"] == "ReplicaFailure" && condition["status"] == "True")

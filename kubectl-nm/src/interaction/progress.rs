@@ -8,10 +8,8 @@ use crate::error::hint::SLOW_SERVER;
 use crate::terminal::output::Output;
 use crate::terminal::text::Line;
 
-/// Delay of the first message.
 const FIRST_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
-/// Interval of the further messages.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delay of the hint if the server has not responded yet.

@@ -23,7 +23,6 @@ pub(crate) struct MaintenanceCache {
 }
 
 impl MaintenanceCache {
-    /// A cache with a view of the maintenances of these nodes; of all nodes if there are none.
     pub(crate) fn new(nodes: Vec<String>) -> Self {
         Self { nodes: nodes.into_iter().collect(), ..Self::default() }
     }
@@ -33,22 +32,18 @@ impl MaintenanceCache {
         self.complete
     }
 
-    /// The object with that uid.
     pub(crate) fn get(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
         self.objects.get(uid)
     }
 
-    /// The objects in the view, in no particular order.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &NodeMaintenance> {
         self.all().map(AsRef::as_ref).filter(|object| self.has_in_view(node(object)))
     }
 
-    /// The objects of all nodes, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<NodeMaintenance>> {
         self.objects.values()
     }
 
-    /// Whether a node is in the view.
     pub(crate) fn has_in_view(&self, node: &str) -> bool {
         self.nodes.is_empty() || self.nodes.contains(node)
     }
@@ -88,7 +83,6 @@ impl MaintenanceCache {
     }
 }
 
-/// Caches for tests.
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;

@@ -11,14 +11,11 @@ use nm_shared::{BlockedPod, MigratingPod, NodeMaintenance, PodReference};
 use crate::maintenance::{State, condition, degraded, headline, node, status};
 use crate::terminal::text::{Line, Style};
 
-/// A maintenance that was created, updated or deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MaintenanceChange {
-    /// It exists.
     Updated {
         /// The version before; none if it was unknown.
         before: Option<Arc<NodeMaintenance>>,
-        /// The version now.
         now: Arc<NodeMaintenance>,
     },
     /// It no longer exists; this is the last known version.
@@ -26,7 +23,6 @@ pub(crate) enum MaintenanceChange {
 }
 
 impl MaintenanceChange {
-    /// The node of the maintenance.
     pub(crate) fn node(&self) -> &str {
         match self {
             Self::Updated { now, .. } => node(now),
@@ -47,14 +43,11 @@ impl MaintenanceChange {
     }
 }
 
-/// What became of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodChange<'a> {
     /// It is blocked, or blocked for another reason than before.
     Blocked(&'a BlockedPod),
-    /// It was blocked and no longer is.
     Unblocked(PodReference),
-    /// Its virtual machine is being migrated.
     Migrating(&'a MigratingPod),
     /// It is no longer among the pods that have to go.
     Gone(PodReference),

@@ -8,9 +8,14 @@ use nm_shared::{BlockReason, NodeMaintenance, NodeMaintenanceStatus};
 /// Seconds within which a reconciler picks a maintenance up. After that, something is probably wrong with it.
 pub(crate) const PICKUP_TIMEOUT: i64 = 15;
 
-/// The node of a maintenance.
 pub(crate) fn node(maintenance: &NodeMaintenance) -> &str {
     &maintenance.spec.node_name
+}
+
+/// ` (NodeMaintenance NAME)`, if the object is not named after its node.
+pub(crate) fn name_unless_node(maintenance: &NodeMaintenance) -> String {
+    let name = maintenance.name_any();
+    if name == node(maintenance) { String::new() } else { format!(" (NodeMaintenance {name})") }
 }
 
 /// The object's uid; the API server sets one on every object.
@@ -18,7 +23,6 @@ pub(crate) fn uid(maintenance: &NodeMaintenance) -> String {
     maintenance.uid().unwrap_or_default()
 }
 
-/// The condition of that type.
 pub(crate) fn condition<'a>(maintenance: &'a NodeMaintenance, type_: &str) -> Option<&'a Condition> {
     status(maintenance).conditions.iter().find(|condition| condition.type_ == type_)
 }

@@ -12,6 +12,7 @@ use crate::args::drain_flags::DrainFlags;
 use crate::client::cluster::Cluster;
 use crate::error::Error;
 use crate::maintenance::node;
+use crate::terminal::command_context::shell_quoted;
 
 /// The spec that the flags of `start` request.
 #[derive(Args, Clone, Debug, Default)]
@@ -25,7 +26,6 @@ pub(crate) struct StartRequest {
 }
 
 impl StartRequest {
-    /// The spec for a node.
     pub(crate) fn spec(&self, node: &str) -> NodeMaintenanceSpec {
         NodeMaintenanceSpec {
             node_name: node.to_owned(),
@@ -34,16 +34,11 @@ impl StartRequest {
         }
     }
 
-    /// The same request without a timeout for the drain.
     pub(crate) fn without_timeout(&self) -> Self {
         Self { drain: self.drain.without_timeout(), ..self.clone() }
     }
 
     /// Checks that an existing maintenance has the requested spec. `kubectl` is the command that reaches this cluster.
-    ///
-    /// # Errors
-    ///
-    /// When it differs: the differences, and the command that changes the existing maintenance.
     pub(crate) fn check(&self, existing: &NodeMaintenance, kubectl: &str) -> Result<(), Error> {
         let (mut differences, mut spec) = (Vec::new(), Map::new());
         if self.reason.is_some() && self.reason != existing.spec.reason {
@@ -61,16 +56,19 @@ impl StartRequest {
         if differences.is_empty() {
             return Ok(());
         }
-        let patch = json!({"spec": spec}).to_string().replace('\'', r"'\''");
+        let patch = json!({"spec": spec}).to_string();
         Err(Error::Differs {
             node: node(existing).to_owned(),
             differences: differences.join(", "),
-            remedy: format!("{kubectl} patch nm {} --type=merge -p '{patch}'", existing.name_any()),
+            remedy: format!(
+                "{kubectl} patch nm {} --type=merge -p {}",
+                shell_quoted(&existing.name_any()),
+                shell_quoted(&patch)
+            ),
         })
     }
 }
 
-/// Why the API server would not accept a reason; none if it would.
 pub(crate) fn reason_problem(reason: &str) -> Option<String> {
     let length = reason.chars().count();
     (length > MAX_REASON_LENGTH)
@@ -86,10 +84,8 @@ fn difference(field: &str, is: &Value, wanted: &Value) -> String {
     format!("{field} is {} and not {}", shown(is), shown(wanted))
 }
 
-/// What exists for a node that is to be put into maintenance.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Existing {
-    /// Nothing: a maintenance has to be created.
     Nothing,
     /// The maintenance that has the node.
     Maintenance(Box<NodeMaintenance>),
@@ -100,7 +96,6 @@ pub(crate) enum Existing {
 }
 
 impl Existing {
-    /// What exists for a node among all maintenances.
     pub(crate) fn find(wanted: &str, all: &[NodeMaintenance]) -> Self {
         let is_stopping = |object: &NodeMaintenance| object.metadata.deletion_timestamp.is_some();
         let oldest = all
@@ -126,10 +121,8 @@ impl Existing {
     }
 }
 
-/// A node's maintenance after a start.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Started {
-    /// The object.
     pub(crate) object: NodeMaintenance,
     /// Whether the start created it. Otherwise it existed.
     pub(crate) created: bool,
@@ -137,10 +130,6 @@ pub(crate) struct Started {
 
 /// Creates a maintenance, named after its node. If another client was faster, its maintenance is returned. With `dry_run`,
 /// the API server only validates the request.
-///
-/// # Errors
-///
-/// When the API server or its webhooks refuse, or the existing maintenance is being deleted or for another node.
 pub(crate) async fn start(
     cluster: &Cluster,
     wanted: &NodeMaintenance,
@@ -200,12 +189,15 @@ mod tests {
         }
         let differs = wants(Some("it's the kernel")).check(&existing, "kubectl --context=c").unwrap_err();
         assert_eq!(
-            (differs.to_string().as_str(), differs.hint().unwrap().as_str()),
-            (
-                "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\"",
-                "`kubectl --context=c patch nm other --type=merge -p '{\"spec\":{\"reason\":\"it'\\''s the kernel\"}}'` \
-                 changes it"
-            )
+            differs.to_string(),
+            "node \"n1\" is already in maintenance, but reason is \"disk\" and not \"it's the kernel\""
+        );
+        let hint = differs.hint().unwrap();
+        let command = hint.strip_prefix('`').and_then(|hint| hint.strip_suffix("` changes it")).unwrap();
+        let patch = "{\"spec\":{\"reason\":\"it's the kernel\"}}";
+        assert_eq!(
+            shlex::split(command).unwrap(),
+            ["kubectl", "--context=c", "patch", "nm", "other", "--type=merge", "-p", patch]
         );
         existing.spec.reason = None;
         let differs = wants(Some("disk")).check(&existing, "kubectl").unwrap_err().to_string();

@@ -28,7 +28,6 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// All states, in their order.
     pub(crate) const ALL: [Self; 7] = [
         Self::Blocked,
         Self::Failed,
@@ -60,7 +59,6 @@ impl State {
         }
     }
 
-    /// The word for people.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Blocked => "Blocked",
@@ -103,7 +101,6 @@ pub(crate) enum PodState {
 }
 
 impl PodState {
-    /// The word for people.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Blocked => "Blocked",

@@ -8,6 +8,7 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::node;
@@ -25,74 +26,51 @@ use crate::client::reconciler_deployment::LABEL_SELECTOR;
 use crate::error::Error;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 
-/// The number of objects in a page of a list, as in kubectl.
 const PAGE_SIZE: u32 = 500;
 
-/// The objects that could be read.
 #[derive(Debug)]
 pub(crate) struct ClusterSnapshot {
     /// All nodes; none without access.
     pub(crate) nodes: Option<Vec<Node>>,
     /// All maintenances of our own API group.
     pub(crate) maintenances: Vec<NodeMaintenance>,
-    /// All maintenances of the older API groups.
     pub(crate) older: Vec<NodeMaintenance>,
-    /// The pods; none without access.
     pub(crate) pods: Option<SnapshotPods>,
-    /// The cluster's `DaemonSet`s.
     pub(crate) daemon_sets: DaemonSets,
-    /// The cluster's disruption budgets.
     pub(crate) budgets: Vec<PodDisruptionBudget>,
-    /// The volumes of persistent volume claims.
     pub(crate) volumes: Volumes,
     /// Whether the cluster is OpenShift. Only known if a control-plane node is planned.
     pub(super) is_openshift: bool,
-    /// How many nodes may be unavailable at once.
     pub(crate) limit: MaxUnavailableLimit,
     /// What is unknown, and the missing access.
     pub(crate) unknown: Vec<String>,
 }
 
-/// The pods that matter to the plan.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotPods {
     /// The pods on planned nodes, by node.
     pub(crate) planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
-    /// The pods in the namespace of etcd.
     etcd: Vec<DrainPod>,
 }
 
 impl ClusterSnapshot {
-    /// Reads what matters to a drain of these nodes.
-    ///
-    /// # Errors
-    ///
-    /// When the API server cannot be asked, or refuses for another reason than missing access.
     pub(crate) async fn read(planned: &[String], cluster: &Cluster) -> Result<Self, Error> {
         let planned: HashSet<&str> = planned.iter().map(String::as_str).collect();
         let everywhere = ListParams::default;
         let labelled = ListParams::default().labels(LABEL_SELECTOR);
         let older = Group::ALL.into_iter().filter(|group| *group != Group::Medik8s);
+        let add_pod = |pods: &mut SnapshotPods, pod: Pod| pods.add(pod, &planned);
+        let add_set = |sets: &mut HashSet<_>, set: DaemonSet| {
+            sets.insert((set.namespace().unwrap_or_default(), set.name_any()));
+        };
         let (of_nodes, of_pods, of_sets, of_budgets, of_deployments, maintenances, of_older) = tokio::join!(
-            list_pages(cluster, "list nodes", everywhere(), |nodes: &mut Vec<Node>, node| nodes.push(node)),
-            list_pages(cluster, "list pods", everywhere(), |pods: &mut SnapshotPods, pod: Pod| pods
-                .add(pod, &planned)),
-            list_pages(
-                cluster,
-                "list daemonsets.apps",
-                everywhere(),
-                |sets: &mut HashSet<_>, set: DaemonSet| {
-                    sets.insert((
-                        set.metadata.namespace.unwrap_or_default(),
-                        set.metadata.name.unwrap_or_default(),
-                    ));
-                }
-            ),
+            list_pages(cluster, "list nodes", everywhere(), Vec::<Node>::push),
+            list_pages(cluster, "list pods", everywhere(), add_pod),
+            list_pages(cluster, "list daemonsets.apps", everywhere(), add_set),
             list_pages(cluster, "list poddisruptionbudgets.policy", everywhere(), Vec::push),
-            list_pages(cluster, "list deployments.apps", labelled, |all: &mut Vec<Deployment>, one| all
-                .push(one)),
+            list_pages(cluster, "list deployments.apps", labelled, Vec::<Deployment>::push),
             cluster.maintenances(),
             join_all(older.map(|group| all_groups::list_group(cluster, group))),
         );
@@ -125,8 +103,13 @@ impl ClusterSnapshot {
         }
         let volumes = match &pods {
             Some(pods) if pods.have_claims() => {
-                let push = |volumes: &mut Vec<PersistentVolume>, volume| volumes.push(volume);
-                let read = list_pages(cluster, "list persistentvolumes", everywhere(), push).await;
+                let read = list_pages(
+                    cluster,
+                    "list persistentvolumes",
+                    everywhere(),
+                    Vec::<PersistentVolume>::push,
+                );
+                let read = read.await;
                 Volumes::new(if_permitted(read, "which volumes are local", &mut unknown)?.unwrap_or_default())
             }
             _ => Volumes::default(),
@@ -155,7 +138,6 @@ impl ClusterSnapshot {
         })
     }
 
-    /// The guard of etcd; none if the cluster is not OpenShift.
     pub(crate) fn guard(&self) -> Option<EtcdGuard> {
         let budgets = &self.budgets;
         let pods = self.pods.iter().flat_map(|pods| &pods.etcd);

@@ -10,7 +10,6 @@ use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::plan::report::{NodeReport, PlanReport};
 use crate::plan::text;
 
-/// The version of the document.
 const VERSION: u8 = 1;
 
 /// The whole plan. What is unknown is null.

@@ -22,10 +22,6 @@ const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The API server's answers to the evictions of these pods, by uid. `done` counts the answers.
-///
-/// # Errors
-///
-/// When the API server cannot be asked. A refusal is an answer.
 pub(crate) async fn dry_run_evictions(
     cluster: &Cluster,
     pods: impl Iterator<Item = &Arc<DrainPod>>,

@@ -5,19 +5,15 @@ use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 
 use crate::client::reconciler_deployment::{self, MAX_UNAVAILABLE, SettingValue};
 
-/// The limit, and the Deployment that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MaxUnavailableLimit {
     /// This many nodes, set by this Deployment.
     Set(MaxUnavailable, String),
-    /// This Deployment sets no limit.
     None(String),
-    /// It is unknown for this reason.
     Unknown(String),
 }
 
 impl MaxUnavailableLimit {
-    /// The limit, if one is known.
     pub(crate) fn value(&self) -> Option<MaxUnavailable> {
         match self {
             Self::Set(limit, _) => Some(*limit),
@@ -25,7 +21,6 @@ impl MaxUnavailableLimit {
         }
     }
 
-    /// The limit that the Deployments of reconcilers set.
     pub(crate) fn of(deployments: &[Deployment]) -> Self {
         let [deployment] = deployments else {
             return Self::Unknown(match deployments.len() {

@@ -22,10 +22,8 @@ use crate::plan::cluster_snapshot::ClusterSnapshot;
 use crate::plan::max_unavailable::MaxUnavailableLimit;
 use crate::terminal::text::counted;
 
-/// What a drain of some nodes would do.
 #[derive(Debug)]
 pub(crate) struct PlanReport {
-    /// The nodes, in the given order.
     pub(crate) nodes: Vec<NodeReport>,
     /// The outcome for each pod; none without access to pods.
     pub(crate) forecast: Option<Forecast>,
@@ -33,18 +31,13 @@ pub(crate) struct PlanReport {
     pub(crate) local_volumes: HashMap<String, Vec<String>>,
     /// Whether the replacements of pods fit on other nodes; none without access to nodes or pods.
     pub(crate) capacity: Option<CapacityEstimate>,
-    /// How many nodes may be unavailable at once.
     pub(crate) limit: MaxUnavailableLimit,
-    /// Warnings about the drain settings.
     pub(crate) warnings: Vec<&'static str>,
-    /// What is unknown, and the missing access.
     pub(crate) unknown: Vec<String>,
 }
 
-/// What would happen to a node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeReport {
-    /// The node.
     pub(crate) node: String,
     /// The state of its maintenance, if it is already in maintenance.
     pub(crate) state: Option<State>,
@@ -56,10 +49,6 @@ pub(crate) struct NodeReport {
 
 /// Judges the pods of each node. A node that is already in maintenance keeps its drain settings, unless others are
 /// requested.
-///
-/// # Errors
-///
-/// When a pod selector is invalid.
 pub(crate) fn preview(
     planned: &[String],
     requested: Option<&DrainSpec>,
@@ -85,7 +74,6 @@ pub(crate) fn preview(
     DrainPreview::new(planned.iter().map(planned_node).collect(), &snapshot.daemon_sets, now).map(Some)
 }
 
-/// The drain settings of a node.
 fn drain_of(node: &str, requested: Option<&DrainSpec>, snapshot: &ClusterSnapshot) -> DrainSpec {
     let mut all = snapshot.maintenances.iter().chain(&snapshot.older);
     let existing = all.find(|other| other.spec.node_name == node);
@@ -130,7 +118,6 @@ impl PlanReport {
             || pods.any(|expected| matches!(expected.fate, PodOutcome::Blocked(_)))
     }
 
-    /// Whether a replacement fits on no other node, by the estimate.
     pub(crate) fn lacks_capacity(&self) -> bool {
         self.capacity.as_ref().is_some_and(|capacity| !capacity.unplaced.is_empty())
     }

@@ -15,7 +15,6 @@ use crate::plan::report::{NodeReport, PlanReport};
 use crate::terminal::table;
 use crate::terminal::text::{Line, Style, counted, first_names};
 
-/// All lines of a plan.
 pub(crate) fn lines(report: &PlanReport) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(forecast) = report.forecast.as_ref().filter(|forecast| !forecast.pods.is_empty()) {
@@ -57,7 +56,6 @@ fn rank(outcome: &PodOutcome) -> u8 {
     }
 }
 
-/// The word for an outcome.
 pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     match outcome {
         PodOutcome::Stays(_) => ("staying", Style::Dim),
@@ -70,14 +68,13 @@ pub(crate) fn outcome(outcome: &PodOutcome) -> (&'static str, Style) {
     }
 }
 
-/// The reasons for an outcome, and its consequences.
 pub(crate) fn details(forecast: &PodForecast, report: &PlanReport) -> String {
     let mut parts: Vec<String> = match &forecast.fate {
         PodOutcome::Stays(reason) => vec![stays(*reason).to_owned()],
         PodOutcome::Terminating | PodOutcome::Evicted => Vec::new(),
         PodOutcome::Migrated => vec![String::from("KubeVirt migrates its virtual machine")],
         PodOutcome::WaitsForBudget(budget) => {
-            vec![format!("budget {budget} allows the evictions of other pods first")]
+            vec![format!("budget {budget} allows its eviction after those of other pods")]
         }
         PodOutcome::Deleted(blocker) | PodOutcome::Blocked(blocker) => {
             vec![blocker.message.trim_end_matches('.').to_owned()]

@@ -37,15 +37,32 @@ pub(crate) fn with_flags(message: &str, flags: &str) -> String {
     message.split('`').enumerate().map(insert).collect::<Vec<_>>().join("`")
 }
 
-/// Commands joined by `&&`. kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.
+/// Commands joined by `&&`, which may also occur in a quoted word.
 fn commands_with_flags(commands: &str, flags: &str) -> String {
-    let each = commands.split(" && ").map(|command| match command.strip_prefix("kubectl ") {
+    let mut with_flags: Vec<String> = Vec::new();
+    let mut command = String::new();
+    for part in commands.split(" && ") {
+        command.push_str(part);
+        if shlex::split(&command).is_some() {
+            with_flags.push(command_with_flags(&std::mem::take(&mut command), flags));
+        } else {
+            // A quote is still open.
+            command.push_str(" && ");
+        }
+    }
+    // A quote that is never closed: this is no command.
+    with_flags.extend(command.strip_suffix(" && ").map(str::to_owned));
+    with_flags.join(" && ")
+}
+
+/// kubectl accepts no flags before the name of a plugin; the plugin accepts them anywhere.
+fn command_with_flags(command: &str, flags: &str) -> String {
+    match command.strip_prefix("kubectl ") {
         Some(_) if command.contains(flags) => command.to_owned(),
         Some(rest) if rest.starts_with("nm ") => format!("{command}{flags}"),
         Some(rest) => format!("kubectl{flags} {rest}"),
         None => command.to_owned(),
-    });
-    each.collect::<Vec<_>>().join(" && ")
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +108,10 @@ mod tests {
                 "`kubectl nm status --context=c`, then `kubectl nm stop n1 --context=c`",
             ),
             ("`spec.drain` is a field", "`spec.drain` is a field"),
+            (
+                "`kubectl nm start n1 --reason 'a && kubectl b' && kubectl get pods`",
+                "`kubectl nm start n1 --reason 'a && kubectl b' --context=c && kubectl --context=c get pods`",
+            ),
         ] {
             assert_eq!(with_flags(message, " --context=c"), expected);
             assert_eq!(with_flags(message, ""), message);

@@ -1,6 +1,5 @@
 //! Addresses of documentation pages, for messages: users of the program do not have the repository.
 
-/// The address of the project.
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
 /// The address of a page in `docs/`.

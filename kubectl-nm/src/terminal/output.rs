@@ -23,7 +23,6 @@ pub(crate) enum Colour {
     Never,
 }
 
-/// Stdout cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub(crate) struct StdoutError(#[from] io::Error);
@@ -40,23 +39,19 @@ impl StdoutError {
 pub(crate) struct FirstAnswer(Arc<AtomicBool>);
 
 impl FirstAnswer {
-    /// Whether an answer has been received.
     pub(crate) fn is_received(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that an answer has been received.
     pub(crate) fn record(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Prints everything.
 pub(crate) struct Output {
     data: Sink,
     talk: Sink,
     terminal: bool,
-    /// Whether the user can be prompted.
     can_prompt: bool,
     /// Whether the data is complete, so that every further line is a message.
     is_data_complete: bool,
@@ -65,13 +60,11 @@ pub(crate) struct Output {
     held: Option<Vec<Line>>,
     /// The connection flags for commands in messages, with a leading blank.
     flags: String,
-    /// Whether the cluster has answered, for commands that use one.
     first_answer: Option<FirstAnswer>,
 }
 
 /// What a command does when stdout cannot be written.
 enum OnStdoutError {
-    /// It ends.
     End,
     /// It continues. Keeps the first error.
     Continue(Option<StdoutError>),
@@ -110,7 +103,6 @@ impl Output {
         Self { flags, first_answer: Some(first_answer), ..self }
     }
 
-    /// Whether the cluster has not answered any request yet.
     pub(crate) fn awaits_first_answer(&self) -> bool {
         self.first_answer.as_ref().is_some_and(|first| !first.is_received())
     }
@@ -120,21 +112,14 @@ impl Output {
         self.terminal
     }
 
-    /// Whether the user can be prompted: stdin and stderr are terminals.
     pub(crate) fn can_ask(&self) -> bool {
         self.can_prompt
     }
 
-    /// Whether the data is coloured.
     pub(crate) fn is_coloured(&self) -> bool {
         self.data.coloured
     }
 
-    /// Prints a line of data.
-    ///
-    /// # Errors
-    ///
-    /// When stdout cannot be written.
     pub(crate) fn data(&mut self, line: &Line) -> Result<(), StdoutError> {
         if let Some(held) = &mut self.held {
             held.push(line.clone());
@@ -186,20 +171,12 @@ impl Output {
     }
 
     /// Prints a whole JSON or YAML document.
-    ///
-    /// # Errors
-    ///
-    /// When stdout cannot be written.
     pub(crate) fn document(&mut self, document: &str) -> Result<(), StdoutError> {
         let written = self.data.write(&harmless_document(document));
         self.handle(written)
     }
 
     /// Prints text as it is. On a terminal, control characters other than tabs and line ends are escaped.
-    ///
-    /// # Errors
-    ///
-    /// When stdout cannot be written.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), StdoutError> {
         let harmless = |line: &str| line.split('\t').map(harmless).collect::<Vec<_>>().join("\t");
         let written = if self.data.terminal {
@@ -230,7 +207,6 @@ impl Output {
         self.talk(&Line::new(command_context::with_flags(advice, &self.flags)));
     }
 
-    /// Prints what went wrong.
     pub(crate) fn error(&mut self, message: impl fmt::Display) {
         self.talk(&Line::new(format!("error: {message}")));
     }
@@ -245,7 +221,6 @@ impl Output {
         self.held.get_or_insert_default();
     }
 
-    /// Takes the lines that are held back.
     pub(crate) fn held(&mut self) -> Vec<Line> {
         self.held.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -284,13 +259,11 @@ impl Sink {
     }
 }
 
-/// Whether a stream is coloured, given the environment of this process.
 fn is_coloured(colour: Colour, terminal: bool) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     use_colour(colour, terminal, set("NO_COLOR"), is_dumb())
 }
 
-/// Whether the terminal has no escape sequences.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

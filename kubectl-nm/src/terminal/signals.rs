@@ -32,7 +32,6 @@ async fn terminated() {
     std::future::pending().await
 }
 
-/// This process as a job of a shell.
 #[cfg(unix)]
 pub(crate) struct ShellJob {
     /// Receives SIGCONT, which follows each stop. None where the system does not deliver it.
@@ -70,17 +69,14 @@ pub(crate) struct ShellJob;
 
 #[cfg(not(unix))]
 impl ShellJob {
-    /// Does nothing.
     pub(crate) fn watch() -> Self {
         Self
     }
 
-    /// Always.
     pub(crate) fn is_in_foreground() -> bool {
         true
     }
 
-    /// Never.
     pub(crate) fn was_stopped(&mut self) -> bool {
         false
     }

@@ -4,12 +4,11 @@
 //! [`Line`] escapes control characters as it is built. The only escape sequences that reach a terminal are the colours
 //! that [`Line::painted`] adds.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// What a span of text means, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Nothing special.
     Plain,
     /// As desired.
     Good,
@@ -22,7 +21,6 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The escape sequence that starts it, if any.
     fn sequence(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -55,7 +53,6 @@ impl Line {
         self
     }
 
-    /// This line with another one appended.
     pub(crate) fn join(mut self, rest: Self) -> Self {
         self.0.extend(rest.0);
         self
@@ -66,7 +63,6 @@ impl Line {
         self.0.iter().map(|(style, text)| (*style, text.as_str()))
     }
 
-    /// The text with colours for a terminal.
     pub(crate) fn painted(&self) -> String {
         let mut painted = String::new();
         for (style, text) in &self.0 {
@@ -113,7 +109,8 @@ pub(crate) fn harmless_document(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
         if needs_escape(c) {
-            safe.extend(escape(c));
+            // Four hexadecimal digits suffice for the basic plane.
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
         } else {
             safe.push(c);
         }
@@ -121,16 +118,8 @@ pub(crate) fn harmless_document(document: &str) -> String {
     safe
 }
 
-/// Whether the character must be escaped in a document.
 pub(crate) fn needs_escape(c: char) -> bool {
     c != '\n' && (c.is_control() || misleads(c))
-}
-
-/// The character as `\u` and four hexadecimal digits, which suffice for the basic plane.
-pub(crate) fn escape(c: char) -> impl Iterator<Item = char> {
-    let digits =
-        (0..4).rev().filter_map(move |digit| char::from_digit(u32::from(c) >> (4 * digit) & 0xf, 16));
-    ['\\', 'u'].into_iter().chain(digits)
 }
 
 /// Whether the character controls a terminal (C1) or reorders the text around it (bidirectional formatting).

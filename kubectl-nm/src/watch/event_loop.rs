@@ -13,10 +13,8 @@ use crate::client::watch_stream::WatchUpdate;
 use crate::error::Error;
 use crate::error::exit::Exit;
 
-/// When the first heartbeat comes.
 const FIRST_HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How often heartbeats come after that.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,23 +22,17 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Something that a watching command reacts to.
 #[derive(Debug)]
 pub(crate) enum LoopEvent {
-    /// From the watch.
     Watch(WatchUpdate<NodeMaintenance>),
     /// The time for a sign of life.
     Heartbeat,
     /// A second has passed, for what shows ages.
     Tick,
-    /// This timeout has expired.
     TimedOut(Duration),
     /// The user pressed Ctrl-C.
     Interrupted,
 }
 
 /// Passes every event to `react` until that breaks with an exit code.
-///
-/// # Errors
-///
-/// When the watch fails for good, or `react` fails.
 pub(crate) async fn run(
     watch: impl Stream<Item = Result<WatchUpdate<NodeMaintenance>, Error>>,
     timeout: Option<Duration>,

@@ -10,7 +10,6 @@ use crate::terminal::command_context::shell_quoted;
 use crate::terminal::text::{Line, Style};
 use crate::watch::goal_tracker::{Goal, GoalTracker};
 
-/// How many nodes the summary lists.
 const MAX_NODES: usize = 10;
 
 /// How many maintenances there are of each state, and how many pods are blocked: `2 Draining, 1 Drained, 1 pod blocked`.
@@ -85,7 +84,13 @@ pub(crate) fn dashboard_summary(
         return Vec::new();
     }
     objects.sort_by_key(|object| node(object));
-    let mut lines: Vec<Line> = stale_since.map(stale).into_iter().collect();
+    let mut lines = Vec::new();
+    if let Some(since) = stale_since {
+        // Rounding fails only at the limits of the calendar.
+        let since = since.round(Unit::Second).unwrap_or_default();
+        let stale = Line::default().with(Style::Bad, format!("stale since {since}"));
+        lines.push(stale.and(": these are the last known states"));
+    }
     lines.extend(
         objects
             .iter()
@@ -102,12 +107,6 @@ pub(crate) fn dashboard_summary(
          `kubectl nm stop NODE{flags}` stops one"
     )));
     lines
-}
-
-fn stale(since: Timestamp) -> Line {
-    // Rounding fails only at the limits of the calendar.
-    let since = since.round(Unit::Second).unwrap_or_default();
-    Line::default().with(Style::Bad, format!("stale since {since}")).and(": these are the last known states")
 }
 
 #[cfg(test)]

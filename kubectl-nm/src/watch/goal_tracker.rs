@@ -28,7 +28,6 @@ pub(crate) enum Goal {
 /// What ends a watch by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ExitCondition {
-    /// Nothing.
     #[default]
     Never,
     /// All targets have reached the goal, or one cannot reach it any more.
@@ -40,11 +39,8 @@ pub(crate) enum ExitCondition {
 /// A maintenance that has to reach the goal. The uid tells it from a later one with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitTarget {
-    /// The node.
     pub(crate) node: String,
-    /// The object's name.
     pub(crate) name: String,
-    /// The object's uid.
     pub(crate) uid: String,
 }
 
@@ -57,7 +53,6 @@ impl From<&NodeMaintenance> for WaitTarget {
 /// How the wait for a target ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TargetOutcome {
-    /// It reached the goal.
     Reached,
     /// The maintenance failed, with `status.lastError`. A blocked pod is not a failure.
     Failed(String),
@@ -80,7 +75,6 @@ pub(crate) struct GoalTracker {
     same_timeout: Vec<String>,
 }
 
-/// What an event of the watch led to.
 #[derive(Debug, Default)]
 pub(crate) struct TrackerUpdate {
     /// The changed maintenances, ordered by node.
@@ -117,22 +111,18 @@ impl GoalTracker {
         Self { same_timeout: uids, ..self }
     }
 
-    /// The known maintenances.
     pub(crate) fn cache(&self) -> &MaintenanceCache {
         &self.cache
     }
 
-    /// The watched nodes; all if there are none.
     pub(crate) fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// What ends the watch by itself.
     pub(crate) fn exit_condition(&self) -> ExitCondition {
         self.exit_condition
     }
 
-    /// The goal, if there is one.
     pub(crate) fn goal(&self) -> Option<Goal> {
         match self.exit_condition {
             ExitCondition::Goal(goal) => Some(goal),
@@ -161,7 +151,6 @@ impl GoalTracker {
         Some(object.is_none_or(|object| object.metadata.deletion_timestamp.is_some()))
     }
 
-    /// The watched nodes that are not in maintenance.
     pub(crate) fn nodes_without_maintenance(&self) -> impl Iterator<Item = &String> {
         let present: BTreeSet<&str> = self.cache.objects().map(node).collect();
         self.nodes.iter().filter(move |name| !present.contains(name.as_str()))
@@ -179,10 +168,6 @@ impl GoalTracker {
     }
 
     /// The same with the changes of all nodes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::apply`].
     pub(crate) fn apply_to_all(
         &mut self,
         change: &WatchChange<NodeMaintenance>,

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 use ratatui::text::Span;
 
-use crate::args::duration;
+use crate::args::duration::age;
 use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::{State, node, pods_to_go, status};
 use crate::terminal::signals::ShellJob;
@@ -29,7 +29,6 @@ const BAR_WIDTH: usize = 20;
 /// Columns and rows of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// The lines at the bottom of the terminal.
 pub(crate) struct LiveLines {
     job: ShellJob,
     coloured: bool,
@@ -46,10 +45,6 @@ impl LiveLines {
 
     /// Prints lines above, and draws the current states, or those at which the connection was lost. A job in the
     /// background only prints.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn draw(
         &mut self,
         printed: &[Line],
@@ -68,10 +63,6 @@ impl LiveLines {
     }
 
     /// Removes the lines, and prints others in their place.
-    ///
-    /// # Errors
-    ///
-    /// When the terminal is gone.
     pub(crate) fn remove(mut self, printed: &[Line]) -> io::Result<()> {
         self.replace(printed, &[])
     }
@@ -141,11 +132,10 @@ fn current_or_stale(
     lost: Option<Timestamp>,
 ) -> Vec<Line> {
     let Some(since) = lost else { return lines(cache, height, now) };
-    let mark = format!("STALE {} ", duration::age(now.duration_since(since).as_secs()));
-    lines(cache, height, since)
-        .iter()
-        .map(|line| Line::default().with(Style::Bad, mark.clone()).with(Style::Dim, line.to_string()))
-        .collect()
+    let mark =
+        Line::default().with(Style::Bad, format!("STALE {} ", age(now.duration_since(since).as_secs())));
+    let stale = |line: &Line| mark.clone().with(Style::Dim, line.to_string());
+    lines(cache, height, since).iter().map(stale).collect()
 }
 
 /// The current states in at most `height` lines: what needs attention comes first.
@@ -166,23 +156,21 @@ fn line(object: &NodeMaintenance, width: usize, now: Timestamp) -> Line {
     let (status, state) = (status(object), State::of(object));
     let progress = if state == State::Drained { 100 } else { status.drain_progress.clamp(0, 100) };
     let full = usize::try_from(progress).unwrap_or(0) * BAR_WIDTH / 100;
-    let line = Line::new(format!("{:width$} [", node(object)))
+    let mut line = Line::new(format!("{:width$} [", node(object)))
         .with(state.style(), "#".repeat(full))
         .and(format!("{}] {progress:3}% ", "-".repeat(BAR_WIDTH - full)))
         .with(state.style(), state.word());
-    let line = match pods_to_go(status) {
-        0 => line,
-        more => line.and(format!(", {more} remaining")),
-    };
-    let line = match status.pod_counts.blocked {
-        0 => line,
-        more => line.and(", ").with(Style::Bad, format!("{more} blocked")),
-    };
-    let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    match created {
-        Some(created) => line.and(format!(", {}", duration::age(now.duration_since(created).as_secs()))),
-        None => line,
+    let (to_go, blocked) = (pods_to_go(status), status.pod_counts.blocked);
+    if to_go > 0 {
+        line = line.and(format!(", {to_go} remaining"));
     }
+    if blocked > 0 {
+        line = line.and(", ").with(Style::Bad, format!("{blocked} blocked"));
+    }
+    if let Some(created) = &object.metadata.creation_timestamp {
+        line = line.and(format!(", {}", age(now.duration_since(created.0).as_secs())));
+    }
+    line
 }
 
 #[cfg(test)]

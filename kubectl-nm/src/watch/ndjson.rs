@@ -18,10 +18,8 @@ use crate::terminal::output::Output;
 use crate::watch::event_loop::LoopEvent;
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome};
 
-/// The version of the format.
 const VERSION: u8 = 1;
 
-/// One line.
 #[derive(Serialize)]
 struct Record<'a> {
     version: u8,
@@ -124,7 +122,6 @@ impl<'a> From<PodChange<'a>> for PodRecord<'a> {
     }
 }
 
-/// How the wait for a node ended.
 #[derive(Serialize)]
 struct NodeResult {
     node: String,
@@ -141,16 +138,11 @@ pub(crate) struct NdjsonReporter<'a> {
 }
 
 impl<'a> NdjsonReporter<'a> {
-    /// A reporter whose lines have the time of this clock.
     pub(crate) fn new(out: &'a mut Output, now: fn() -> Timestamp, tracker: GoalTracker) -> Self {
         Self { out, now, tracker, live: true, results: Vec::new() }
     }
 
     /// Reports an event, and breaks with the exit code when the watch is over.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         match event {
             LoopEvent::Watch(WatchUpdate::Change(change)) => return self.report_update(&change),
@@ -171,10 +163,6 @@ impl<'a> NdjsonReporter<'a> {
     }
 
     /// Prints that the watch ended with an error. The error itself goes to stderr, as for every command.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed.
     pub(crate) fn fail(&mut self) -> Result<(), Error> {
         self.finish(Exit::Error).map(drop)
     }

@@ -23,7 +23,6 @@ use crate::watch::exit_summary::{resume_hints, tally};
 use crate::watch::goal_tracker::{Goal, GoalTracker, TargetOutcome, WaitTarget};
 use crate::watch::live_lines::LiveLines;
 
-/// How changes are reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReportMode {
     /// As a log on stdout: lines with the time of this clock.
@@ -47,7 +46,6 @@ pub(crate) struct WaitReporter<'a> {
 }
 
 impl<'a> WaitReporter<'a> {
-    /// A reporter. `flags` are the connection flags for the commands in hints, each with a space before it.
     pub(crate) fn new(out: &'a mut Output, mode: ReportMode, tracker: GoalTracker, flags: &'a str) -> Self {
         Self { out, mode, tracker, flags, live: None, lost: None, is_active: false }
     }
@@ -63,10 +61,6 @@ impl<'a> WaitReporter<'a> {
     }
 
     /// Reports an event, and breaks with the exit code when the watch is over.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed, or the watch waits for a drain of a node that is not in maintenance.
     pub(crate) fn react(&mut self, event: LoopEvent) -> Result<ControlFlow<Exit>, Error> {
         let flow = self.report(event);
         let is_over = !matches!(flow, Ok(ControlFlow::Continue(())));
@@ -144,11 +138,6 @@ impl<'a> WaitReporter<'a> {
         }
     }
 
-    /// Reports how the watch ended.
-    ///
-    /// # Errors
-    ///
-    /// When stdout is closed.
     pub(crate) fn conclude(
         &mut self,
         settled: &[(WaitTarget, TargetOutcome)],
@@ -176,7 +165,6 @@ impl<'a> WaitReporter<'a> {
         Ok(())
     }
 
-    /// Reports the watched nodes that are not in maintenance.
     fn report_missing(&mut self) {
         if matches!(self.mode, ReportMode::Progress) {
             return;
@@ -190,10 +178,16 @@ impl<'a> WaitReporter<'a> {
     }
 
     fn report_settled(&mut self, settled: &[(WaitTarget, TargetOutcome)]) -> Result<(), Error> {
+        let reached = match self.tracker.goal() {
+            Some(Goal::Stopped) => "maintenance stopped",
+            Some(Goal::Drained) | None => "drained",
+        };
         for (WaitTarget { node, .. }, outcome) in settled {
             let problem = match outcome {
                 TargetOutcome::Reached => {
-                    self.report_reached(node)?;
+                    if matches!(self.mode, ReportMode::Progress) {
+                        self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
+                    }
                     continue;
                 }
                 TargetOutcome::Failed(error) if error.is_empty() => String::from("the maintenance failed"),
@@ -206,18 +200,6 @@ impl<'a> WaitReporter<'a> {
                 }
             };
             self.out.talk(&Line::new(format!("node/{node}: ")).with(Style::Bad, problem));
-        }
-        Ok(())
-    }
-
-    fn report_reached(&mut self, node: &str) -> Result<(), Error> {
-        let reached = match self.tracker.goal() {
-            Some(Goal::Drained) => "drained",
-            Some(Goal::Stopped) => "maintenance stopped",
-            None => return Ok(()),
-        };
-        if matches!(self.mode, ReportMode::Progress) {
-            self.out.data(&Line::new(format!("node/{node} ")).with(Style::Good, reached))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::*;
 fn the_command_line_is_consistent_and_has_defaults() {
     Flags::command().debug_assert();
     let flags = Flags::parse_from(["nm-reconciler"]);
-    assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (32, LogFormat::Json));
+    assert_eq!((flags.max_concurrent_evictions.get(), flags.log_format), (128, LogFormat::Json));
     assert_eq!(flags.log_level, LevelFilter::INFO);
     assert_eq!((flags.leader_elect, flags.lease_duration), (false, 15));
     assert!(!flags.node_conditions);

@@ -352,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn requests_are_answered_however_many_connections_are_silent() {
         let server = anywhere().await;
-        let (address, router) = (server.address(), Router::new().route("/", get(async || "heard")));
+        let (address, router) = (server.address(), Router::new().route("/", get(async || "received")));
         let (_sender, shutdown) = watch::channel(false);
         let serving = tokio::spawn(server.serve(router, shutdown));
         let mut silent = Vec::new();

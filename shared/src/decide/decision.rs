@@ -159,16 +159,16 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_to_the_length_of_an_event_between_two_characters() {
-        let told = |note: &str| {
+        let reported = |note: &str| {
             let (subject, reason) = (EventSubject::Maintenance, EventReason::FailedMaintenance);
             PendingEvent { subject, reason, note: note.to_owned() }.event_note()
         };
         let fits = "x".repeat(1024);
-        assert_eq!(told(&fits), fits);
-        assert_eq!(told(&"x".repeat(1025)), format!("{}…", "x".repeat(1021)));
-        let wide = told(&"\u{1f980}".repeat(300));
+        assert_eq!(reported(&fits), fits);
+        assert_eq!(reported(&"x".repeat(1025)), format!("{}…", "x".repeat(1021)));
+        let wide = reported(&"\u{1f980}".repeat(300));
         assert_eq!(wide, format!("{}…", "\u{1f980}".repeat(255)));
         assert!(wide.len() <= 1024);
-        assert_eq!(told(&format!("{} and more", "x".repeat(1020))), format!("{}…", "x".repeat(1020)));
+        assert_eq!(reported(&format!("{} and more", "x".repeat(1020))), format!("{}…", "x".repeat(1020)));
     }
 }

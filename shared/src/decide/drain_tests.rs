@@ -147,8 +147,8 @@ fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
     };
     let early = decide(&maintenance(&json!({})), &guarded, now());
     let held: Vec<_> = early.blocked_by_budget.iter().map(|(held, _)| pod::uid(held)).collect();
-    let told = early.status.unwrap().blocked_pods;
-    assert_eq!(held, told.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
+    let reported = early.status.unwrap().blocked_pods;
+    assert_eq!(held, reported.iter().map(|blocked| blocked.name.as_str()).collect::<Vec<_>>());
     assert_eq!((held, early.evictions.len()), (vec!["a"], 0));
 }
 
@@ -307,9 +307,9 @@ fn setting_the_clock_delays_no_retry() {
         assert_eq!((asked(&early), early.requeue_after), (vec!["b"], Some(Duration::from_millis(600))));
         let due = after(1_000);
         assert_eq!(asked(&due), ["a", "b"]);
-        let told = &due.status.as_ref().unwrap().blocked_pods[0];
+        let reported = &due.status.as_ref().unwrap().blocked_pods[0];
         assert_eq!(
-            set.duration_since(told.since.0).as_secs(),
+            set.duration_since(reported.since.0).as_secs(),
             1,
             "the status has the time of the wall clock"
         );
@@ -397,13 +397,14 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
     let then = |seconds, seen: &ClusterState| {
         decide(&begun, seen, now().checked_add(SignedDuration::from_secs(seconds)).unwrap())
     };
-    let told = |decision: &Decision| decision.status.as_ref().map(|status| status.blocked_pods[0].attempts);
-    assert_eq!(told(&first), Some(1));
+    let reported =
+        |decision: &Decision| decision.status.as_ref().map(|status| status.blocked_pods[0].attempts);
+    assert_eq!(reported(&first), Some(1));
     let early = then(57, &seen(5, "no"));
-    assert_eq!((told(&early), early.requeue_after), (None, Some(Duration::from_secs(3))));
-    assert_eq!(told(&then(60, &seen(5, "no"))), Some(5));
-    assert_eq!(told(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
-    assert_eq!(told(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
+    assert_eq!((reported(&early), early.requeue_after), (None, Some(Duration::from_secs(3))));
+    assert_eq!(reported(&then(60, &seen(5, "no"))), Some(5));
+    assert_eq!(reported(&then(1, &seen(5, "still no"))), Some(5), "with the next change");
+    assert_eq!(reported(&then(-3_600, &seen(5, "no"))), Some(5), "a clock that was set back holds nothing");
     let unasked = NodeMaintenanceStatus {
         blocked_pods: vec![BlockedPod {
             attempts: 0,
@@ -412,7 +413,11 @@ fn counts_of_refusals_are_written_with_the_next_change_or_once_a_minute() {
         ..first.status.clone().unwrap()
     };
     let begun = NodeMaintenance { status: Some(unasked), ..new.clone() };
-    assert_eq!(told(&decide(&begun, &seen(1, "no"), now())), Some(1), "that it was asked at all is a change");
+    assert_eq!(
+        reported(&decide(&begun, &seen(1, "no"), now())),
+        Some(1),
+        "that it was asked at all is a change"
+    );
 }
 
 #[test]

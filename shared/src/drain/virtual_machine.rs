@@ -283,12 +283,12 @@ mod tests {
     #[test]
     fn virtual_machines_may_be_evacuating_by_an_answer_the_status_or_an_eviction_in_flight() {
         let status = |status: Value| serde_json::from_value::<NodeMaintenanceStatus>(status).unwrap();
-        let check = |evacuations: Evacuations, attempt: Attempt, told: Value, expected: bool| {
+        let check = |evacuations: Evacuations, attempt: Attempt, reported: Value, expected: bool| {
             let attempts = HashMap::from([("uid".to_owned(), attempt)]);
             assert_eq!(
-                evacuations.may_be_evacuating(&attempts, Some(&status(told.clone()))),
+                evacuations.may_be_evacuating(&attempts, Some(&status(reported.clone()))),
                 expected,
-                "{told}"
+                "{reported}"
             );
         };
         let known = || evacuations(&json!({"evacuationNodeName": "a"}));

@@ -335,8 +335,8 @@ async fn a_missing_permission_is_named() {
         );
     }
     let version = plugin_of(&nobody, &["version", "-o", "json"]).await.ok();
-    let told: Value = serde_json::from_str(&version.stdout).unwrap();
-    assert!(told["server"].is_string() && told.get("reconciler").is_none(), "{told}");
+    let reported: Value = serde_json::from_str(&version.stdout).unwrap();
+    assert!(reported["server"].is_string() && reported.get("reconciler").is_none(), "{reported}");
     assert!(version.stderr.contains("cannot list resource \"deployments\""), "{version:?}");
 }
 

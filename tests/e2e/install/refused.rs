@@ -97,10 +97,10 @@ async fn an_interrupted_installation_reports_its_progress_and_can_be_continued()
     let all = manifests::all().len();
     let applied = midway.stdout.lines().count();
     assert!(midway.code == Some(1) && (1..all).contains(&applied), "{midway:?}");
-    let told: Vec<&str> = midway.stderr.lines().filter(|line| !line.ends_with(" ...")).collect();
-    assert!(told[0].starts_with("Error from server (Forbidden): deployments.apps "), "{midway:?}");
+    let reported: Vec<&str> = midway.stderr.lines().filter(|line| !line.ends_with(" ...")).collect();
+    assert!(reported[0].starts_with("Error from server (Forbidden): deployments.apps "), "{midway:?}");
     assert_eq!(
-        told[told.len() - 1],
+        reported[reported.len() - 1],
         format!(
             "hint: {applied} of {all} objects are applied; run the same command again to continue, or \
              `kubectl nm uninstall` to remove them"

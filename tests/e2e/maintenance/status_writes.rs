@@ -111,7 +111,7 @@ async fn retries_of_a_refused_pod_do_not_change_the_status() {
         status.blocked_pods.len() == 1 && status.blocked_pods[0].attempts == 1
     };
     until_status(&cluster, "e2e-retries", "refused", refused).await;
-    // The write of this status may not be logged yet. Later writes are told apart by the time at which they came.
+    // The write of this status may not be logged yet. Later writes are recognized by their time.
     let since = Timestamp::now();
     let sandbox = cluster.sandbox().unwrap();
     until_requests(sandbox, 4, "the eviction is retried", is_eviction).await;

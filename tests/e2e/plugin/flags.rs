@@ -243,7 +243,7 @@ async fn an_unknown_command_suggests_the_right_one() {
             2,
             "",
             &format!(
-                "error: unrecognized subcommand '{wrong}'\n\nUsage: kubectl nm [OPTIONS] <COMMAND>\n\n\
+                "error: unrecognized subcommand '{wrong}'\n\nUsage: kubectl nm COMMAND [FLAGS]\n\n\
                  For more information, try '--help'.\n{hint}"
             ),
         );

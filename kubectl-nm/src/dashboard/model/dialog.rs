@@ -1,45 +1,38 @@
 //! The dialogs, with what is typed in them.
 
+use std::sync::Arc;
+
+use nm_shared::NodeMaintenance;
+
 use crate::dashboard::model::field::Field;
 
-/// The dialog in front of the view.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dialog {
     /// The help, scrolled by so many lines.
     Help(usize),
-    /// Starts maintenances.
     Start(StartDialog),
-    /// Stops maintenances.
     Stop(StopDialog),
 }
 
-/// The fields of the start dialog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum StartField {
-    /// Names and patterns of nodes.
     #[default]
     Nodes,
-    /// The reason for the maintenance.
     Reason,
-    /// The number of nodes, to confirm several.
     Count,
 }
 
-/// Starts maintenances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StartDialog {
     /// Names and patterns of nodes.
     pub(crate) nodes: Field,
-    /// The reason for the maintenance.
     pub(crate) reason: Field,
     /// The number of nodes, to confirm several.
     pub(crate) count: Field,
-    /// The field that has the focus.
     pub(crate) focus: StartField,
 }
 
 impl StartDialog {
-    /// The field that has the focus.
     pub(crate) fn field(&mut self) -> &mut Field {
         match self.focus {
             StartField::Nodes => &mut self.nodes,
@@ -48,7 +41,6 @@ impl StartDialog {
         }
     }
 
-    /// Moves the focus to the previous field.
     pub(crate) fn back(&mut self, several: bool) {
         self.focus = match self.focus {
             StartField::Nodes if several => StartField::Count,
@@ -57,7 +49,6 @@ impl StartDialog {
         };
     }
 
-    /// Moves the focus to the next field.
     pub(crate) fn next(&mut self, several: bool) {
         self.focus = match self.focus {
             StartField::Nodes => StartField::Reason,
@@ -67,22 +58,10 @@ impl StartDialog {
     }
 }
 
-/// A maintenance to stop. The uid distinguishes it from a later one of the same name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StopTarget {
-    /// The node.
-    pub(crate) node: String,
-    /// The object's name.
-    pub(crate) name: String,
-    /// The object's uid.
-    pub(crate) uid: String,
-}
-
-/// Stops maintenances.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StopDialog {
     /// The maintenances that were selected when the dialog opened.
-    pub(crate) targets: Vec<StopTarget>,
+    pub(crate) targets: Vec<Arc<NodeMaintenance>>,
     /// Their number, to confirm several.
     pub(crate) count: Field,
 }

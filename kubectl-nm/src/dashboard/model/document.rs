@@ -1,17 +1,14 @@
 //! A maintenance as YAML, for the side pane.
 
 use kube::ResourceExt;
-use nm_shared::{NodeMaintenance, NodeMaintenanceStatus};
+use nm_shared::NodeMaintenance;
 
-/// How many pending pods are listed.
 const LISTED: usize = 20;
 
-/// The YAML of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Document {
     /// The uid and the version of the object.
     made_from: Option<(String, String)>,
-    /// The lines.
     pub(crate) lines: Vec<String>,
 }
 
@@ -29,12 +26,15 @@ impl Document {
 }
 
 fn written(maintenance: &NodeMaintenance) -> Vec<String> {
-    let mut metadata = maintenance.metadata.clone();
+    let mut shown = maintenance.clone();
     // Managed fields, and thousands of pending pods, would bury everything else.
-    metadata.managed_fields = None;
-    let status = maintenance.status.as_ref();
-    let skipped = status.map_or(0, |status| status.pending_pods.len().saturating_sub(LISTED));
-    let shown = NodeMaintenance { metadata, spec: maintenance.spec.clone(), status: status.map(shortened) };
+    shown.metadata.managed_fields = None;
+    let mut skipped = 0;
+    if let Some(status) = &mut shown.status {
+        skipped = status.pending_pods.len().saturating_sub(LISTED);
+        status.pending_pods.truncate(LISTED);
+        status.pending_pods_refs.truncate(LISTED);
+    }
     let mut lines: Vec<String> = match serde_saphyr::to_string(&shown) {
         Ok(text) => text.lines().map(str::to_owned).collect(),
         Err(error) => vec![format!("# cannot be written as YAML: {error}")],
@@ -43,26 +43,6 @@ fn written(maintenance: &NodeMaintenance) -> Vec<String> {
         lines.push(format!("# {skipped} more pendingPods and pendingPodsRefs are left out here"));
     }
     lines
-}
-
-fn shortened(status: &NodeMaintenanceStatus) -> NodeMaintenanceStatus {
-    NodeMaintenanceStatus {
-        phase: status.phase,
-        drain_progress: status.drain_progress,
-        last_update: status.last_update.clone(),
-        last_error: status.last_error.clone(),
-        pending_pods: status.pending_pods.iter().take(LISTED).cloned().collect(),
-        pending_pods_refs: status.pending_pods_refs.iter().take(LISTED).cloned().collect(),
-        total_pods: status.total_pods,
-        eviction_pods: status.eviction_pods,
-        error_on_lease_count: status.error_on_lease_count,
-        conditions: status.conditions.clone(),
-        blocked_pods: status.blocked_pods.clone(),
-        migrating_pods: status.migrating_pods.clone(),
-        queue: status.queue,
-        forbidden: status.forbidden.clone(),
-        pod_counts: status.pod_counts,
-    }
 }
 
 #[cfg(test)]

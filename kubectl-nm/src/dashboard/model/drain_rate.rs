@@ -17,7 +17,6 @@ pub(crate) struct DrainRate {
 }
 
 impl DrainRate {
-    /// Records how many pods are gone now.
     pub(crate) fn note(&mut self, gone: i32) {
         if self.gone.len() == RECORDED_SECONDS {
             self.gone.pop_front();

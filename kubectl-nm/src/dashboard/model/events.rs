@@ -12,27 +12,19 @@ use crate::client::watch_stream::WatchChange;
 /// How many are shown at most.
 const SHOWN: usize = 500;
 
-/// An event, as far as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeEvent {
-    /// When it happened last.
     pub(crate) at: Option<Timestamp>,
-    /// Whether it is a warning.
     pub(crate) is_warning: bool,
-    /// Its reason, in one word.
     pub(crate) reason: String,
-    /// Its text.
     pub(crate) note: String,
-    /// How often it happened.
     pub(crate) count: i32,
 }
 
-/// The events about a node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEvents {
     by_uid: HashMap<String, NodeEvent>,
     latest: Vec<NodeEvent>,
-    /// Whether the watch has listed all events.
     pub(crate) complete: bool,
 }
 
@@ -56,7 +48,6 @@ impl NodeEvents {
         self.latest = latest;
     }
 
-    /// The events, the latest first.
     pub(crate) fn latest(&self) -> &[NodeEvent] {
         &self.latest
     }

@@ -3,7 +3,6 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::text::Span;
 
-/// A line of text that is being edited, with a cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Field {
     text: String,
@@ -18,7 +17,6 @@ impl Field {
         Self { at: text.len(), text }
     }
 
-    /// The text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -36,101 +34,27 @@ impl Field {
 
     /// Edits the text with the keys of a shell.
     pub(crate) fn press(&mut self, key: KeyEvent) {
-        let controlled = key.modifiers.contains(KeyModifiers::CONTROL);
+        use KeyCode::{Backspace, Char, Delete, End, Home, Left, Right};
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let alt = key.modifiers.contains(KeyModifiers::ALT);
-        match key.code {
+        let (at, end) = (self.at, self.text.len());
+        match (key.code, control, alt) {
             // Both together is how some terminals send characters typed with AltGr.
-            KeyCode::Char(c) if controlled == alt => self.add(c.encode_utf8(&mut [0; 4])),
-            KeyCode::Char(c) if controlled => self.press_control(c),
-            KeyCode::Char('b') => self.left_word(),
-            KeyCode::Char('f') => self.right_word(),
-            KeyCode::Char('d') => self.delete_word(),
-            KeyCode::Backspace if alt || controlled => self.back_word(),
-            KeyCode::Backspace => self.back(),
-            KeyCode::Delete => self.delete(),
-            KeyCode::Left if alt || controlled => self.left_word(),
-            KeyCode::Left => self.left(),
-            KeyCode::Right if alt || controlled => self.right_word(),
-            KeyCode::Right => self.right(),
-            KeyCode::Home => self.home(),
-            KeyCode::End => self.end(),
+            (Char(c), false, false) | (Char(c), true, true) => self.add(c.encode_utf8(&mut [0; 4])),
+            (Home, ..) | (Char('a'), true, _) => self.at = 0,
+            (End, ..) | (Char('e'), true, _) => self.at = end,
+            (Left, true, _) | (Left | Char('b'), _, true) => self.at = self.word_start(),
+            (Left, ..) | (Char('b'), true, _) => self.at = self.left(),
+            (Right, true, _) | (Right | Char('f'), _, true) => self.at = self.word_end(),
+            (Right, ..) | (Char('f'), true, _) => self.at = self.right(),
+            (Backspace | Char('w'), true, _) | (Backspace, _, true) => self.cut(self.word_start(), at),
+            (Backspace, ..) | (Char('h'), true, _) => self.cut(self.left(), at),
+            (Delete, ..) | (Char('d'), true, _) => self.cut(at, self.right()),
+            (Char('d'), _, true) => self.cut(at, self.word_end()),
+            (Char('k'), true, _) => self.cut(at, end),
+            (Char('u'), true, _) => self.cut(0, at),
             _ => {}
         }
-    }
-
-    fn press_control(&mut self, c: char) {
-        match c {
-            'a' => self.home(),
-            'b' => self.left(),
-            'd' => self.delete(),
-            'e' => self.end(),
-            'f' => self.right(),
-            'h' => self.back(),
-            'k' => self.delete_all(),
-            'u' => self.back_all(),
-            'w' => self.back_word(),
-            _ => {}
-        }
-    }
-
-    /// Deletes the character before the cursor.
-    fn back(&mut self) {
-        self.cut(self.left_of(), self.at);
-    }
-
-    /// Deletes the character after the cursor.
-    fn delete(&mut self) {
-        self.cut(self.at, self.right_of());
-    }
-
-    /// Deletes the word before the cursor.
-    fn back_word(&mut self) {
-        self.cut(self.word_before(), self.at);
-    }
-
-    /// Deletes the word after the cursor.
-    fn delete_word(&mut self) {
-        self.cut(self.at, self.word_after());
-    }
-
-    /// Deletes everything before the cursor.
-    fn back_all(&mut self) {
-        self.cut(0, self.at);
-    }
-
-    /// Deletes everything after the cursor.
-    fn delete_all(&mut self) {
-        self.cut(self.at, self.text.len());
-    }
-
-    /// Moves the cursor one character to the left.
-    fn left(&mut self) {
-        self.at = self.left_of();
-    }
-
-    /// Moves the cursor one character to the right.
-    fn right(&mut self) {
-        self.at = self.right_of();
-    }
-
-    /// Moves the cursor to the beginning of the word.
-    fn left_word(&mut self) {
-        self.at = self.word_before();
-    }
-
-    /// Moves the cursor to the end of the word.
-    fn right_word(&mut self) {
-        self.at = self.word_after();
-    }
-
-    /// Moves the cursor to the beginning.
-    fn home(&mut self) {
-        self.at = 0;
-    }
-
-    /// Moves the cursor to the end.
-    fn end(&mut self) {
-        self.at = self.text.len();
     }
 
     /// The text with the caret at the cursor, scrolled so that the caret is among the first `width` columns. `more`
@@ -157,20 +81,20 @@ impl Field {
         self.at = from;
     }
 
-    fn left_of(&self) -> usize {
+    fn left(&self) -> usize {
         self.text[..self.at].char_indices().next_back().map_or(0, |(at, _)| at)
     }
 
-    fn right_of(&self) -> usize {
+    fn right(&self) -> usize {
         self.text[self.at..].chars().next().map_or(self.at, |c| self.at + c.len_utf8())
     }
 
-    fn word_before(&self) -> usize {
+    fn word_start(&self) -> usize {
         let before = self.text[..self.at].trim_end();
         before.rfind(' ').map_or(0, |at| at + 1)
     }
 
-    fn word_after(&self) -> usize {
+    fn word_end(&self) -> usize {
         let after = &self.text[self.at..];
         let blanks = after.len() - after.trim_start().len();
         after[blanks..].find(' ').map_or(self.text.len(), |end| self.at + blanks + end)
@@ -181,22 +105,30 @@ impl Field {
 mod tests {
     use super::*;
 
+    fn press(field: &mut Field, code: KeyCode, modifiers: KeyModifiers) {
+        field.press(KeyEvent::new(code, modifiers));
+    }
+
     #[test]
     fn text_is_inserted_and_deleted_at_the_cursor() {
         let mut field = Field::default();
         field.add("new kernel\n6.12\x1b[31m");
         assert_eq!(field.text(), "new kernel 6.12[31m");
-        field.back_word();
+        press(&mut field, KeyCode::Char('w'), KeyModifiers::CONTROL);
         assert_eq!(field.text(), "new kernel ");
-        field.back();
-        field.back_word();
+        press(&mut field, KeyCode::Backspace, KeyModifiers::NONE);
+        press(&mut field, KeyCode::Backspace, KeyModifiers::ALT);
         assert_eq!(field.text(), "new ");
-        field.back_all();
-        field.back();
-        field.back_word();
-        field.delete();
-        field.delete_word();
-        assert_eq!(field.text(), "");
+        press(&mut field, KeyCode::Char('u'), KeyModifiers::CONTROL);
+        for (code, modifiers) in [
+            (KeyCode::Backspace, KeyModifiers::NONE),
+            (KeyCode::Backspace, KeyModifiers::CONTROL),
+            (KeyCode::Delete, KeyModifiers::NONE),
+            (KeyCode::Char('d'), KeyModifiers::ALT),
+        ] {
+            press(&mut field, code, modifiers);
+            assert_eq!(field.text(), "");
+        }
     }
 
     #[test]
@@ -207,10 +139,10 @@ mod tests {
             assert_eq!(field.shown("|", "<", width), shown, "{width}");
         }
         for _ in 0..3 {
-            field.left();
+            press(&mut field, KeyCode::Left, KeyModifiers::NONE);
         }
         assert_eq!(field.shown("|", "<", 8), "<3456|789");
-        field.home();
+        press(&mut field, KeyCode::Home, KeyModifiers::NONE);
         assert_eq!(field.shown("|", "<", 8), "|0123456789");
         assert_eq!(Field::new("日本語").shown("|", "<", 6), "<本語|");
     }

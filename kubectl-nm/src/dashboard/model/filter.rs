@@ -12,13 +12,11 @@ pub(crate) struct Fields<'a> {
     pub(crate) node: Option<&'a str>,
     /// The namespaces of its pods.
     pub(crate) namespaces: Vec<&'a str>,
-    /// The word for its state.
     pub(crate) state: &'a str,
     /// Everything else that can be searched.
     pub(crate) texts: [&'a str; 4],
 }
 
-/// A filter as typed, and parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     text: String,
@@ -41,17 +39,14 @@ impl Filter {
         Self { text, terms }
     }
 
-    /// The filter as typed.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether every row matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether a row matches.
     pub(crate) fn matches(&self, fields: &Fields<'_>) -> bool {
         self.terms.iter().all(|term| match term {
             Term::Namespace(pattern) => {
@@ -83,7 +78,6 @@ pub(crate) fn name_matches(pattern: &str, name: &str) -> bool {
     if is_pattern(pattern) { glob(pattern.as_bytes(), name.as_bytes()) } else { has_prefix(name, pattern) }
 }
 
-/// Whether a text has wildcards.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }

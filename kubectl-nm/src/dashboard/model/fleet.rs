@@ -16,18 +16,15 @@ use crate::maintenance::cache::MaintenanceCache;
 use crate::maintenance::changes::MaintenanceChange;
 use crate::watch::goal_tracker::{GoalTracker, TrackerUpdate};
 
-/// Something that blocks pods, on one node or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocker {
     /// The cause, such as `PDB shop/cart`.
     pub(crate) cause: String,
-    /// How many nodes it concerns.
     pub(crate) nodes: usize,
     /// How many pods it blocks, as far as statuses list them.
     pub(crate) pods: usize,
 }
 
-/// All maintenances.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// The nodes that are shown; none means all.
@@ -41,11 +38,11 @@ pub(crate) struct Fleet {
     nodes: BTreeMap<String, Arc<NodeMetadata>>,
     /// The rate of each drain, by uid.
     rates: HashMap<String, DrainRate>,
-    /// The rows.
     pub(crate) rows: Listing<FleetRow>,
     /// The keys of the marked rows.
     pub(crate) marked: BTreeSet<String>,
-    blockers: Vec<Blocker>,
+    /// Those of most nodes first.
+    pub(crate) blockers: Vec<Blocker>,
 }
 
 impl Fleet {
@@ -67,10 +64,6 @@ impl Fleet {
     }
 
     /// Applies a change that the watch on maintenances reported. While paused, the rows stay.
-    ///
-    /// # Errors
-    ///
-    /// As [`GoalTracker::apply`].
     pub(crate) fn apply(&mut self, change: &WatchChange<NodeMaintenance>) -> Result<TrackerUpdate, Error> {
         let update = self.tracker.apply_to_all(change)?;
         if self.paused.is_some() {
@@ -93,7 +86,6 @@ impl Fleet {
         self.paused = Some(self.tracker.cache().clone());
     }
 
-    /// Shows the current maintenances again.
     pub(crate) fn resume(&mut self) {
         self.paused = None;
         self.rebuild();
@@ -131,7 +123,6 @@ impl Fleet {
         self.paused.as_ref().unwrap_or_else(|| self.tracker.cache())
     }
 
-    /// Applies a change that the watch on nodes reported.
     pub(crate) fn apply_nodes(&mut self, change: &WatchChange<NodeMetadata>) {
         match change {
             WatchChange::Listed(all) => {
@@ -161,34 +152,24 @@ impl Fleet {
         self.cache().all().filter(|object| object.spec.node_name == node).min_by_key(rank)
     }
 
-    /// The maintenance with that uid.
     pub(crate) fn maintenance(&self, uid: &str) -> Option<&Arc<NodeMaintenance>> {
         self.cache().get(uid)
     }
 
-    /// The maintenance with that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<NodeMaintenance>> {
         self.cache().all().find(|object| object.name_any() == name)
     }
 
-    /// The metadata of a node, if it is known.
     pub(crate) fn node(&self, node: &str) -> Option<&NodeMetadata> {
         self.nodes.get(node).map(AsRef::as_ref)
     }
 
-    /// The names of all nodes that are known.
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// The rate of the drain with that uid.
     pub(crate) fn rate(&self, uid: &str) -> Option<&DrainRate> {
         self.rates.get(uid)
-    }
-
-    /// The blockers, those of most nodes first.
-    pub(crate) fn blockers(&self) -> &[Blocker] {
-        &self.blockers
     }
 
     fn is_in_scope(&self, node: &str) -> bool {

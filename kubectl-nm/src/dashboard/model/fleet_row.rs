@@ -10,7 +10,6 @@ use crate::dashboard::model::listing::{Row, Sort};
 use crate::explain::remedy;
 use crate::maintenance::{PICKUP_TIMEOUT, State, condition, pods_gone, reason, status, stop_progress, uid};
 
-/// The word for a node without a maintenance.
 pub(crate) const IDLE: &str = "Idle";
 
 /// The states of rows with their words, those that need attention first.
@@ -18,21 +17,16 @@ pub(crate) fn states() -> impl Iterator<Item = (Option<State>, &'static str)> {
     State::ALL.into_iter().map(|state| (Some(state), state.word())).chain([(None, IDLE)])
 }
 
-/// A row of the fleet.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FleetRow {
     key: String,
-    /// The node.
     pub(crate) node: String,
-    /// The state of its maintenance; none if it has none.
     pub(crate) state: Option<State>,
     /// Percentage of the pods to move that are gone.
     pub(crate) percent: i32,
-    /// How many pods are gone.
     pub(crate) gone: i32,
     /// How many pods there were to move.
     pub(crate) pods: i32,
-    /// How many pods are blocked.
     pub(crate) blocked: i32,
     /// When the maintenance was created.
     pub(crate) started: Option<Timestamp>,
@@ -45,7 +39,6 @@ pub(crate) struct FleetRow {
 }
 
 impl FleetRow {
-    /// The row of a maintenance.
     pub(crate) fn of(maintenance: &NodeMaintenance) -> Self {
         let status = status(maintenance);
         let state = State::of(maintenance);
@@ -83,25 +76,15 @@ impl FleetRow {
         }
     }
 
-    /// The row of a node without a maintenance.
     pub(crate) fn idle(node: &str) -> Self {
         Self {
             key: format!("node/{node}"),
             node: node.to_owned(),
-            state: None,
-            percent: 0,
-            gone: 0,
-            pods: 0,
-            blocked: 0,
-            started: None,
-            ended: None,
-            blockers: Vec::new(),
             why: String::from("not in maintenance"),
-            namespaces: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// The word for its state.
     pub(crate) fn state_word(&self) -> &'static str {
         self.state.map_or(IDLE, State::word)
     }

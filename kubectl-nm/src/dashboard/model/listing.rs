@@ -11,13 +11,11 @@ use std::ops::Range;
 
 use crate::dashboard::model::filter::{Fields, Filter};
 
-/// Sort orders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// What needs attention first.
     #[default]
     Risk,
-    /// By name.
     Name,
     /// Least progress first.
     Progress,
@@ -26,7 +24,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Risk => "risk",
@@ -36,7 +33,6 @@ impl Sort {
         }
     }
 
-    /// The next one.
     pub(crate) fn next(self) -> Self {
         match self {
             Self::Risk => Self::Name,
@@ -47,20 +43,47 @@ impl Sort {
     }
 }
 
-/// A row of a listing.
 pub(crate) trait Row {
-    /// The unique key.
     fn key(&self) -> &str;
     /// The order of two rows; equal only for the same row.
     fn order(&self, other: &Self, by: Sort) -> Ordering;
     /// What a filter looks at.
     fn fields(&self) -> Fields<'_>;
-    /// Whether it is shown when only blocked rows are.
     fn is_blocked(&self) -> bool;
 }
 
-/// Rows, sorted and filtered.
-#[derive(Debug)]
+/// Which rows are visible, and in which order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arrangement {
+    pub(crate) sort: Sort,
+    pub(crate) reversed: bool,
+    pub(crate) filter: Filter,
+    pub(crate) blocked_only: bool,
+}
+
+/// The rows of either view, for keys, the mouse and the header.
+pub(crate) trait Rows {
+    /// The number of rows, visible or not.
+    fn total(&self) -> usize;
+    /// The number of visible rows.
+    fn len(&self) -> usize;
+    /// The index of the selection.
+    fn at(&self) -> usize;
+    /// The visible range on a screen of that height.
+    fn window(&self, height: usize) -> Range<usize>;
+    /// Scrolls so that the selection is on a screen of that height.
+    fn fit(&mut self, height: usize);
+    fn arrangement(&self) -> &Arrangement;
+    fn arrange_by(&mut self, arrangement: Arrangement);
+    /// Selects the visible row at that index, or the last one.
+    fn select(&mut self, index: usize);
+    /// Selects the first row, whichever that will be.
+    fn go_to_top(&mut self);
+    /// Ties the selection to its row, once the user has seen it there.
+    fn pin(&mut self);
+}
+
+#[derive(Debug, Default)]
 pub(crate) struct Listing<R> {
     /// Slots keep their index while a row exists; free slots are reused.
     rows: Vec<Option<R>>,
@@ -68,10 +91,7 @@ pub(crate) struct Listing<R> {
     places: HashMap<String, usize>,
     /// The slots of the visible rows, in order.
     shown: Vec<usize>,
-    sort: Sort,
-    reversed: bool,
-    filter: Filter,
-    blocked_only: bool,
+    arrangement: Arrangement,
     /// The key of the selected row; none selects the first row.
     selected: Option<String>,
     /// Whether the user moved the selection.
@@ -82,21 +102,52 @@ pub(crate) struct Listing<R> {
     top: usize,
 }
 
-impl<R> Default for Listing<R> {
-    fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            free: Vec::new(),
-            places: HashMap::new(),
-            shown: Vec::new(),
-            sort: Sort::default(),
-            reversed: false,
-            filter: Filter::default(),
-            blocked_only: false,
-            selected: None,
-            moved: false,
-            at: 0,
-            top: 0,
+impl<R: Row> Rows for Listing<R> {
+    fn total(&self) -> usize {
+        self.places.len()
+    }
+
+    fn len(&self) -> usize {
+        self.shown.len()
+    }
+
+    fn at(&self) -> usize {
+        self.at
+    }
+
+    fn window(&self, height: usize) -> Range<usize> {
+        let highest = (self.at + 1).saturating_sub(height);
+        let lowest = self.shown.len().saturating_sub(height);
+        let top = self.top.max(highest).min(self.at.max(highest)).min(lowest.max(highest));
+        top..(top + height).min(self.shown.len())
+    }
+
+    fn fit(&mut self, height: usize) {
+        self.top = self.window(height).start;
+    }
+
+    fn arrangement(&self) -> &Arrangement {
+        &self.arrangement
+    }
+
+    fn arrange_by(&mut self, arrangement: Arrangement) {
+        self.arrangement = arrangement;
+        self.unpin();
+        self.arrange();
+    }
+
+    fn select(&mut self, index: usize) {
+        self.moved = true;
+        self.select_at(index);
+    }
+
+    fn go_to_top(&mut self) {
+        (self.at, self.selected, self.moved) = (0, None, false);
+    }
+
+    fn pin(&mut self) {
+        if self.selected.is_none() {
+            self.select_at(self.at);
         }
     }
 }
@@ -107,17 +158,6 @@ impl<R: Row> Listing<R> {
         self.rows.iter().flatten()
     }
 
-    /// The number of rows, visible or not.
-    pub(crate) fn total(&self) -> usize {
-        self.places.len()
-    }
-
-    /// The number of visible rows.
-    pub(crate) fn len(&self) -> usize {
-        self.shown.len()
-    }
-
-    /// The row with that key.
     pub(crate) fn get(&self, key: &str) -> Option<&R> {
         self.rows[*self.places.get(key)?].as_ref()
     }
@@ -127,45 +167,10 @@ impl<R: Row> Listing<R> {
         self.rows[*self.shown.get(index)?].as_ref()
     }
 
-    /// The selected row.
     pub(crate) fn selected(&self) -> Option<&R> {
         self.nth(self.at)
     }
 
-    /// The index of the selection.
-    pub(crate) fn at(&self) -> usize {
-        self.at
-    }
-
-    /// The sort order, and whether it is reversed.
-    pub(crate) fn sorting(&self) -> (Sort, bool) {
-        (self.sort, self.reversed)
-    }
-
-    /// The filter.
-    pub(crate) fn filter(&self) -> &Filter {
-        &self.filter
-    }
-
-    /// Whether only blocked rows are shown.
-    pub(crate) fn blocked_only(&self) -> bool {
-        self.blocked_only
-    }
-
-    /// The visible range on a screen of that height.
-    pub(crate) fn window(&self, height: usize) -> Range<usize> {
-        let highest = (self.at + 1).saturating_sub(height);
-        let lowest = self.shown.len().saturating_sub(height);
-        let top = self.top.max(highest).min(self.at.max(highest)).min(lowest.max(highest));
-        top..(top + height).min(self.shown.len())
-    }
-
-    /// Scrolls so that the selection is on a screen of that height.
-    pub(crate) fn fit(&mut self, height: usize) {
-        self.top = self.window(height).start;
-    }
-
-    /// Adds a row, or replaces the row with its key.
     pub(crate) fn upsert(&mut self, row: R) {
         if let Some(place) = self.places.get(row.key()).copied() {
             self.hide(place);
@@ -184,7 +189,6 @@ impl<R: Row> Listing<R> {
         self.restore_selection();
     }
 
-    /// Removes a row.
     pub(crate) fn remove(&mut self, key: &str) {
         if let Some(place) = self.places.remove(key) {
             self.hide(place);
@@ -200,7 +204,7 @@ impl<R: Row> Listing<R> {
         self.free.clear();
         self.places.clear();
         // Store the rows in order: then memory order is screen order, and later sorts find them mostly sorted.
-        let (sort, mut rows) = (self.sort, rows.into_iter().collect::<Vec<R>>());
+        let (sort, mut rows) = (self.arrangement.sort, rows.into_iter().collect::<Vec<R>>());
         rows.sort_by(|one, other| one.order(other, sort));
         for row in rows {
             self.places.insert(row.key().to_owned(), self.rows.len());
@@ -209,64 +213,12 @@ impl<R: Row> Listing<R> {
         self.arrange();
     }
 
-    /// Changes the sort order.
-    pub(crate) fn sort_by(&mut self, sort: Sort) {
-        self.sort = sort;
-        self.unpin();
-        self.arrange();
-    }
-
-    /// Reverses the order.
-    pub(crate) fn reverse(&mut self) {
-        self.reversed = !self.reversed;
-        self.unpin();
-        self.shown.reverse();
-        self.restore_selection();
-    }
-
-    /// Changes the filter.
-    pub(crate) fn filter_by(&mut self, filter: Filter) {
-        self.filter = filter;
-        self.unpin();
-        self.arrange();
-    }
-
-    /// Shows only blocked rows, or all again.
-    pub(crate) fn toggle_blocked_only(&mut self) {
-        self.blocked_only = !self.blocked_only;
-        self.unpin();
-        self.arrange();
-    }
-
-    /// Selects the visible row at that index, or the last one.
-    pub(crate) fn select(&mut self, index: usize) {
-        self.moved = true;
-        self.select_at(index);
-    }
-
-    /// Ties the selection to its row, once the user has seen it there.
-    pub(crate) fn pin(&mut self) {
-        if self.selected.is_none() {
-            self.select_at(self.at);
-        }
-    }
-
     /// Moves the selection from one key to another, if the first is selected.
     pub(crate) fn move_selection(&mut self, key: &str, by: &str) {
         if self.selected.as_deref() == Some(key) {
             self.selected = Some(by.to_owned());
             self.restore_selection();
         }
-    }
-
-    /// Moves the selection by so many rows.
-    pub(crate) fn step(&mut self, by: isize) {
-        self.select(self.at.saturating_add_signed(by));
-    }
-
-    /// Selects the first row.
-    pub(crate) fn go_to_top(&mut self) {
-        (self.at, self.selected, self.moved) = (0, None, false);
     }
 
     fn select_at(&mut self, index: usize) {
@@ -287,14 +239,14 @@ impl<R: Row> Listing<R> {
     }
 
     fn passes(&self, row: &R) -> bool {
-        (!self.blocked_only || row.is_blocked())
-            && (self.filter.is_empty() || self.filter.matches(&row.fields()))
+        let Arrangement { filter, blocked_only, .. } = &self.arrangement;
+        (!blocked_only || row.is_blocked()) && (filter.is_empty() || filter.matches(&row.fields()))
     }
 
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(one), Some(other)) = (&self.rows[one], &self.rows[other]) else { return Ordering::Equal };
-        let order = one.order(other, self.sort);
-        if self.reversed { order.reverse() } else { order }
+        let order = one.order(other, self.arrangement.sort);
+        if self.arrangement.reversed { order.reverse() } else { order }
     }
 
     fn index_of(&self, place: usize) -> Result<usize, usize> {

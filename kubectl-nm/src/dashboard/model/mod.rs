@@ -16,30 +16,31 @@ pub(crate) mod pods;
 pub(crate) mod start_plan;
 pub(crate) mod watch_health;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use nm_shared::NodeMaintenance;
 
-use self::dialog::Dialog;
+use self::dialog::{Dialog, StartDialog};
 use self::document::Document;
 use self::events::NodeEvents;
 use self::field::Field;
 use self::filter::Filter;
 use self::fleet::Fleet;
 use self::fleet_row::FleetRow;
-use self::listing::{Row, Sort};
+use self::listing::{Arrangement, Row, Rows};
 use self::pod_row::PodRow;
 use self::pods::PodList;
-use self::watch_health::{Freshness, PodListing, WatchHealth};
-use crate::dashboard::message::WatchKind;
+use self::start_plan::StartPlan;
+use self::watch_health::WatchHealth;
+use crate::dashboard::message::{WatchKind, WatchState};
 use crate::explain::explanation;
 use crate::explain::remedy::{self, Case, Remedy};
 use crate::maintenance::{State, status};
-use crate::terminal::text::harmless;
+use crate::terminal::text::{counted, harmless};
 use crate::watch::goal_tracker::{GoalTracker, TargetOutcome, WaitTarget};
 
-/// The settings of the dashboard.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The nodes on the command line. One opens its node view, several limit the fleet to them, none means all.
@@ -51,9 +52,7 @@ pub(crate) struct Options {
     pub(crate) kubectl: String,
     /// Whether starting and stopping is disabled.
     pub(crate) readonly: bool,
-    /// The colours.
     pub(crate) theme: ThemeName,
-    /// Whether to draw with ASCII characters only.
     pub(crate) ascii: bool,
     /// Columns and rows of the terminal at the start; later sizes arrive as messages.
     pub(crate) size: (u16, u16),
@@ -75,21 +74,16 @@ pub(crate) enum ThemeName {
     Mono,
 }
 
-/// The node whose view is open.
 #[derive(Debug)]
 pub(crate) struct OpenNode {
-    /// Its name.
     pub(crate) name: String,
-    /// Its pods.
     pub(crate) pods: PodList,
     /// The events about it and its maintenance.
     pub(crate) events: NodeEvents,
 }
 
-/// What the side pane shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Events about the open node.
     Events,
     /// The maintenance as YAML.
     Document,
@@ -98,53 +92,39 @@ pub(crate) enum Side {
 /// A short message in the last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// The text.
     pub(crate) text: String,
-    /// Whether it reports an error.
     pub(crate) is_bad: bool,
-    /// When it was shown.
     pub(crate) at: Timestamp,
 }
 
-/// The state of the dashboard.
 #[derive(Debug)]
 pub(crate) struct Model {
-    /// The settings.
     pub(crate) options: Options,
-    /// The time.
     pub(crate) now: Timestamp,
     /// Columns and rows of the terminal.
     pub(crate) size: (u16, u16),
-    /// All maintenances.
     pub(crate) fleet: Fleet,
     /// The targets of the goal that reached it, or never will.
     pub(crate) settled: Vec<(WaitTarget, TargetOutcome)>,
-    /// The node whose view is open.
     pub(crate) open: Option<OpenNode>,
-    /// The state of the watches.
     pub(crate) health: WatchHealth,
-    /// The dialog in front of the view.
     pub(crate) dialog: Option<Dialog>,
     /// The filter that is being typed, and the one before it.
     pub(crate) typing: Option<(Field, Filter)>,
-    /// The side pane.
     pub(crate) side: Option<Side>,
     /// Whether keys scroll the side pane.
     pub(crate) side_has_focus: bool,
     /// The first visible line of the side pane.
     pub(crate) side_top: usize,
-    /// The YAML of the side pane.
     pub(crate) document: Document,
     /// Since when the view is paused.
     pub(crate) paused: Option<Timestamp>,
-    /// A short message in the last line.
     pub(crate) notice: Option<Notice>,
     /// Requests to start and stop that the API server has not answered, oldest first, as the last line shows them.
     pub(crate) pending_requests: Vec<String>,
 }
 
 impl Model {
-    /// A model that knows nothing of the cluster yet.
     pub(crate) fn new(options: Options, tracker: GoalTracker) -> Self {
         let scope = if options.nodes.len() > 1 { options.nodes.clone() } else { Vec::new() };
         let open = match options.nodes.as_slice() {
@@ -171,19 +151,8 @@ impl Model {
         }
     }
 
-    /// The node whose view is open.
     pub(crate) fn opened(&self) -> Option<&str> {
         self.open.as_ref().map(|open| open.name.as_str())
-    }
-
-    /// Whether that node is open and its pods are known.
-    pub(crate) fn has_pods(&self, node: &str) -> bool {
-        self.open.as_ref().is_some_and(|open| open.name == node && open.pods.complete)
-    }
-
-    /// Whether that node is open and the events about it are known.
-    pub(crate) fn has_events(&self, node: &str) -> bool {
-        self.open.as_ref().is_some_and(|open| open.name == node && open.events.complete)
     }
 
     /// The maintenance of the open node, or of the selected row.
@@ -194,59 +163,110 @@ impl Model {
         }
     }
 
-    /// How fresh the view is.
-    pub(crate) fn freshness(&self) -> Freshness<'_> {
-        let arrival =
-            |open: &OpenNode| if open.pods.complete { PodListing::Complete } else { PodListing::Pending };
-        self.health.overall(self.open.as_ref().map(arrival))
+    /// The row of the open node's maintenance.
+    pub(crate) fn open_row(&self) -> Option<FleetRow> {
+        self.fleet.maintenance_of(self.opened()?).map(|object| FleetRow::of(object))
     }
 
-    /// Whether the view may be out of date.
+    pub(crate) fn freshness(&self) -> &WatchState {
+        self.health.overall(self.open.as_ref().map(|open| open.pods.complete))
+    }
+
     pub(crate) fn is_stale(&self) -> bool {
-        let shows_something = match &self.open {
-            None => self.fleet.rows.total() > 0,
-            Some(open) => {
-                let is_live = self.health.of(WatchKind::Maintenances) == Freshness::Live;
-                open.pods.rows.total() > 0 || (!is_live && self.fleet.maintenance_of(&open.name).is_some())
-            }
-        };
+        let is_live = *self.health.of(WatchKind::Maintenances) == WatchState::Live;
+        let shows_maintenance =
+            self.opened().is_some_and(|node| !is_live && self.fleet.maintenance_of(node).is_some());
         match self.freshness() {
             _ if self.paused.is_some() => true,
-            Freshness::Live => false,
-            Freshness::Stale { .. } => true,
-            Freshness::Connecting | Freshness::Forbidden(_) => shows_something,
+            WatchState::Live => false,
+            WatchState::Lost { .. } => true,
+            WatchState::Connecting | WatchState::Forbidden(_) => self.rows().total() > 0 || shows_maintenance,
         }
     }
 
-    /// Whether the names of all nodes are known.
     pub(crate) fn nodes_are_known(&self) -> bool {
-        let is_listed = matches!(self.health.of(WatchKind::Nodes), Freshness::Live | Freshness::Stale { .. });
+        let is_listed =
+            matches!(self.health.of(WatchKind::Nodes), WatchState::Live | WatchState::Lost { .. });
         // A watch may be live before its first list has arrived.
         is_listed && self.fleet.node_names().next().is_some()
     }
 
-    /// The sort order of the visible rows, and whether it is reversed.
-    pub(crate) fn sorting(&self) -> (Sort, bool) {
-        match &self.open {
-            Some(open) => open.pods.rows.sorting(),
-            None => self.fleet.rows.sorting(),
+    pub(crate) fn start_plan(&self, dialog: &StartDialog) -> StartPlan {
+        let (nodes, reason) = (dialog.nodes.text(), dialog.reason.text());
+        StartPlan::of(nodes, &self.fleet, self.nodes_are_known()).with_reason(reason)
+    }
+
+    /// A notice about the whole view, and whether it reports a problem.
+    pub(crate) fn banner(&self) -> Option<(String, bool)> {
+        match self.freshness() {
+            WatchState::Lost { error, .. } => {
+                return Some((format!("Disconnected, retrying: {error}"), true));
+            }
+            WatchState::Forbidden(why) if self.is_stale() => {
+                let words = "You no longer have permission to list maintenances, [r] tries again";
+                return Some((format!("{words}: {why}"), true));
+            }
+            WatchState::Live | WatchState::Connecting | WatchState::Forbidden(_) => {}
+        }
+        let open = self.open.as_ref()?;
+        if open.pods.hidden {
+            let words = "No permission to list pods: showing the pods of the status. [r] tries again";
+            return Some((words.to_owned(), true));
+        }
+        let Some(row) = self.open_row() else {
+            let is_unknown = self.nodes_are_known() && self.fleet.node(&open.name).is_none();
+            return Some(match (is_unknown, self.options.readonly) {
+                (true, _) => (format!("Node {} does not exist.", open.name), true),
+                (false, true) => (String::from("Not in maintenance."), false),
+                (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), false),
+            });
+        };
+        let why = row.why(self.now);
+        match row.state {
+            Some(State::Blocked | State::Draining | State::Drained) => None,
+            _ if why.is_empty() => None,
+            state => Some((why.to_owned(), state == Some(State::Failed))),
         }
     }
 
-    /// The filter of the visible rows.
-    pub(crate) fn filter(&self) -> &Filter {
+    /// The most frequent blockers, with how many nodes or pods they concern.
+    pub(crate) fn blockers(&self) -> Vec<String> {
+        if self.open.is_none() {
+            let is_any_blocked = self.fleet.rows.all().any(Row::is_blocked);
+            let blockers = self.fleet.blockers.iter().filter(|_| is_any_blocked);
+            return blockers.map(|of| format!("{} {}", of.cause, counted(of.nodes, "node"))).collect();
+        }
+        let mut blockers = self.open_row().map(|row| row.blockers).unwrap_or_default();
+        blockers.sort_by_key(|(_, pods)| Reverse(*pods));
+        // The blocker of a single pod is shown as the reason already.
+        let are_several = blockers.iter().map(|(_, pods)| pods).sum::<usize>() > 1;
+        let blockers = blockers.iter().filter(|_| are_several);
+        blockers.map(|(cause, pods)| format!("{cause} {}", counted(*pods, "pod"))).collect()
+    }
+
+    /// The rows of the view.
+    pub(crate) fn rows(&self) -> &dyn Rows {
         match &self.open {
-            Some(open) => open.pods.rows.filter(),
-            None => self.fleet.rows.filter(),
+            Some(open) => &open.pods.rows,
+            None => &self.fleet.rows,
         }
     }
 
-    /// Whether only blocked rows are shown.
-    pub(crate) fn blocked_only(&self) -> bool {
-        match &self.open {
-            Some(open) => open.pods.rows.blocked_only(),
-            None => self.fleet.rows.blocked_only(),
+    pub(crate) fn rows_mut(&mut self) -> &mut dyn Rows {
+        match &mut self.open {
+            Some(open) => &mut open.pods.rows,
+            None => &mut self.fleet.rows,
         }
+    }
+
+    pub(crate) fn arrangement(&self) -> &Arrangement {
+        self.rows().arrangement()
+    }
+
+    pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
+        let mut arrangement = self.arrangement().clone();
+        change(&mut arrangement);
+        self.rows_mut().arrange_by(arrangement);
     }
 
     /// What blocks the selected row, or else the first row, and what to do about it.
@@ -315,7 +335,6 @@ impl Model {
         Some(harmless(&text))
     }
 
-    /// A description of the selected row, in one line.
     fn selected_line(&self) -> Option<String> {
         if let Some(open) = &self.open {
             let row = open.pods.rows.selected()?;
@@ -327,14 +346,6 @@ impl Model {
         let FleetRow { node, percent, gone, pods, .. } = row;
         let line = format!("{node} {} {percent}% {gone}/{pods} {}", row.state_word(), row.why(self.now));
         Some(line.trim_end().to_owned())
-    }
-
-    /// Filters the visible rows.
-    pub(crate) fn filter_by(&mut self, filter: Filter) {
-        match &mut self.open {
-            Some(open) => open.pods.rows.filter_by(filter),
-            None => self.fleet.rows.filter_by(filter),
-        }
     }
 
     /// Notes a request to the API server, which is shown until it is answered.
@@ -350,12 +361,10 @@ impl Model {
         }
     }
 
-    /// Shows a short message.
     pub(crate) fn notify(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: false, at: self.now });
     }
 
-    /// Shows an error.
     pub(crate) fn show_error(&mut self, text: String) {
         self.notice = Some(Notice { text, is_bad: true, at: self.now });
     }
@@ -372,7 +381,6 @@ fn why(case: &Case<'_>, message: &str) -> String {
 }
 
 impl OpenNode {
-    /// A node of which nothing is known yet.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), pods: PodList::default(), events: NodeEvents::default() }
     }

@@ -16,18 +16,13 @@ use crate::dashboard::model::filter::Fields;
 use crate::dashboard::model::listing::{Row, Sort};
 use crate::maintenance::PodState;
 
-/// The state of a pod, with details.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodProgress {
     /// The state; none on a node without a maintenance.
     pub(crate) state: Option<PodState>,
-    /// Since when, if that is known.
     pub(crate) since: Option<Timestamp>,
-    /// Why it is blocked.
     pub(crate) reason: Option<BlockReason>,
-    /// The facts about that.
     pub(crate) facts: BlockFacts,
-    /// Further details.
     pub(crate) message: String,
     /// How many evictions were refused.
     pub(crate) attempts: i32,
@@ -47,7 +42,7 @@ impl PodProgress {
         if let Verdict::Skip(reason) = verdict {
             return Self { message: reason_to_stay(reason).to_owned(), ..PodState::Staying.into() };
         }
-        match pod.visible_state(verdict, now) {
+        match pod_state::visible_state(pod, verdict, None, now) {
             None => PodState::Waiting.into(),
             Some(pod_state::PodState::Blocked(blocker)) => Self {
                 since: blocker.since,
@@ -65,7 +60,6 @@ impl PodProgress {
         }
     }
 
-    /// The word for the state.
     pub(crate) fn word(&self) -> &'static str {
         self.state.map_or("-", PodState::word)
     }
@@ -80,12 +74,9 @@ fn reason_to_stay(reason: SkipReason) -> &'static str {
     }
 }
 
-/// A row of the node view.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PodRow {
-    /// The pod.
     pub(crate) id: Arc<PodId>,
-    /// Its state.
     pub(crate) progress: PodProgress,
 }
 

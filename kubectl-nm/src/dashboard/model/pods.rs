@@ -19,7 +19,6 @@ use crate::maintenance::{PodState, status};
 /// From so many changes on, a full sort is cheaper than moving rows one by one.
 const FULL_SORT_FROM: usize = 256;
 
-/// The pods of a node.
 #[derive(Debug, Default)]
 pub(crate) struct PodList {
     /// The pods that the watch reported, by uid.
@@ -30,7 +29,6 @@ pub(crate) struct PodList {
     last_status: (StatusSummary, Vec<String>),
     /// The drain spec behind the verdicts.
     spec: DrainSpec,
-    /// The rows.
     pub(crate) rows: Listing<PodRow>,
     /// Whether the watch has listed all pods.
     pub(crate) complete: bool,
@@ -38,7 +36,6 @@ pub(crate) struct PodList {
     pub(crate) hidden: bool,
 }
 
-/// A pod that the watch reported, and its verdict.
 #[derive(Debug)]
 struct WatchedPod {
     pod: Arc<CompactPod>,
@@ -86,7 +83,6 @@ impl WatchedPod {
 }
 
 impl PodList {
-    /// Replaces all pods.
     pub(crate) fn list(
         &mut self,
         pods: &[Arc<CompactPod>],
@@ -103,7 +99,6 @@ impl PodList {
         self.replace(maintenance, now);
     }
 
-    /// Adds or updates a pod.
     pub(crate) fn apply(
         &mut self,
         pod: &Arc<CompactPod>,
@@ -116,7 +111,6 @@ impl PodList {
         self.watched.insert(pod.id.key.clone(), watched);
     }
 
-    /// Removes a pod.
     pub(crate) fn remove(&mut self, id: &PodId, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let uid = id.key.as_str();
         self.watched.remove(uid);
@@ -139,7 +133,6 @@ impl PodList {
         self.replace(maintenance, now);
     }
 
-    /// Applies a change of the maintenance.
     pub(crate) fn apply_status(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         if self.hidden {
             self.replace(maintenance, now);
@@ -174,7 +167,6 @@ impl PodList {
         true
     }
 
-    /// Applies the passing of time.
     pub(crate) fn tick(&mut self, maintenance: Option<&NodeMaintenance>, now: Timestamp) {
         let terminating = self.watched.values().filter(|watched| watched.pod.is_terminating());
         let changed = self.changed(terminating, &StatusView::of(maintenance), now);
@@ -233,7 +225,6 @@ struct StatusSummary {
     all_requested: bool,
     /// Whether it counts more blocked pods than it lists.
     is_cut: bool,
-    /// In which order pods are evicted.
     order: DrainOrder,
 }
 

@@ -1,27 +1,24 @@
 //! The nodes that the text of the start dialog selects, and which of them can be put into maintenance.
 
-use nm_shared::{NodeMaintenance, NodeMaintenanceSpec};
+use nm_shared::NodeMaintenance;
 
 use crate::args::names;
 use crate::dashboard::model::dialog::is_confirmed;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::{is_pattern, name_matches};
 use crate::dashboard::model::fleet::Fleet;
-use crate::maintenance::start;
+use crate::maintenance::start::{self, StartRequest};
 
 /// How many names a hint lists.
 const HINTED: usize = 4;
 
-/// The nodes that a text selects.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartPlan {
-    /// The nodes to put into maintenance.
     pub(crate) nodes: Vec<String>,
     /// Errors; nothing starts while there are any.
     pub(crate) problems: Vec<String>,
     /// Notices about nodes that are skipped, because they are in maintenance.
     pub(crate) skipped: Vec<String>,
-    /// Those of the nodes that are control-plane nodes.
     pub(crate) control_plane: Vec<String>,
     /// Whether the nodes of the cluster are not known, so that nothing verifies that these exist.
     pub(crate) unchecked: bool,
@@ -50,7 +47,6 @@ impl StartPlan {
         self
     }
 
-    /// Whether nothing is selected yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.problems.is_empty() && self.skipped.is_empty()
     }
@@ -60,18 +56,10 @@ impl StartPlan {
         self.problems.is_empty() && is_confirmed(typed, self.nodes.len())
     }
 
-    /// The objects to create.
     pub(crate) fn objects(&self, reason: &str) -> Vec<NodeMaintenance> {
-        let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
-        let object = |node: &String| {
-            let spec = NodeMaintenanceSpec {
-                node_name: node.clone(),
-                reason: reason.map(str::to_owned),
-                ..NodeMaintenanceSpec::default()
-            };
-            NodeMaintenance::new(node, spec)
-        };
-        self.nodes.iter().map(object).collect()
+        let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+        let request = StartRequest { reason, ..StartRequest::default() };
+        self.nodes.iter().map(|node| NodeMaintenance::new(node, request.spec(node))).collect()
     }
 
     fn add_all(&mut self, pattern: &str, fleet: &Fleet) {

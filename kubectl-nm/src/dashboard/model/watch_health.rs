@@ -6,52 +6,24 @@ use jiff::Timestamp;
 
 use crate::dashboard::message::{WatchKind, WatchState};
 
-/// The states of the watches.
 #[derive(Debug, Default)]
 pub(crate) struct WatchHealth {
     watches: BTreeMap<WatchKind, WatchState>,
     /// Since when data may be out of date, for each watch whose data is not known to be current.
     old: BTreeMap<WatchKind, Timestamp>,
-    /// When anything changed last.
-    last_change: Option<Timestamp>,
-}
-
-/// How fresh data is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Freshness<'a> {
-    /// Not listed yet, or not since the watches were restarted.
-    Connecting,
-    /// Current.
-    Live,
-    /// Possibly out of date.
-    Stale {
-        /// Since when.
-        since: Timestamp,
-        /// Why.
-        error: &'a str,
-    },
-    /// The user has no permission; the text is the server's.
-    Forbidden(&'a str),
-}
-
-/// Whether the pods of the open node have been listed: their watch may be live before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PodListing {
-    /// Not yet.
-    Pending,
-    /// They are known.
-    Complete,
+    pub(crate) last_change: Option<Timestamp>,
 }
 
 impl WatchHealth {
-    /// Sets the state of a watch.
-    pub(crate) fn set(&mut self, kind: WatchKind, state: WatchState, now: Timestamp) {
-        match &state {
+    pub(crate) fn set(&mut self, kind: WatchKind, mut state: WatchState, now: Timestamp) {
+        match &mut state {
             WatchState::Live => {
                 self.old.remove(&kind);
             }
-            WatchState::Lost { since, .. } => self.mark_old(kind, *since),
-            WatchState::Forbidden(_) => self.mark_old(kind, now),
+            WatchState::Lost { since, .. } => *since = self.mark_old(kind, *since),
+            WatchState::Connecting | WatchState::Forbidden(_) => {
+                self.mark_old(kind, now);
+            }
         }
         self.watches.insert(kind, state);
     }
@@ -63,10 +35,11 @@ impl WatchHealth {
         }
     }
 
-    /// Losing the connection again does not make old data newer.
-    fn mark_old(&mut self, kind: WatchKind, since: Timestamp) {
+    /// Losing the connection again does not make old data newer. Returns since when it is old.
+    fn mark_old(&mut self, kind: WatchKind, since: Timestamp) -> Timestamp {
         let old = self.old.entry(kind).or_insert(since);
         *old = since.min(*old);
+        *old
     }
 
     /// Since when the data of a watch may be out of date; none if it is current, or there is none.
@@ -82,40 +55,22 @@ impl WatchHealth {
         }
     }
 
-    /// Notes a change.
-    pub(crate) fn note_change(&mut self, now: Timestamp) {
-        self.last_change = Some(now);
+    pub(crate) fn of(&self, kind: WatchKind) -> &WatchState {
+        self.watches.get(&kind).unwrap_or(&WatchState::Connecting)
     }
 
-    /// When anything changed last.
-    pub(crate) fn last_change(&self) -> Option<Timestamp> {
-        self.last_change
-    }
-
-    /// How fresh the data of a watch is.
-    pub(crate) fn of(&self, kind: WatchKind) -> Freshness<'_> {
-        match self.watches.get(&kind) {
-            None => Freshness::Connecting,
-            Some(WatchState::Live) => Freshness::Live,
-            Some(WatchState::Lost { since, error }) => {
-                Freshness::Stale { since: self.stale_since(kind).unwrap_or(*since), error }
-            }
-            Some(WatchState::Forbidden(why)) => Freshness::Forbidden(why),
-        }
-    }
-
-    /// How fresh a view of maintenances is, and of pods if a node is open: as fresh as the oldest of them, and not live
-    /// before the pods are known.
-    pub(crate) fn overall(&self, pods: Option<PodListing>) -> Freshness<'_> {
+    /// How current a view of maintenances is; with an open node, as current as the older of them and its pods.
+    /// `pods_listed` is whether these are known: their watch may be live before.
+    pub(crate) fn overall(&self, pods_listed: Option<bool>) -> &WatchState {
         let maintenances = self.of(WatchKind::Maintenances);
-        let Some(arrival) = pods else { return maintenances };
-        match (&maintenances, self.of(WatchKind::Pods)) {
-            (Freshness::Live, pods @ (Freshness::Stale { .. } | Freshness::Connecting)) => pods,
-            (Freshness::Live, Freshness::Live) if arrival == PodListing::Pending => Freshness::Connecting,
-            (Freshness::Stale { since, .. }, Freshness::Stale { since: earlier, error })
-                if earlier < *since =>
+        let Some(pods_listed) = pods_listed else { return maintenances };
+        match (maintenances, self.of(WatchKind::Pods)) {
+            (WatchState::Live, pods @ (WatchState::Lost { .. } | WatchState::Connecting)) => pods,
+            (WatchState::Live, WatchState::Live) if !pods_listed => &WatchState::Connecting,
+            (WatchState::Lost { since, .. }, pods @ WatchState::Lost { since: earlier, .. })
+                if earlier < since =>
             {
-                Freshness::Stale { since: earlier, error }
+                pods
             }
             // Without permission to list pods, only maintenances are shown.
             _ => maintenances,
@@ -131,27 +86,27 @@ mod tests {
     fn a_view_is_as_fresh_as_its_oldest_data() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let lost = |second| WatchState::Lost { since: at(second), error: String::from("e") };
-        let stale = |second| Freshness::Stale { since: at(second), error: "e" };
+        let stale = lost;
         let mut health = WatchHealth::default();
-        let (fleet, awaited, complete) = (None, Some(PodListing::Pending), Some(PodListing::Complete));
-        assert_eq!(health.overall(complete), Freshness::Connecting);
+        let (fleet, awaited, complete) = (None, Some(false), Some(true));
+        assert_eq!(*health.overall(complete), WatchState::Connecting);
         health.set(WatchKind::Maintenances, WatchState::Live, at(20));
-        assert_eq!(health.overall(fleet), Freshness::Live);
-        assert_eq!(health.overall(complete), Freshness::Connecting);
+        assert_eq!(*health.overall(fleet), WatchState::Live);
+        assert_eq!(*health.overall(complete), WatchState::Connecting);
         health.set(WatchKind::Pods, WatchState::Live, at(20));
-        assert_eq!(health.overall(awaited), Freshness::Connecting);
-        assert_eq!(health.overall(complete), Freshness::Live);
+        assert_eq!(*health.overall(awaited), WatchState::Connecting);
+        assert_eq!(*health.overall(complete), WatchState::Live);
         health.set(WatchKind::Pods, lost(5), at(20));
-        assert_eq!(health.overall(awaited), stale(5));
-        assert_eq!(health.overall(complete), stale(5));
-        assert_eq!(health.overall(fleet), Freshness::Live);
+        assert_eq!(*health.overall(awaited), stale(5));
+        assert_eq!(*health.overall(complete), stale(5));
+        assert_eq!(*health.overall(fleet), WatchState::Live);
         health.set(WatchKind::Maintenances, lost(9), at(20));
-        assert_eq!(health.overall(complete), stale(5));
-        assert_eq!(health.overall(fleet), stale(9));
+        assert_eq!(*health.overall(complete), stale(5));
+        assert_eq!(*health.overall(fleet), stale(9));
         health.set(WatchKind::Pods, WatchState::Forbidden("no".into()), at(20));
-        assert_eq!(health.overall(awaited), stale(9));
+        assert_eq!(*health.overall(awaited), stale(9));
         health.close();
-        assert_eq!(health.of(WatchKind::Pods), Freshness::Connecting);
+        assert_eq!(*health.of(WatchKind::Pods), WatchState::Connecting);
     }
 
     #[test]
@@ -167,10 +122,10 @@ mod tests {
         health.renew(at(7));
         assert_eq!(
             (health.of(WatchKind::Nodes), health.stale_since(WatchKind::Nodes)),
-            (Freshness::Connecting, Some(at(5)))
+            (&WatchState::Connecting, Some(at(5)))
         );
         health.set(WatchKind::Nodes, lost(9), at(9));
-        assert_eq!(health.of(WatchKind::Nodes), Freshness::Stale { since: at(5), error: "e" });
+        assert_eq!(*health.of(WatchKind::Nodes), lost(5));
         health.set(WatchKind::Nodes, WatchState::Live, at(11));
         health.set(WatchKind::Nodes, WatchState::Forbidden("no".into()), at(13));
         assert_eq!(health.stale_since(WatchKind::Nodes), Some(at(13)));

@@ -8,11 +8,11 @@ use nm_shared::{BlockReason, DrainSpec};
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::fleet_row::FleetRow;
-use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{
     empty, fleet, maintenances, node, now, options, pods, press, send, set_watch, type_in, worker_07,
@@ -94,11 +94,11 @@ fn blockers_of_most_nodes_come_first() {
     let mut all = maintenances();
     all[0].metadata.uid = Some("another".into());
     let model = fleet(options());
-    let first = &model.fleet.blockers()[0];
+    let first = &model.fleet.blockers[0];
     assert_eq!((first.cause.as_str(), first.nodes, first.pods), ("PDB shop/cart", 1, 2));
     let mut model = model;
     send(&mut model, Message::Maintenances(WatchChange::Applied(Arc::new(all[0].clone()))));
-    assert_eq!((model.fleet.blockers()[0].nodes, model.fleet.blockers()[0].pods), (2, 4));
+    assert_eq!((model.fleet.blockers[0].nodes, model.fleet.blockers[0].pods), (2, 4));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_closed_nodes_watches_do_not_affect_the_health_of_the_open_node() {
     let lost = || WatchState::Lost { since: now(), error: "e".into() };
     for kind in [WatchKind::Pods, WatchKind::Events] {
         send(&mut model, Message::Watch { kind, node: Some("worker-12".into()), state: lost() });
-        assert_eq!(model.health.of(kind), Freshness::Live);
+        assert_eq!(*model.health.of(kind), WatchState::Live);
     }
     let denied = WatchState::Forbidden("no".into());
     send(&mut model, Message::Watch { kind: WatchKind::Pods, node: Some("worker-12".into()), state: denied });
@@ -115,27 +115,35 @@ fn a_closed_nodes_watches_do_not_affect_the_health_of_the_open_node() {
     press(&mut model, KeyCode::Esc);
     send(&mut model, Message::Watch { kind: WatchKind::Pods, node: Some("worker-07".into()), state: lost() });
     press(&mut model, KeyCode::Enter);
-    assert_eq!(model.health.of(WatchKind::Pods), Freshness::Connecting);
+    assert_eq!(*model.health.of(WatchKind::Pods), WatchState::Connecting);
 }
 
 #[test]
 fn a_node_is_live_once_its_pods_are_listed_and_watched() {
     let seen = || Message::Pods { node: "worker-07".into(), change: WatchChange::Listed(pods()) };
     let mut model = fleet(options());
-    assert_eq!(model.freshness(), Freshness::Live);
+    assert_eq!(*model.freshness(), WatchState::Live);
     press(&mut model, KeyCode::Enter);
-    assert_eq!(model.freshness(), Freshness::Connecting);
+    assert_eq!(*model.freshness(), WatchState::Connecting);
     set_watch(&mut model, WatchKind::Pods, WatchState::Live);
-    assert_eq!(model.freshness(), Freshness::Connecting, "a watch may be live before its first list arrives");
+    assert_eq!(
+        *model.freshness(),
+        WatchState::Connecting,
+        "a watch may be live before its first list arrives"
+    );
     send(&mut model, seen());
-    assert_eq!(model.freshness(), Freshness::Live);
+    assert_eq!(*model.freshness(), WatchState::Live);
 
     let mut model = fleet(options());
     press(&mut model, KeyCode::Enter);
     send(&mut model, seen());
-    assert_eq!(model.freshness(), Freshness::Connecting, "the pods are not watched yet");
+    assert_eq!(*model.freshness(), WatchState::Connecting, "the pods are not watched yet");
     set_watch(&mut model, WatchKind::Pods, WatchState::Forbidden("no".into()));
-    assert_eq!(model.freshness(), Freshness::Live, "the pods of the status are shown, and those are current");
+    assert_eq!(
+        *model.freshness(),
+        WatchState::Live,
+        "the pods of the status are shown, and those are current"
+    );
 }
 
 #[test]
@@ -157,7 +165,7 @@ fn nothing_changes_while_paused_and_resuming_reconnects() {
     assert_eq!(model.fleet.rows.total(), 11);
     set_watch(&mut model, WatchKind::Maintenances, WatchState::Forbidden("no".into()));
     assert!(
-        matches!(model.freshness(), Freshness::Forbidden("no")),
+        matches!(model.freshness(), WatchState::Forbidden(why) if why == "no"),
         "the state of the watches is always shown"
     );
     assert_eq!(type_in(&mut model, "p"), [Effect::Reconnect]);
@@ -173,11 +181,11 @@ fn after_a_pause_the_view_is_as_old_as_the_pause_until_everything_is_listed_agai
         type_in(&mut model, "p");
         send(&mut model, later(3600));
         type_in(&mut model, "p");
-        assert_eq!((model.freshness(), model.is_stale()), (Freshness::Connecting, true));
+        assert_eq!((model.freshness(), model.is_stale()), (&WatchState::Connecting, true));
         assert!(text(&model).lines().next().unwrap().ends_with("connecting"), "{}", text(&model));
         let lost = WatchState::Lost { since: now() + SignedDuration::from_secs(3600), error: "e".into() };
         set_watch(&mut model, WatchKind::Maintenances, lost);
-        assert_eq!(model.freshness(), Freshness::Stale { since: now(), error: "e" });
+        assert_eq!(*model.freshness(), WatchState::Lost { since: now(), error: "e".into() });
     }
 }
 
@@ -191,10 +199,10 @@ fn rows_are_old_after_reconnecting_until_they_are_listed_again() {
         assert!(!model.is_stale());
         assert_eq!(type_in(&mut model, "r"), [Effect::Reconnect]);
         for kind in watches {
-            assert_eq!((model.freshness(), model.is_stale()), (Freshness::Connecting, true), "{kind:?}");
+            assert_eq!((model.freshness(), model.is_stale()), (&WatchState::Connecting, true), "{kind:?}");
             set_watch(&mut model, *kind, WatchState::Live);
         }
-        assert_eq!((model.freshness(), model.is_stale()), (Freshness::Live, false));
+        assert_eq!((model.freshness(), model.is_stale()), (&WatchState::Live, false));
     }
     let mut model = fleet(Options { size: (30, 6), ..options() });
     type_in(&mut model, "r");
@@ -253,11 +261,11 @@ fn notices_disappear_and_errors_stay_until_a_key() {
     assert!(text(&model).contains("worker-05 started"));
     send(&mut model, after(8));
     assert!(!text(&model).contains("worker-05 started"));
-    send(&mut model, Message::Done(Err("nodes is forbidden".into())));
+    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
     send(&mut model, after(1000));
-    assert!(text(&model).contains("nodes is forbidden"));
+    assert!(text(&model).contains("worker-12: "));
     press(&mut model, KeyCode::Down);
-    assert!(!text(&model).contains("nodes is forbidden"));
+    assert!(!text(&model).contains("worker-12: "));
 }
 
 #[test]

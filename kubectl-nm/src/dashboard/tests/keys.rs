@@ -10,7 +10,7 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::message::Message;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::dialog::Dialog;
-use crate::dashboard::model::listing::Sort;
+use crate::dashboard::model::listing::{Rows, Sort};
 use crate::dashboard::model::{Model, Side};
 use crate::dashboard::tests::mouse::click_selected as enter;
 use crate::dashboard::tests::painted::text;
@@ -26,6 +26,10 @@ fn selected(model: &Model) -> &str {
 
 fn small() -> Options {
     Options { size: (80, 12), ..options() }
+}
+
+fn sorting(model: &Model) -> (Sort, bool) {
+    (model.arrangement().sort, model.arrangement().reversed)
 }
 
 fn controlled(model: &mut Model, c: char) -> Vec<Effect> {
@@ -90,9 +94,9 @@ fn enter_opens_a_node_and_escape_closes_one_level_at_a_time() {
     type_in(&mut model, "f");
     press(&mut model, KeyCode::Esc);
     assert_eq!(model.side, None);
-    assert!(model.blocked_only());
+    assert!(model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), []);
-    assert!(model.filter().is_empty() && !model.blocked_only());
+    assert!(model.arrangement().filter.is_empty() && !model.arrangement().blocked_only);
     assert_eq!(press(&mut model, KeyCode::Esc), [Effect::Close]);
     assert_eq!((model.opened(), selected(&model)), (None, "worker-12"));
     type_in(&mut model, " ");
@@ -118,7 +122,7 @@ fn quitting_never_stops_a_maintenance() {
         assert_eq!(controlled(&mut model, 'z'), [Effect::Suspend]);
         assert_eq!(controlled(&mut model, 'x'), []);
         type_in(&mut model, "/q");
-        assert_eq!(model.filter().text(), "q", "a letter, while a filter is being typed");
+        assert_eq!(model.arrangement().filter.text(), "q", "a letter, while a filter is being typed");
         assert_eq!(controlled(&mut model, 'c'), [Effect::Quit]);
     }
 }
@@ -127,21 +131,21 @@ fn quitting_never_stops_a_maintenance() {
 fn filters_apply_while_typed_enter_keeps_them_and_escape_restores_the_previous() {
     for mut model in [fleet(options()), node(options())] {
         type_in(&mut model, "/worker");
-        assert_eq!(model.filter().text(), "worker");
+        assert_eq!(model.arrangement().filter.text(), "worker");
         press(&mut model, KeyCode::Backspace);
         press(&mut model, KeyCode::Enter);
-        assert_eq!((model.filter().text(), model.typing.is_none()), ("worke", true));
+        assert_eq!((model.arrangement().filter.text(), model.typing.is_none()), ("worke", true));
         type_in(&mut model, "/r-3");
-        assert_eq!(model.filter().text(), "worker-3");
+        assert_eq!(model.arrangement().filter.text(), "worker-3");
         press(&mut model, KeyCode::Esc);
-        assert_eq!(model.filter().text(), "worke");
+        assert_eq!(model.arrangement().filter.text(), "worke");
         type_in(&mut model, "/ a");
         controlled(&mut model, 'w');
-        assert_eq!(model.filter().text(), "worke ");
+        assert_eq!(model.arrangement().filter.text(), "worke ");
         controlled(&mut model, 'u');
-        assert_eq!(model.filter().text(), "");
+        assert_eq!(model.arrangement().filter.text(), "");
         send(&mut model, Message::Input(Event::Paste("ns:shop\nx".into())));
-        assert_eq!(model.filter().text(), "ns:shop x");
+        assert_eq!(model.arrangement().filter.text(), "ns:shop x");
     }
 }
 
@@ -151,7 +155,7 @@ fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
     let mut sorts = Vec::new();
     for _ in 0..4 {
         type_in(&mut model, "s");
-        sorts.push((model.sorting().0, selected(&model).to_owned()));
+        sorts.push((model.arrangement().sort, selected(&model).to_owned()));
     }
     let expected = [
         (Sort::Name, "worker-01"),
@@ -161,13 +165,13 @@ fn s_cycles_through_the_sort_orders_and_capital_s_reverses() {
     ];
     assert_eq!(sorts, expected.map(|(sort, node)| (sort, node.to_owned())));
     type_in(&mut model, "S");
-    assert_eq!((model.sorting(), selected(&model)), ((Sort::Risk, true), "worker-03"));
+    assert_eq!((sorting(&model), selected(&model)), ((Sort::Risk, true), "worker-03"));
 
     let mut model = node(options());
     type_in(&mut model, "ss");
-    assert_eq!(model.sorting().0, Sort::Age, "pods have no progress");
+    assert_eq!(model.arrangement().sort, Sort::Age, "pods have no progress");
     type_in(&mut model, "sS");
-    assert_eq!(model.sorting(), (Sort::Risk, true));
+    assert_eq!(sorting(&model), (Sort::Risk, true));
 }
 
 #[test]
@@ -317,10 +321,10 @@ fn opening_a_node_with_a_click_ends_typing_a_filter() {
     assert_eq!(enter(&mut model), [Effect::Open("worker-07".into())]);
     assert!(model.typing.is_none());
     type_in(&mut model, "f");
-    assert!(model.blocked_only(), "keys have their meaning in the view");
+    assert!(model.arrangement().blocked_only, "keys have their meaning in the view");
     press(&mut model, KeyCode::Esc);
     press(&mut model, KeyCode::Esc);
-    assert_eq!(model.filter().text(), "worker", "the fleet keeps its filter");
+    assert_eq!(model.arrangement().filter.text(), "worker", "the fleet keeps its filter");
 }
 
 #[test]
@@ -347,7 +351,7 @@ fn fields_support_the_usual_editing_keys() {
         for key in &keys {
             send(&mut model, Message::Input(Event::Key(*key)));
         }
-        let filter = model.filter().text().to_owned();
+        let filter = model.arrangement().filter.text().to_owned();
         let shown = text(&model).lines().last().unwrap().replace('\u{258f}', "|");
         assert!(shown.contains(&format!("filter: {becomes} ")), "{typed:?} {keys:?}: {shown}");
         assert_eq!(filter, becomes.replace('|', ""));

@@ -7,6 +7,7 @@ use crate::dashboard::message::Message;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::model::dialog::Dialog;
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::tests::painted::text;
 use crate::dashboard::tests::scenes::{fleet, node, options, send, type_in};
 

@@ -239,7 +239,7 @@ pub(super) fn moving(options: Options) -> Model {
 
 /// Sends a message to the model.
 pub(super) fn send(model: &mut Model, message: Message) -> Vec<Effect> {
-    update(model, message)
+    update(model, message).into_iter().collect()
 }
 
 /// Reports the state of a watch; one on a node is on the open node.

@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
 use crate::dashboard::model::{Options, ThemeName};
 use crate::dashboard::tests::painted::{painted, text};
 use crate::dashboard::tests::scenes::{
@@ -52,7 +52,7 @@ fn themes_and_ascii_show_the_same_information() {
 fn the_mono_theme_uses_no_colours() {
     let options = Options { theme: ThemeName::Mono, ..options() };
     let mut model = node(options);
-    send(&mut model, Message::Done(Err("no".into())));
+    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
     type_in(&mut model, "e");
     let looks = painted(&model);
     let legend = looks.rsplit("~~~\n").next().unwrap().to_lowercase();

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 
 use crate::client::watch_stream::WatchChange;
 use crate::dashboard::message::Effect;
-use crate::dashboard::message::{Message, WatchKind, WatchState};
+use crate::dashboard::message::{CommandError, Message, WatchKind, WatchState};
 use crate::dashboard::model::Model;
 use crate::dashboard::model::Options;
 use crate::dashboard::tests::painted::text;
@@ -236,7 +236,7 @@ fn a_pending_request_is_shown_until_it_is_answered() {
     assert!(text(&model).contains("started: worker-05"), "{}", text(&model));
     send(&mut model, Message::Tick(now() + SignedDuration::from_secs(120)));
     assert!(text(&model).contains("stopping worker-12 ..."), "{}", text(&model));
-    send(&mut model, Message::Done(Err("worker-12: refused".into())));
+    send(&mut model, Message::Done(Err(CommandError::refused("worker-12"))));
     press(&mut model, KeyCode::Down);
     assert!(text(&model).contains("[q]quit"), "{}", text(&model));
 }

@@ -11,20 +11,20 @@ use crate::dashboard::message::{Effect, WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode};
 
 /// Applies a change of maintenances. While paused, only the goal is tracked.
-pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Vec<Effect> {
+pub(super) fn maintenances(model: &mut Model, change: &WatchChange<NodeMaintenance>) -> Option<Effect> {
     let update = match model.fleet.apply(change) {
         Ok(update) => update,
         Err(error) => {
             model.show_error(error.to_string());
-            return Vec::new();
+            return None;
         }
     };
     model.settled.extend(update.settled);
     if model.paused.is_none() {
-        model.health.note_change(model.now);
+        model.health.last_change = Some(model.now);
         show_maintenance(model, change);
     }
-    update.exit.map(Effect::End).into_iter().collect()
+    update.exit.map(Effect::End)
 }
 
 /// Applies a change of maintenances to the open node, if it concerns that.
@@ -38,10 +38,9 @@ fn show_maintenance(model: &mut Model, change: &WatchChange<NodeMaintenance>) {
     open.pods.apply_status(maintenance, model.now);
 }
 
-/// Applies a change of a node's pods.
 pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPod>) {
     let Some(open) = model.open.as_mut().filter(|open| open.name == node) else { return };
-    model.health.note_change(model.now);
+    model.health.last_change = Some(model.now);
     let maintenance = model.fleet.maintenance_of(node).map(AsRef::as_ref);
     match change {
         WatchChange::Listed(pods) => open.pods.list(pods, maintenance, model.now),
@@ -50,7 +49,6 @@ pub(super) fn pods(model: &mut Model, node: &str, change: &WatchChange<CompactPo
     }
 }
 
-/// Applies a change of the events about a node.
 pub(super) fn events(model: &mut Model, node: &str, change: &WatchChange<Event>) {
     if let Some(open) = model.open.as_mut().filter(|open| open.name == node) {
         open.events.apply(change);
@@ -69,7 +67,6 @@ pub(super) fn watch_state(model: &mut Model, kind: WatchKind, node: Option<&str>
     model.health.set(kind, state, model.now);
 }
 
-/// Applies the passing of a second.
 pub(super) fn tick(model: &mut Model) {
     model.fleet.tick();
     if let Some(open) = &mut model.open {

@@ -2,17 +2,14 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 use kube::ResourceExt;
-use nm_shared::NodeMaintenance;
 
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
-use crate::dashboard::model::dialog::{
-    Dialog, StartDialog, StartField, StopDialog, StopTarget, is_confirmed,
-};
+use crate::dashboard::model::dialog::{Dialog, StartDialog, StartField, StopDialog, is_confirmed};
 use crate::dashboard::model::field::Field;
-use crate::dashboard::model::start_plan::StartPlan;
-use crate::dashboard::update::motion::{Motion, motion};
+use crate::dashboard::update::motion::Motion;
+use crate::maintenance::{node, uid};
 
 /// Opens the start dialog, with the idle nodes among the marked or selected ones.
 pub(super) fn open_start(model: &mut Model) {
@@ -42,46 +39,39 @@ pub(super) fn open_stop(model: &mut Model) {
         return;
     }
     let fleet = &model.fleet;
-    let objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
-        model.maintenance().into_iter().collect()
+    let mut objects: Vec<_> = if model.open.is_some() || fleet.marked.is_empty() {
+        model.maintenance().into_iter().cloned().collect()
     } else {
-        let mut marked: Vec<_> = fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).collect();
-        marked.sort_by(|a, b| a.spec.node_name.cmp(&b.spec.node_name));
-        marked
+        fleet.marked.iter().filter_map(|key| fleet.maintenance(key)).cloned().collect()
     };
-    let going = objects.iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-    let targets: Vec<StopTarget> = going.map(|object| target(object)).collect();
-    if targets.is_empty() {
-        let words = if objects.is_empty() {
-            "no maintenance to stop here"
-        } else {
-            "the maintenance is already stopping"
-        };
-        model.show_error(words.to_owned());
-    } else {
-        model.dialog = Some(Dialog::Stop(StopDialog { targets, count: Field::default() }));
+    if objects.is_empty() {
+        return model.show_error(String::from("no maintenance to stop here"));
     }
+    objects.retain(|object| object.metadata.deletion_timestamp.is_none());
+    if objects.is_empty() {
+        return model.show_error(String::from("the maintenance is already stopping"));
+    }
+    objects.sort_by(|a, b| node(a).cmp(node(b)));
+    model.dialog = Some(Dialog::Stop(StopDialog { targets: objects, count: Field::default() }));
 }
 
-/// Handles a key in a dialog.
-pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     match model.dialog.take() {
         Some(Dialog::Help(top)) => {
             help(model, top, key.code);
-            Vec::new()
+            None
         }
         // What is not visible is not confirmed.
         Some(dialog @ (Dialog::Start(_) | Dialog::Stop(_))) if is_small(model) => {
             model.dialog = Some(dialog).filter(|_| key.code != KeyCode::Esc);
-            Vec::new()
+            None
         }
         Some(Dialog::Start(dialog)) => start(model, dialog, key),
         Some(Dialog::Stop(dialog)) => stop(model, dialog, key),
-        None => Vec::new(),
+        None => None,
     }
 }
 
-/// Inserts pasted text.
 pub(super) fn paste(model: &mut Model, text: &str) {
     match &mut model.dialog {
         Some(Dialog::Start(dialog)) => dialog.field().add(text),
@@ -91,23 +81,18 @@ pub(super) fn paste(model: &mut Model, text: &str) {
 }
 
 fn help(model: &mut Model, top: usize, code: KeyCode) {
-    let page = isize::from(i8::try_from(model.size.1).unwrap_or(i8::MAX));
-    let top = match motion(code) {
-        Some(Motion::By(by)) => top.saturating_add_signed(by),
-        Some(Motion::Pages(pages)) => top.saturating_add_signed(pages * page),
-        Some(Motion::Top) => 0,
-        Some(Motion::Bottom) => usize::MAX,
+    let top = match Motion::of_key(code) {
+        Some(motion) => motion.target(top, usize::from(model.size.1)),
         None if matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('?' | 'q')) => return,
         None => top,
     };
     model.dialog = Some(Dialog::Help(top));
 }
 
-fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effect> {
-    let plan = StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
-        .with_reason(dialog.reason.text());
+fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Option<Effect> {
+    let plan = model.start_plan(&dialog);
     match key.code {
-        KeyCode::Esc => return Vec::new(),
+        KeyCode::Esc => return None,
         KeyCode::Tab | KeyCode::Down => dialog.next(plan.nodes.len() > 1),
         KeyCode::BackTab | KeyCode::Up => dialog.back(plan.nodes.len() > 1),
         KeyCode::Enter if plan.is_confirmed(&dialog.count) => {
@@ -117,7 +102,7 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
                 [node] => format!("starting {node} ..."),
                 nodes => format!("starting {} nodes ...", nodes.len()),
             });
-            return vec![Effect::Start(objects)];
+            return Some(Effect::Start(objects));
         }
         // Move to the field that is still missing.
         KeyCode::Enter if plan.problems.is_empty() && plan.nodes.len() > 1 => {
@@ -127,25 +112,25 @@ fn start(model: &mut Model, mut dialog: StartDialog, key: KeyEvent) -> Vec<Effec
         _ => dialog.field().press(key),
     }
     model.dialog = Some(Dialog::Start(dialog));
-    Vec::new()
+    None
 }
 
-fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Vec<Effect> {
+fn stop(model: &mut Model, mut dialog: StopDialog, key: KeyEvent) -> Option<Effect> {
     match key.code {
-        KeyCode::Esc => return Vec::new(),
+        KeyCode::Esc => return None,
         KeyCode::Enter if is_confirmed(&dialog.count, dialog.targets.len()) => {
             model.fleet.marked.clear();
             model.note_request(match dialog.targets.as_slice() {
-                [target] => format!("stopping {} ...", target.node),
+                [target] => format!("stopping {} ...", node(target)),
                 targets => format!("stopping {} maintenances ...", targets.len()),
             });
-            let targets = dialog.targets.into_iter().map(|target| (target.name, target.uid));
-            return vec![Effect::Stop(targets.collect())];
+            let targets = dialog.targets.iter().map(|target| (target.name_any(), uid(target)));
+            return Some(Effect::Stop(targets.collect()));
         }
         _ => dialog.count.press(key),
     }
     model.dialog = Some(Dialog::Stop(dialog));
-    Vec::new()
+    None
 }
 
 /// Whether starting and stopping is not possible, which is reported.
@@ -161,12 +146,4 @@ fn is_refused(model: &mut Model) -> bool {
 /// Whether the screen is too small to list what would happen.
 fn is_small(model: &Model) -> bool {
     ScreenLayout::whole(model).shape == Shape::Line
-}
-
-fn target(object: &NodeMaintenance) -> StopTarget {
-    StopTarget {
-        node: object.spec.node_name.clone(),
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
-    }
 }

@@ -9,55 +9,47 @@ use crate::dashboard::update::dialogs;
 use crate::dashboard::update::keys;
 use crate::dashboard::update::mouse;
 
-/// Handles a key, the mouse, pasted text or a new size.
-pub(super) fn update(model: &mut Model, event: Event) -> Vec<Effect> {
+pub(super) fn update(model: &mut Model, event: Event) -> Option<Effect> {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => press(model, key),
-        Event::Mouse(mouse) => mouse::update(model, mouse),
-        Event::Paste(text) => {
-            paste(model, &text);
-            Vec::new()
-        }
-        Event::Resize(width, height) => {
-            model.size = (width, height);
-            Vec::new()
-        }
-        _ => Vec::new(),
+        Event::Key(key) if key.kind != KeyEventKind::Release => return press(model, key),
+        Event::Mouse(mouse) => return mouse::update(model, mouse),
+        Event::Paste(text) => paste(model, &text),
+        Event::Resize(width, height) => model.size = (width, height),
+        _ => {}
     }
+    None
 }
 
-fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     model.notice.take_if(|notice| notice.is_bad);
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         match key.code {
-            KeyCode::Char('c') => return vec![Effect::Quit],
-            KeyCode::Char('z') => return vec![Effect::Suspend],
+            KeyCode::Char('c') => return Some(Effect::Quit),
+            KeyCode::Char('z') => return Some(Effect::Suspend),
             _ => {}
         }
     }
     if model.dialog.is_some() {
         return dialogs::press(model, key);
     }
-    if let Some((mut field, before)) = model.typing.take() {
-        match key.code {
-            KeyCode::Enter => {}
-            KeyCode::Esc => model.filter_by(before),
-            _ => {
-                field.press(key);
-                model.filter_by(Filter::new(field.text()));
-                model.typing = Some((field, before));
-            }
+    let Some((mut field, before)) = model.typing.take() else { return keys::press(model, key) };
+    match key.code {
+        KeyCode::Enter => {}
+        KeyCode::Esc => model.rearrange(|view| view.filter = before),
+        _ => {
+            field.press(key);
+            model.rearrange(|view| view.filter = Filter::new(field.text()));
+            model.typing = Some((field, before));
         }
-        return Vec::new();
     }
-    keys::press(model, key)
+    None
 }
 
 fn paste(model: &mut Model, text: &str) {
     if let Some((field, _)) = &mut model.typing {
         field.add(text);
         let filter = Filter::new(field.text());
-        model.filter_by(filter);
+        model.rearrange(|view| view.filter = filter);
     } else {
         dialogs::paste(model, text);
     }

@@ -6,43 +6,47 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::model::field::Field;
 use crate::dashboard::model::filter::Filter;
-use crate::dashboard::model::listing::{Row, Sort};
+use crate::dashboard::model::listing::{Arrangement, Row, Rows, Sort};
 use crate::dashboard::model::{Model, OpenNode, Side};
 use crate::dashboard::update::dialogs;
-use crate::dashboard::update::motion::{motion, travel};
+use crate::dashboard::update::motion::{Motion, travel};
 
 /// Handles a key while no dialog is open and no filter is being typed.
-pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Option<Effect> {
     if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
-        return Vec::new();
+        return None;
     }
-    if let Some(motion) = motion(key.code) {
+    if let Some(motion) = Motion::of_key(key.code) {
         travel(model, motion);
-        return Vec::new();
+        return None;
     }
     match key.code {
-        KeyCode::Char('q') => return vec![Effect::Quit],
+        KeyCode::Char('q') => return Some(Effect::Quit),
         KeyCode::Enter => return enter(model),
         KeyCode::Esc => return leave(model),
         KeyCode::Char('p') => return pause(model),
         KeyCode::Char('r') => {
             model.notify(String::from("reconnecting"));
             model.health.renew(model.paused.unwrap_or(model.now));
-            return vec![Effect::Reconnect];
+            return Some(Effect::Reconnect);
         }
-        KeyCode::Char('c') => return copy(model),
+        KeyCode::Char('c') => {
+            let text = model.copy_text()?;
+            model.notify(format!("copied: {text}"));
+            return Some(Effect::Copy(text));
+        }
         KeyCode::Char('/') => {
-            model.typing = Some((Field::new(model.filter().text()), model.filter().clone()));
+            let filter = model.arrangement().filter.clone();
+            model.typing = Some((Field::new(filter.text()), filter));
         }
-        KeyCode::Char('s') => sort_by_next(model),
-        KeyCode::Char('S') => match &mut model.open {
-            Some(open) => open.pods.rows.reverse(),
-            None => model.fleet.rows.reverse(),
-        },
-        KeyCode::Char('f') => match &mut model.open {
-            Some(open) => open.pods.rows.toggle_blocked_only(),
-            None => model.fleet.rows.toggle_blocked_only(),
-        },
+        KeyCode::Char('s') => {
+            let next = model.arrangement().sort.next();
+            // Pods have no progress of their own.
+            let skips = model.open.is_some() && next == Sort::Progress;
+            model.rearrange(|view| view.sort = if skips { next.next() } else { next });
+        }
+        KeyCode::Char('S') => model.rearrange(|view| view.reversed = !view.reversed),
+        KeyCode::Char('f') => model.rearrange(|view| view.blocked_only = !view.blocked_only),
         KeyCode::Char(' ') => mark(model),
         KeyCode::Char('e') if model.open.is_none() => {
             model.notify(String::from("press Enter to open a node and see its events"));
@@ -57,66 +61,45 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
         KeyCode::Char('?') => model.dialog = Some(Dialog::Help(0)),
         _ => {}
     }
-    Vec::new()
+    None
 }
 
-/// Opens the selected node.
-pub(super) fn enter(model: &mut Model) -> Vec<Effect> {
-    let Some(row) = model.fleet.rows.selected().filter(|_| model.open.is_none()) else { return Vec::new() };
+pub(super) fn enter(model: &mut Model) -> Option<Effect> {
+    let row = model.fleet.rows.selected().filter(|_| model.open.is_none())?;
     let node = row.node.clone();
     model.open = Some(OpenNode::new(&node));
     // The filter being typed is the fleet's; it stays as it is.
     model.typing = None;
     close_side(model);
-    vec![Effect::Open(node)]
+    Some(Effect::Open(node))
 }
 
 /// Closes what was opened last.
-fn leave(model: &mut Model) -> Vec<Effect> {
+fn leave(model: &mut Model) -> Option<Effect> {
+    let Arrangement { filter, blocked_only, .. } = model.arrangement();
     if model.side.is_some() {
         close_side(model);
-    } else if !model.filter().is_empty() || model.blocked_only() {
-        if model.blocked_only() {
-            match &mut model.open {
-                Some(open) => open.pods.rows.toggle_blocked_only(),
-                None => model.fleet.rows.toggle_blocked_only(),
-            }
-        }
-        model.filter_by(Filter::default());
+    } else if !filter.is_empty() || *blocked_only {
+        model.rearrange(|view| (view.filter, view.blocked_only) = (Filter::default(), false));
     } else if model.open.take().is_some() {
         model.health.close();
-        return vec![Effect::Close];
+        return Some(Effect::Close);
     } else {
         model.fleet.marked.clear();
     }
-    Vec::new()
+    None
 }
 
-fn pause(model: &mut Model) -> Vec<Effect> {
+fn pause(model: &mut Model) -> Option<Effect> {
     if let Some(since) = model.paused.take() {
         model.fleet.resume();
         // Changes were dropped while paused: the view is that old until the watches have listed everything again.
         model.health.renew(since);
-        return vec![Effect::Reconnect];
+        return Some(Effect::Reconnect);
     }
     model.paused = Some(model.now);
     model.fleet.pause();
-    Vec::new()
-}
-
-fn copy(model: &mut Model) -> Vec<Effect> {
-    let Some(text) = model.copy_text() else { return Vec::new() };
-    model.notify(format!("copied: {text}"));
-    vec![Effect::Copy(text)]
-}
-
-fn sort_by_next(model: &mut Model) {
-    let next = model.sorting().0.next();
-    match &mut model.open {
-        // Pods have no progress of their own.
-        Some(open) => open.pods.rows.sort_by(if next == Sort::Progress { next.next() } else { next }),
-        None => model.fleet.rows.sort_by(next),
-    }
+    None
 }
 
 fn mark(model: &mut Model) {
@@ -125,7 +108,7 @@ fn mark(model: &mut Model) {
     if !model.fleet.marked.remove(&key) {
         model.fleet.marked.insert(key);
     }
-    model.fleet.rows.step(1);
+    model.fleet.rows.select(model.fleet.rows.at() + 1);
 }
 
 fn toggle_side(model: &mut Model, side: Side) {

@@ -18,11 +18,17 @@ use crate::dashboard::model::{Model, Side};
 /// How long a notice stays. An error stays until the next key.
 const NOTICE_SECONDS: i64 = 8;
 
-/// Applies a message to the model.
-pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
+pub(crate) fn update(model: &mut Model, message: Message) -> Option<Effect> {
+    let effect = apply(model, message);
+    settle(model);
+    effect
+}
+
+fn apply(model: &mut Model, message: Message) -> Option<Effect> {
     let is_dropped = model.paused.is_some() && !is_first_list(model, &message);
-    let effects = match message {
-        Message::Input(event) => input::update(model, event),
+    match message {
+        Message::Input(event) => return input::update(model, event),
+        Message::Maintenances(change) => return cluster::maintenances(model, &change),
         Message::Tick(now) => {
             model.now = now;
             model.notice.take_if(|notice| {
@@ -31,49 +37,31 @@ pub(crate) fn update(model: &mut Model, message: Message) -> Vec<Effect> {
             if model.paused.is_none() {
                 cluster::tick(model);
             }
-            Vec::new()
         }
         Message::Done(outcome) => {
             model.note_answer();
             match outcome {
                 Ok(words) => model.notify(words),
-                Err(words) => model.show_error(words),
+                Err(error) => model.show_error(error.to_string()),
             }
-            Vec::new()
         }
-        Message::ProgramOutput(words) => {
-            model.show_error(words);
-            Vec::new()
-        }
-        Message::Watch { kind, node, state } => {
-            cluster::watch_state(model, kind, node.as_deref(), state);
-            Vec::new()
-        }
-        Message::Maintenances(change) => cluster::maintenances(model, &change),
-        _ if is_dropped => Vec::new(),
-        Message::Nodes(change) => {
-            model.fleet.apply_nodes(&change);
-            Vec::new()
-        }
-        Message::Pods { node, change } => {
-            cluster::pods(model, &node, &change);
-            Vec::new()
-        }
-        Message::Events { node, change } => {
-            cluster::events(model, &node, &change);
-            Vec::new()
-        }
-    };
-    settle(model);
-    effects
+        Message::ProgramOutput(words) => model.show_error(words),
+        Message::Watch { kind, node, state } => cluster::watch_state(model, kind, node.as_deref(), state),
+        _ if is_dropped => {}
+        Message::Nodes(change) => model.fleet.apply_nodes(&change),
+        Message::Pods { node, change } => cluster::pods(model, &node, &change),
+        Message::Events { node, change } => cluster::events(model, &node, &change),
+    }
+    None
 }
 
 /// Whether a change is the first about a node. While paused, other changes are dropped, because resuming lists everything
 /// again; but a node that was opened meanwhile has nothing to show yet.
 fn is_first_list(model: &Model, message: &Message) -> bool {
+    let Some(open) = &model.open else { return false };
     match message {
-        Message::Pods { node, .. } => !model.has_pods(node),
-        Message::Events { node, .. } => !model.has_events(node),
+        Message::Pods { node, .. } => *node == open.name && !open.pods.complete,
+        Message::Events { node, .. } => *node == open.name && !open.events.complete,
         _ => false,
     }
 }
@@ -85,13 +73,9 @@ fn settle(model: &mut Model) {
         model.document.refresh(maintenance.as_deref());
     }
     let screen = ScreenLayout::whole(model);
-    if let Some(open) = &mut model.open {
-        open.pods.rows.pin();
-        open.pods.rows.fit(screen.rows());
-    } else {
-        model.fleet.rows.pin();
-        model.fleet.rows.fit(screen.rows());
-    }
+    let rows = model.rows_mut();
+    rows.pin();
+    rows.fit(screen.rows());
     let lines = match (model.side, &model.open) {
         (Some(Side::Document), _) => model.document.lines.len(),
         (Some(Side::Events), Some(open)) => open.events.latest().len(),

@@ -5,60 +5,51 @@ use crossterm::event::KeyCode;
 use crate::dashboard::layout::ScreenLayout;
 use crate::dashboard::model::Model;
 
-/// A movement through rows or lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Motion {
     /// So many rows up or down.
     By(isize),
     /// So many pages up or down.
     Pages(isize),
-    /// To the first row.
     Top,
-    /// To the last row.
     Bottom,
 }
 
-/// The movement of a key, if it has one.
-pub(super) fn motion(code: KeyCode) -> Option<Motion> {
-    Some(match code {
-        KeyCode::Down | KeyCode::Char('j') => Motion::By(1),
-        KeyCode::Up | KeyCode::Char('k') => Motion::By(-1),
-        KeyCode::PageDown => Motion::Pages(1),
-        KeyCode::PageUp => Motion::Pages(-1),
-        KeyCode::Home | KeyCode::Char('g') => Motion::Top,
-        KeyCode::End | KeyCode::Char('G') => Motion::Bottom,
-        _ => return None,
-    })
+impl Motion {
+    pub(super) fn of_key(code: KeyCode) -> Option<Self> {
+        Some(match code {
+            KeyCode::Down | KeyCode::Char('j') => Self::By(1),
+            KeyCode::Up | KeyCode::Char('k') => Self::By(-1),
+            KeyCode::PageDown => Self::Pages(1),
+            KeyCode::PageUp => Self::Pages(-1),
+            KeyCode::Home | KeyCode::Char('g') => Self::Top,
+            KeyCode::End | KeyCode::Char('G') => Self::Bottom,
+            _ => return None,
+        })
+    }
+
+    /// The line to which it leads, which may be past the end. A page has so many lines.
+    pub(super) fn target(self, line: usize, page: usize) -> usize {
+        let page = isize::try_from(page.max(1)).unwrap_or(1);
+        match self {
+            Self::By(by) => line.saturating_add_signed(by),
+            Self::Pages(pages) => line.saturating_add_signed(pages * page),
+            Self::Top => 0,
+            Self::Bottom => usize::MAX,
+        }
+    }
 }
 
 /// Moves through the rows, or through the side pane if it has the focus.
 pub(super) fn travel(model: &mut Model, motion: Motion) {
     let screen = ScreenLayout::whole(model);
     if model.side_has_focus {
-        let page = screen.side_rows();
-        scroll_side(model, motion, page);
+        model.side_top = motion.target(model.side_top, screen.side_rows());
         return;
     }
-    let page = isize::try_from(screen.rows().max(1)).unwrap_or(1);
-    match (&mut model.open, motion) {
-        (Some(open), Motion::By(by)) => open.pods.rows.step(by),
-        (None, Motion::By(by)) => model.fleet.rows.step(by),
-        (Some(open), Motion::Pages(pages)) => open.pods.rows.step(pages * page),
-        (None, Motion::Pages(pages)) => model.fleet.rows.step(pages * page),
-        (Some(open), Motion::Top) => open.pods.rows.go_to_top(),
-        (None, Motion::Top) => model.fleet.rows.go_to_top(),
-        (Some(open), Motion::Bottom) => open.pods.rows.select(usize::MAX),
-        (None, Motion::Bottom) => model.fleet.rows.select(usize::MAX),
+    let rows = model.rows_mut();
+    match motion {
+        Motion::Top => rows.go_to_top(),
+        _ => rows.select(motion.target(rows.at(), screen.rows())),
     }
-}
-
-/// Scrolls the side pane.
-pub(super) fn scroll_side(model: &mut Model, motion: Motion, page: usize) {
-    let page = isize::try_from(page.max(1)).unwrap_or(1);
-    model.side_top = match motion {
-        Motion::By(by) => model.side_top.saturating_add_signed(by),
-        Motion::Pages(pages) => model.side_top.saturating_add_signed(pages * page),
-        Motion::Top => 0,
-        Motion::Bottom => usize::MAX,
-    };
 }

@@ -8,61 +8,51 @@ use crate::dashboard::message::Effect;
 use crate::dashboard::model::Model;
 use crate::dashboard::model::dialog::Dialog;
 use crate::dashboard::update::keys::enter;
-use crate::dashboard::update::motion::{Motion, scroll_side};
 
 /// How many rows a notch of the wheel scrolls.
 const NOTCH: isize = 3;
 
-/// Handles a mouse event.
-pub(super) fn update(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
+pub(super) fn update(model: &mut Model, mouse: MouseEvent) -> Option<Effect> {
+    let at = Position::new(mouse.column, mouse.row);
     match mouse.kind {
-        MouseEventKind::ScrollDown => wheel(model, NOTCH, mouse),
-        MouseEventKind::ScrollUp => wheel(model, -NOTCH, mouse),
-        MouseEventKind::Down(MouseButton::Left) if model.dialog.is_none() => return click(model, mouse),
+        MouseEventKind::ScrollDown => scroll(model, NOTCH, at),
+        MouseEventKind::ScrollUp => scroll(model, -NOTCH, at),
+        MouseEventKind::Down(MouseButton::Left) if model.dialog.is_none() => return click(model, at),
         _ => {}
     }
-    Vec::new()
+    None
 }
 
-fn wheel(model: &mut Model, by: isize, mouse: MouseEvent) {
-    let over_side = ScreenLayout::whole(model).side.contains(Position::new(mouse.column, mouse.row));
+fn scroll(model: &mut Model, by: isize, at: Position) {
+    let over_side = ScreenLayout::whole(model).side.contains(at);
     match &mut model.dialog {
         Some(Dialog::Help(top)) => *top = top.saturating_add_signed(by),
         Some(_) => {}
-        None if over_side => scroll_side(model, Motion::By(by), 1),
-        None => match &mut model.open {
-            Some(open) => open.pods.rows.step(by),
-            None => model.fleet.rows.step(by),
-        },
+        None if over_side => model.side_top = model.side_top.saturating_add_signed(by),
+        None => {
+            let rows = model.rows_mut();
+            rows.select(rows.at().saturating_add_signed(by));
+        }
     }
 }
 
-fn click(model: &mut Model, mouse: MouseEvent) -> Vec<Effect> {
-    let (screen, at) = (ScreenLayout::whole(model), Position::new(mouse.column, mouse.row));
-    if screen.side.contains(at) {
-        model.side_has_focus = true;
-        return Vec::new();
+fn click(model: &mut Model, at: Position) -> Option<Effect> {
+    let screen = ScreenLayout::whole(model);
+    let (on_side, on_rows) = (screen.side.contains(at), screen.body.contains(at));
+    if on_side || on_rows {
+        model.side_has_focus = on_side;
     }
-    if !screen.body.contains(at) {
-        return Vec::new();
+    if !on_rows {
+        return None;
     }
-    model.side_has_focus = false;
-    let row = usize::from((at.y - screen.body.y) / screen.row_height());
-    if let Some(open) = &mut model.open {
-        let index = open.pods.rows.window(screen.rows()).start + row;
-        if index < open.pods.rows.len() {
-            open.pods.rows.select(index);
-        }
-        return Vec::new();
+    let index =
+        model.rows().window(screen.rows()).start + usize::from((at.y - screen.body.y) / screen.row_height());
+    if index >= model.rows().len() {
+        return None;
     }
-    let rows = &mut model.fleet.rows;
-    let index = rows.window(screen.rows()).start + row;
-    if index >= rows.len() {
-        return Vec::new();
-    }
-    if index == rows.at() {
+    if model.open.is_none() && index == model.rows().at() {
         return enter(model);
     }
-    rows.select(index);
-    Vec::new()
+    model.rows_mut().select(index);
+    None
 }

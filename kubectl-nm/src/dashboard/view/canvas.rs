@@ -1,29 +1,26 @@
 //! Writes text on the screen. All text passes through here, where control characters are made visible.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Modifier;
+use ratatui::layout::{Margin, Rect};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
-use crate::dashboard::model::Options;
-use crate::dashboard::view::theme::{Glyphs, Theme, Tone};
+use crate::dashboard::model::{Options, ThemeName};
+use crate::dashboard::view::theme::{Glyphs, Tone};
 use crate::terminal::text::harmless;
 
-/// Writes on a buffer.
 pub(crate) struct Canvas<'a> {
     buffer: &'a mut Buffer,
-    theme: Theme,
-    /// The glyphs.
+    theme: ThemeName,
     pub(crate) glyphs: &'static Glyphs,
     ascii: bool,
     faded: bool,
 }
 
 impl<'a> Canvas<'a> {
-    /// A canvas with the theme and the glyphs of the options.
     pub(crate) fn new(buffer: &'a mut Buffer, options: &Options) -> Self {
         let glyphs = Glyphs::of(options.ascii);
-        Self { buffer, theme: Theme(options.theme), glyphs, ascii: options.ascii, faded: false }
+        Self { buffer, theme: options.theme, glyphs, ascii: options.ascii, faded: false }
     }
 
     /// Dims what is written from now on, because it may be out of date.
@@ -67,12 +64,17 @@ impl<'a> Canvas<'a> {
         x
     }
 
-    /// Marks an area as selected.
+    /// Writes lines below each other, so many columns from the left.
+    pub(crate) fn write_lines(&mut self, area: Rect, indent: u16, lines: &[(String, Tone)]) {
+        for (line, (text, tone)) in area.rows().zip(lines) {
+            self.write(line, line.x + indent, text, *tone);
+        }
+    }
+
     pub(crate) fn select(&mut self, area: Rect) {
         self.buffer.set_style(area, self.theme.selection());
     }
 
-    /// A progress bar.
     pub(crate) fn bar(&self, (part, of): (i32, i32), width: u16) -> String {
         let width = usize::from(width);
         let part = usize::try_from(part.clamp(0, of.max(0))).unwrap_or(0);
@@ -81,30 +83,21 @@ impl<'a> Canvas<'a> {
     }
 
     /// Draws an empty frame with a title. Returns the area within.
-    pub(crate) fn frame(&mut self, area: Rect, title: &str, tone: Tone) -> Rect {
-        let blank = " ".repeat(usize::from(area.width));
+    pub(crate) fn frame(&mut self, area: Rect, title: &str) -> Rect {
         let [across, down, corners @ ..] = self.glyphs.frame;
         let inner = across.repeat(usize::from(area.width.saturating_sub(2)));
-        for row in 0..area.height {
-            let line = Rect { y: area.y + row, height: 1, ..area };
-            self.buffer.set_style(line, ratatui::style::Style::reset());
-            self.write(line, line.x, &blank, Tone::Plain);
-            if row == 0 {
-                self.write(line, line.x, &format!("{}{inner}{}", corners[0], corners[1]), tone);
-            } else if row + 1 == area.height {
-                self.write(line, line.x, &format!("{}{inner}{}", corners[3], corners[2]), tone);
-            } else {
-                self.write(line, line.x, down, tone);
-                self.write_right(line, down, tone);
-            }
+        let blank = " ".repeat(usize::from(area.width.saturating_sub(2)));
+        for line in area.rows() {
+            let text = match line.y {
+                y if y == area.y => format!("{}{inner}{}", corners[0], corners[1]),
+                y if y + 1 == area.y + area.height => format!("{}{inner}{}", corners[3], corners[2]),
+                _ => format!("{down}{blank}{down}"),
+            };
+            self.buffer.set_style(line, Style::reset());
+            self.write(line, line.x, &text, Tone::Plain);
         }
-        self.write(
-            area.inner(ratatui::layout::Margin::new(2, 0)),
-            area.x + 2,
-            &format!(" {title} "),
-            Tone::Strong,
-        );
-        area.inner(ratatui::layout::Margin::new(2, 1))
+        self.write(area.inner(Margin::new(2, 0)), area.x + 2, &format!(" {title} "), Tone::Strong);
+        area.inner(Margin::new(2, 1))
     }
 
     fn shown(&self, text: &str) -> String {
@@ -117,7 +110,6 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// One line of an area.
 pub(crate) fn line(area: Rect, row: u16) -> Rect {
     if row < area.height { Rect { y: area.y + row, height: 1, ..area } } else { Rect { height: 0, ..area } }
 }
@@ -135,10 +127,4 @@ pub(crate) fn wrapped(text: &str, width: u16) -> Vec<String> {
         }
     }
     lines
-}
-
-/// A column of a line.
-pub(crate) fn cell(line: Rect, x: u16, width: u16) -> Rect {
-    let end = (line.x + line.width).min(x.saturating_add(width));
-    Rect { x, width: end.saturating_sub(x), ..line }
 }

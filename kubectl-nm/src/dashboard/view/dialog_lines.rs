@@ -20,23 +20,18 @@ pub(super) enum LinePriority {
     Required,
 }
 
-/// A line of a dialog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DialogLine {
-    /// The text.
     pub(super) text: String,
-    /// Its tone.
     pub(super) tone: Tone,
     priority: LinePriority,
 }
 
 impl DialogLine {
-    /// A line with that priority.
     pub(super) fn new(text: impl Into<String>, tone: Tone, priority: LinePriority) -> Self {
         Self { text: text.into(), tone, priority }
     }
 
-    /// An empty line.
     pub(super) fn blank() -> Self {
         Self::new("", Tone::Plain, LinePriority::Blank)
     }

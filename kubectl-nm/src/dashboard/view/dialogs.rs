@@ -11,38 +11,36 @@ use crate::dashboard::model::start_plan::StartPlan;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::dialog_lines::{DialogLine, LinePriority, fit_lines};
 use crate::dashboard::view::header::age_word;
-use crate::dashboard::view::theme::{Glyphs, Tone};
+use crate::dashboard::view::theme::Tone;
+use crate::maintenance::{node, uid};
+use crate::terminal::text::counted;
 
 /// The widest that a dialog gets.
 const WIDEST: u16 = 76;
 
-/// How many nodes are listed at most.
 const LISTED: usize = 10;
 
-/// Draws a dialog in front of the view.
 pub(super) fn draw(model: &Model, dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
+    let width = area.width.saturating_sub(2).min(WIDEST);
+    let area = Rect { x: area.x + (area.width - width) / 2, width, ..area };
+    let (caret, more) = (canvas.glyphs.caret, canvas.glyphs.more);
+    let typed = |name: &str, field: &Field| {
+        let space = usize::from(width).saturating_sub(name.len() + 5);
+        format!("{name} {}", field.shown(caret, more, space))
+    };
     match dialog {
         Dialog::Help(top) => draw_help(model, *top, canvas, area),
         Dialog::Start(dialog) => {
-            let plan = plan(model, dialog);
-            let count = plan.nodes.len();
-            let title = match count {
+            let plan = model.start_plan(dialog);
+            let title = match plan.nodes.len() {
                 0 => String::from("put nodes into maintenance"),
-                1 => String::from("start 1 node"),
-                count => format!("start {count} nodes"),
+                count => format!("start {}", counted(count, "node")),
             };
-            let lines = start_lines(model, dialog, &plan, &FieldText::of(canvas, area));
-            boxed(canvas, area, &title, &lines);
+            draw_lines(canvas, area, &title, &start_lines(model, dialog, &plan, typed));
         }
         Dialog::Stop(dialog) => {
-            let count = dialog.targets.len();
-            let title = if count == 1 {
-                String::from("stop 1 maintenance")
-            } else {
-                format!("stop {count} maintenances")
-            };
-            let lines = stop_lines(model, dialog, &FieldText::of(canvas, area));
-            boxed(canvas, area, &title, &lines);
+            let title = format!("stop {}", counted(dialog.targets.len(), "maintenance"));
+            draw_lines(canvas, area, &title, &stop_lines(model, dialog, typed));
         }
     }
 }
@@ -56,51 +54,24 @@ pub(super) fn draw_line(dialog: &Dialog, canvas: &mut Canvas<'_>, area: Rect) {
     canvas.write(line(area, 0), area.x, text, Tone::Strong);
 }
 
-/// How the field being typed is shown.
-struct FieldText {
-    glyphs: &'static Glyphs,
-    /// The width of a line.
-    width: usize,
-}
-
-impl FieldText {
-    fn of(canvas: &Canvas<'_>, area: Rect) -> Self {
-        Self { glyphs: canvas.glyphs, width: usize::from(width_in(area).saturating_sub(4)) }
-    }
-
-    /// A line with a label and the field.
-    fn line(&self, name: &str, field: &Field) -> String {
-        let width = self.width.saturating_sub(name.len() + 1);
-        format!("{name} {}", field.shown(self.glyphs.caret, self.glyphs.more, width))
-    }
-}
-
-/// The width of a dialog.
-fn width_in(area: Rect) -> u16 {
-    area.width.saturating_sub(2).min(WIDEST)
-}
-
-fn boxed(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
-    let width = width_in(area);
-    let lines = fit_lines(lines, width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
+fn draw_lines(canvas: &mut Canvas<'_>, area: Rect, title: &str, lines: &[DialogLine]) {
+    let lines = fit_lines(lines, area.width.saturating_sub(4), usize::from(area.height.saturating_sub(2)));
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
-    let outer =
-        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 3, width, height };
-    let inner = canvas.frame(outer, title, Tone::Plain);
-    for (row, DialogLine { text, tone, .. }) in (0u16..).zip(&lines) {
-        canvas.write(line(inner, row), inner.x, text, *tone);
+    let inner = canvas.frame(Rect { y: area.y + (area.height - height) / 3, height, ..area }, title);
+    for (line, DialogLine { text, tone, .. }) in inner.rows().zip(&lines) {
+        canvas.write(line, line.x, text, *tone);
     }
 }
 
-fn plan(model: &Model, dialog: &StartDialog) -> StartPlan {
-    StartPlan::of(dialog.nodes.text(), &model.fleet, model.nodes_are_known())
-        .with_reason(dialog.reason.text())
-}
-
-fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &FieldText) -> Vec<DialogLine> {
+fn start_lines(
+    model: &Model,
+    dialog: &StartDialog,
+    plan: &StartPlan,
+    typed: impl Fn(&str, &Field) -> String,
+) -> Vec<DialogLine> {
     let field = |name: &str, field: &Field, of: StartField| {
         let is_typed = dialog.focus == of;
-        let text = if is_typed { fields.line(name, field) } else { format!("{name} {}", field.text()) };
+        let text = if is_typed { typed(name, field) } else { format!("{name} {}", field.text()) };
         DialogLine::new(text, if is_typed { Tone::Strong } else { Tone::Plain }, LinePriority::Required)
     };
     let sentence = |text: &str, tone| DialogLine::new(text, tone, LinePriority::Consequence);
@@ -144,29 +115,29 @@ fn start_lines(model: &Model, dialog: &StartDialog, plan: &StartPlan, fields: &F
     lines
 }
 
-fn stop_lines(model: &Model, dialog: &StopDialog, fields: &FieldText) -> Vec<DialogLine> {
+fn stop_lines(model: &Model, dialog: &StopDialog, typed: impl Fn(&str, &Field) -> String) -> Vec<DialogLine> {
     let count = dialog.targets.len();
     let they = if count == 1 { "the node returns" } else { "the nodes return" };
     let sentence = |text: &str| DialogLine::new(text, Tone::Plain, LinePriority::Consequence);
     let mut lines = vec![sentence(&format!("The drain ends, and {they} to service:")), DialogLine::blank()];
     lines.extend(listed(dialog.targets.iter().map(|target| {
-        let row = model.fleet.maintenance(&target.uid).map(|object| FleetRow::of(object));
+        let row = model.fleet.maintenance(&uid(target)).map(|object| FleetRow::of(object));
         let state = row.map_or_else(
             || String::from("already gone"),
             |row| format!("{} {}%", row.state_word(), row.percent),
         );
-        let back = match model.fleet.node(&target.node).and_then(|metadata| metadata.was_schedulable) {
+        let back = match model.fleet.node(node(target)).and_then(|metadata| metadata.was_schedulable) {
             Some(true) => ", becomes schedulable",
             Some(false) => ", stays cordoned, as before the maintenance",
             None => "",
         };
-        format!("  {}  {state}{back}", target.node)
+        format!("  {}  {state}{back}", node(target))
     })));
     lines.push(sentence("Pods that were evicted are not moved back."));
     lines.extend(age_of_nodes(model));
     lines.push(DialogLine::blank());
     if count > 1 {
-        let count = fields.line(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
+        let count = typed(&format!("Type {count} to stop {count} maintenances:"), &dialog.count);
         lines.push(DialogLine::new(count, Tone::Strong, LinePriority::Required));
     }
     let ready = is_confirmed(&dialog.count, count);
@@ -189,7 +160,7 @@ fn listed(lines: impl ExactSizeIterator<Item = String>) -> Vec<DialogLine> {
 /// A notice that the metadata of nodes may be out of date.
 fn age_of_nodes(model: &Model) -> Option<DialogLine> {
     model.fleet.node_names().next()?;
-    let (age, _) = age_word(&model.health.of(WatchKind::Nodes), model.now)?;
+    let (age, _) = age_word(model.health.of(WatchKind::Nodes), model.now)?;
     Some(DialogLine::new(
         format!("The information about nodes is out of date: {age}"),
         Tone::Busy,
@@ -198,24 +169,21 @@ fn age_of_nodes(model: &Model) -> Option<DialogLine> {
 }
 
 fn draw_help(model: &Model, top: usize, canvas: &mut Canvas<'_>, area: Rect) {
-    let lines: Vec<(&str, &str)> = help_lines(model.options.readonly).collect();
-    let width = area.width.saturating_sub(2).min(WIDEST);
+    let readonly = model.options.readonly;
+    let is_shown = |(key, _): &&(&str, &str)| !(readonly && WRITING_KEYS.contains(key));
+    let lines: Vec<&(&str, &str)> = HELP.iter().filter(is_shown).collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
-    let outer =
-        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
-    let inner = canvas.frame(outer, "help: j k scroll, Esc closes", Tone::Plain);
+    let outer = Rect { y: area.y + (area.height - height) / 2, height, ..area };
+    let inner = canvas.frame(outer, "help: j k scroll, Esc closes");
     let top = top.min(lines.len().saturating_sub(usize::from(inner.height)));
-    for (row, (key, what)) in (0u16..).zip(&lines[top..]) {
-        let line = line(inner, row);
-        match (*key, *what) {
-            ("", what) => {
-                canvas.write(line, line.x, what, if what.len() < 12 { Tone::Strong } else { Tone::Plain })
-            }
-            (key, what) => {
-                canvas.write(line, line.x + 2, key, Tone::Strong);
-                canvas.write(line, line.x + 15, what, Tone::Plain)
-            }
-        };
+    for (line, (key, what)) in inner.rows().zip(&lines[top..]) {
+        if key.is_empty() {
+            let is_heading = what.len() < 12;
+            canvas.write(line, line.x, what, if is_heading { Tone::Strong } else { Tone::Plain });
+        } else {
+            canvas.write(line, line.x + 2, key, Tone::Strong);
+            canvas.write(line, line.x + 15, what, Tone::Plain);
+        }
     }
 }
 
@@ -256,10 +224,5 @@ const HELP: &[(&str, &str)] = &[
     ("", "? not picked up by nm-reconciler   < stopping   = staying"),
 ];
 
-/// The keys that start and stop maintenances.
-const DOING: [&str; 3] = ["n", "Space", "x"];
-
-/// The help, without the keys that read-only disables.
-fn help_lines(readonly: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
-    HELP.iter().copied().filter(move |(key, _)| !(readonly && DOING.contains(key)))
-}
+/// The keys that start and stop maintenances, which read-only disables.
+const WRITING_KEYS: [&str; 3] = ["n", "Space", "x"];

@@ -3,22 +3,12 @@
 use ratatui::layout::Rect;
 
 use crate::dashboard::model::Model;
-use crate::dashboard::model::fleet_row::FleetRow;
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::theme::Tone;
-use crate::terminal::text::counted;
 
 /// Draws the most frequent blockers.
 pub(super) fn draw_blockers(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let blockers: Vec<String> = if let Some(open) = &model.open {
-        let row = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object));
-        let mut blockers: Vec<(String, usize)> = row.into_iter().flat_map(|row| row.blockers).collect();
-        blockers.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
-        blockers.into_iter().map(|(obstacle, pods)| format!("{obstacle} {}", counted(pods, "pod"))).collect()
-    } else {
-        let blockers = model.fleet.blockers().iter();
-        blockers.map(|blocker| format!("{} {}", blocker.cause, counted(blocker.nodes, "node"))).collect()
-    };
+    let blockers = model.blockers();
     if !blockers.is_empty() {
         let x = canvas.write(area, area.x + 1, "blockers: ", Tone::Quiet);
         canvas.write(area, x, &blockers.join(", "), Tone::Plain);

@@ -3,15 +3,16 @@
 use jiff::Timestamp;
 use ratatui::layout::Rect;
 
-use crate::dashboard::model::fleet_row::{FleetRow, IDLE, states};
-use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::message::WatchState;
+use crate::dashboard::model::fleet_row::{IDLE, states};
+use crate::dashboard::model::listing::Arrangement;
 use crate::dashboard::view::canvas::Canvas;
 use crate::dashboard::view::theme::Tone;
+use crate::terminal::text::counted;
 
 use crate::args::duration::age;
 use crate::dashboard::model::Model;
 
-/// Draws the header.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (freshness_word, tone) = freshness_word(model, canvas);
     let start =
@@ -23,17 +24,16 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if let Some(open) = &model.open {
         x = canvas.write(area, x + 2, &open.name, Tone::Strong);
-        let row = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object));
+        let row = model.open_row();
         let (state, word) = row.as_ref().map_or((None, IDLE), |row| (row.state, row.state_word()));
         let (glyph, tone) = canvas.glyphs.node(state);
         x = canvas.write(area, x + 2, &format!("{glyph}{word}"), tone);
         if let Some(seconds) = row.and_then(|row| row.seconds(model.now)) {
             x = canvas.write(area, x + 1, &age(seconds), Tone::Plain);
         }
-        x = filtered(model, canvas, area, x, (open.pods.rows.len(), open.pods.rows.total()), "pods");
+        x = filtered(model, canvas, area, x, "pod");
     } else {
-        let rows = &model.fleet.rows;
-        x = filtered(model, canvas, area, x, (rows.len(), rows.total()), "nodes");
+        x = filtered(model, canvas, area, x, "node");
         if !model.fleet.marked.is_empty() {
             x = canvas.write(area, x + 2, &format!("{} marked", model.fleet.marked.len()), Tone::Strong);
         }
@@ -45,11 +45,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// Details, as far as there is space: read-only before the sort order before the time of the last change.
 fn details(model: &Model, width: usize) -> String {
     let readonly = model.options.readonly.then(|| String::from("read-only"));
-    let (sort, reversed) = model.sorting();
-    let sort = format!("sort:{}{}", if reversed { "-" } else { "" }, sort.word());
+    let Arrangement { sort, reversed, .. } = model.arrangement();
+    let sort = format!("sort:{}{}", if *reversed { "-" } else { "" }, sort.word());
     let changed = model
         .health
-        .last_change()
+        .last_change
         .map(|at| format!("changed {} ago", age(model.now.duration_since(at).as_secs())));
     let (readonly, sort) = (readonly.as_slice(), [sort]);
     let details =
@@ -59,31 +59,24 @@ fn details(model: &Model, width: usize) -> String {
 }
 
 /// Draws how many rows there are, and the active filters.
-fn filtered(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    area: Rect,
-    x: u16,
-    (shown, total): (usize, usize),
-    what: &str,
-) -> u16 {
-    let what = if total == 1 { what.trim_end_matches('s') } else { what };
-    let filter = model.filter();
+fn filtered(model: &Model, canvas: &mut Canvas<'_>, area: Rect, x: u16, what: &str) -> u16 {
+    let (shown, total) = (model.rows().len(), counted(model.rows().total(), what));
+    let Arrangement { filter, blocked_only, .. } = model.arrangement();
     let mut filters = Vec::new();
-    if model.blocked_only() {
-        filters.push(String::from("blocked only"));
+    if *blocked_only {
+        filters.push("blocked only");
     }
     if !filter.is_empty() {
-        filters.push(filter.text().trim().to_owned());
+        filters.push(filter.text().trim());
     }
     if filters.is_empty() {
-        return if model.open.is_some() || model.health.last_change().is_none() {
+        return if model.open.is_some() || model.health.last_change.is_none() {
             x
         } else {
-            canvas.write(area, x + 2, &format!("{total} {what}"), Tone::Plain)
+            canvas.write(area, x + 2, &total, Tone::Plain)
         };
     }
-    let x = canvas.write(area, x + 2, &format!("{shown} of {total} {what}:"), Tone::Strong);
+    let x = canvas.write(area, x + 2, &format!("{shown} of {total}:"), Tone::Strong);
     canvas.write(area, x + 1, &filters.join(" "), Tone::Busy)
 }
 
@@ -100,7 +93,7 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if let Some(open) = &model.open {
         x = canvas.write(area, x, &open.name, Tone::Strong);
-        let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
+        let Some(row) = model.open_row() else {
             canvas.write(area, x + 1, "not in maintenance", Tone::Plain);
             return;
         };
@@ -124,8 +117,8 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if nothing {
         let words = match model.freshness() {
-            Freshness::Live | Freshness::Stale { .. } => "no maintenances",
-            Freshness::Connecting | Freshness::Forbidden(_) => freshness_word.as_str(),
+            WatchState::Live | WatchState::Lost { .. } => "no maintenances",
+            WatchState::Connecting | WatchState::Forbidden(_) => freshness_word.as_str(),
         };
         canvas.write(area, x, words, Tone::Plain);
     }
@@ -134,19 +127,19 @@ pub(super) fn draw_line(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 /// How fresh the view is, in a word.
 fn freshness_word(model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
     let freshness = model.freshness();
-    if let (Some(since), false) = (model.paused, matches!(freshness, Freshness::Stale { .. })) {
+    if let (Some(since), false) = (model.paused, matches!(freshness, WatchState::Lost { .. })) {
         return (format!("PAUSED {}", age(model.now.duration_since(since).as_secs())), Tone::Alarm);
     }
-    age_word(&freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
+    age_word(freshness, model.now).unwrap_or_else(|| (format!("live {}", canvas.glyphs.live), Tone::Good))
 }
 
 /// How old something is; nothing if it is live.
-pub(super) fn age_word(freshness: &Freshness<'_>, now: Timestamp) -> Option<(String, Tone)> {
+pub(super) fn age_word(freshness: &WatchState, now: Timestamp) -> Option<(String, Tone)> {
     match freshness {
-        Freshness::Live => None,
-        Freshness::Connecting => Some((String::from("connecting"), Tone::Busy)),
-        Freshness::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
-        Freshness::Stale { since, .. } => {
+        WatchState::Live => None,
+        WatchState::Connecting => Some((String::from("connecting"), Tone::Busy)),
+        WatchState::Forbidden(_) => Some((String::from("FORBIDDEN"), Tone::Alarm)),
+        WatchState::Lost { since, .. } => {
             Some((format!("STALE {}", age(now.duration_since(*since).as_secs())), Tone::Alarm))
         }
     }

@@ -1,7 +1,6 @@
 //! `view`: draws the model. Nothing here changes it, and only visible rows are visited.
 
 mod canvas;
-mod columns;
 mod dialog_lines;
 mod dialogs;
 mod fleet;
@@ -10,15 +9,16 @@ mod header;
 mod node;
 mod side;
 mod summary;
+mod table;
 mod theme;
 
 use ratatui::Frame;
 
 use self::canvas::Canvas;
+use self::theme::Tone;
 use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::model::Model;
 
-/// Draws the whole screen.
 pub(crate) fn draw(model: &Model, frame: &mut Frame) {
     let area = frame.area();
     let screen = ScreenLayout::of(model, area);
@@ -31,7 +31,10 @@ pub(crate) fn draw(model: &Model, frame: &mut Frame) {
         return;
     }
     header::draw(model, &mut canvas, screen.header);
-    summary::draw_banner(model, &mut canvas, screen.banner);
+    if let Some((notice, is_bad)) = model.banner() {
+        let tone = if is_bad { Tone::Bad } else { Tone::Plain };
+        canvas.write(screen.banner, screen.banner.x + 1, &notice, tone);
+    }
     // Stale data never looks live.
     canvas.fade(model.is_stale());
     if let Some(open) = &model.open {

@@ -4,20 +4,19 @@ use jiff::Timestamp;
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::layout::{ScreenLayout, Shape};
-use crate::dashboard::message::WatchKind;
+use crate::dashboard::layout::ScreenLayout;
+use crate::dashboard::message::{WatchKind, WatchState};
+use crate::dashboard::model::listing::Rows;
 use crate::dashboard::model::pod_row::{PodProgress, PodRow};
-use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
-use crate::dashboard::view::canvas::{Canvas, cell, line};
-use crate::dashboard::view::columns::{Column, GAP, fit};
+use crate::dashboard::view::canvas::{Canvas, line};
+use crate::dashboard::view::table::{self, Column, DrawnRow};
 use crate::dashboard::view::theme::Tone;
 use crate::explain::remedy::in_short;
 use crate::maintenance::PodState;
 
-/// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PodColumn {
+pub(super) enum PodColumn {
     State,
     Pod,
     Owner,
@@ -37,7 +36,6 @@ const COLUMNS: [Column<PodColumn>; 5] = [
 /// space.
 const WITH_OWNERS_FROM: u16 = 120;
 
-/// Draws the pods.
 pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, screen: &ScreenLayout) {
     let rows = &open.pods.rows;
     if rows.len() == 0 {
@@ -48,66 +46,46 @@ pub(super) fn draw(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, scre
     let is_wide = screen.heads.width >= WITH_OWNERS_FROM;
     let columns: Vec<Column<PodColumn>> =
         COLUMNS.into_iter().filter(|column| is_wide || column.what != PodColumn::Owner).collect();
-    let columns = fit(&columns, screen.heads.width.saturating_sub(1));
-    let mut x = screen.heads.x + 1;
-    for column in &columns {
-        canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
-        x += column.width + GAP;
-    }
-    for (row, index) in (0u16..).zip(rows.window(screen.rows())) {
-        let Some(entry) = rows.nth(index) else { continue };
-        let area = Rect { height: screen.row_height(), ..line(screen.body, row * screen.row_height()) };
-        let selected = index == rows.at();
-        if selected {
-            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
-        }
-        match screen.shape {
-            Shape::Cards => card(model, canvas, area, entry),
-            _ => table_row(model, canvas, area, &columns, entry),
-        }
-        if selected {
-            canvas.select(area);
-        }
-    }
+    table::draw(rows, &columns, 1, model, canvas, screen);
 }
 
-fn table_row(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    area: Rect,
-    columns: &[Column<PodColumn>],
-    row: &PodRow,
-) {
-    let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
-    let rest = if matches!(row.progress.state, Some(PodState::Staying | PodState::Gone)) {
-        Tone::Quiet
-    } else {
-        Tone::Plain
-    };
-    let mut x = area.x + 1;
-    for column in columns {
-        let (text, tone) = match column.what {
-            PodColumn::State => (format!("{glyph}{}", row.progress.word()), tone),
-            PodColumn::Pod => (format!("{}/{}", row.id.namespace, row.id.name), rest),
-            PodColumn::Owner => (row.id.owner.clone(), rest),
-            PodColumn::Time => (time(&row.progress, model.now), rest),
-            PodColumn::Detail => (detail(row, model.now), rest),
+impl DrawnRow for PodRow {
+    type Cell = PodColumn;
+
+    fn cell(&self, column: &Column<PodColumn>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone) {
+        let tone = match self.progress.state {
+            Some(PodState::Staying | PodState::Gone) => Tone::Quiet,
+            _ => Tone::Plain,
         };
-        canvas.write(cell(area, x, column.width), x, &text, tone);
-        x += column.width + GAP;
+        let text = match column.what {
+            PodColumn::State => {
+                let (glyph, tone) = canvas.glyphs.pod(self.progress.state);
+                return (format!("{glyph}{}", self.progress.word()), tone);
+            }
+            PodColumn::Pod => format!("{}/{}", self.id.namespace, self.id.name),
+            PodColumn::Owner => self.id.owner.clone(),
+            PodColumn::Time => time(&self.progress, model.now),
+            PodColumn::Detail => detail(self, model.now),
+        };
+        (text, tone)
     }
-}
 
-fn card(model: &Model, canvas: &mut Canvas<'_>, area: Rect, row: &PodRow) {
-    let (glyph, tone) = canvas.glyphs.pod(row.progress.state);
-    let first = line(area, 0);
-    let right = canvas.write_right(first, &time(&row.progress, model.now), Tone::Plain);
-    let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
-    let x = canvas.write(first, first.x + 1, &format!("{glyph}{}", row.progress.word()), tone);
-    canvas.write(first, x + 1, &format!("{}/{}", row.id.namespace, row.id.name), Tone::Plain);
-    let second = line(area, 1);
-    let detail = detail(row, model.now);
-    canvas.write(second, second.x + 4, if detail.is_empty() { &row.id.owner } else { &detail }, Tone::Plain);
+    fn draw_card(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        let (glyph, tone) = canvas.glyphs.pod(self.progress.state);
+        let first = line(area, 0);
+        let right = canvas.write_right(first, &time(&self.progress, model.now), Tone::Plain);
+        let first = Rect { width: right.saturating_sub(first.x + 1), ..first };
+        let x = canvas.write(first, first.x + 1, &format!("{glyph}{}", self.progress.word()), tone);
+        canvas.write(first, x + 1, &format!("{}/{}", self.id.namespace, self.id.name), Tone::Plain);
+        let second = line(area, 1);
+        let detail = detail(self, model.now);
+        canvas.write(
+            second,
+            second.x + 4,
+            if detail.is_empty() { &self.id.owner } else { &detail },
+            Tone::Plain,
+        );
+    }
 }
 
 /// For how long it has been in its state.
@@ -133,17 +111,18 @@ fn detail(row: &PodRow, now: Timestamp) -> String {
     }
 }
 
-/// Draws why there is no pod.
 fn nothing(model: &Model, open: &OpenNode, canvas: &mut Canvas<'_>, area: Rect) {
     let (first, second) = match model.health.of(WatchKind::Pods) {
         _ if open.pods.rows.total() > 0 => (
             format!("None of {} pods matches the filter.", open.pods.rows.total()),
             "[Esc] clears the filter",
         ),
-        Freshness::Connecting => (format!("Loading the pods of {}", open.name), ""),
-        Freshness::Forbidden(why) => (String::from("The status lists no pod that still has to go."), why),
-        Freshness::Stale { error, .. } if !open.pods.complete => {
-            (String::from("The pods could not be loaded:"), error)
+        WatchState::Connecting => (format!("Loading the pods of {}", open.name), ""),
+        WatchState::Forbidden(why) => {
+            (String::from("The status lists no pod that still has to go."), why.as_str())
+        }
+        WatchState::Lost { error, .. } if !open.pods.complete => {
+            (String::from("The pods could not be loaded:"), error.as_str())
         }
         _ => (String::from("No pod runs on this node."), ""),
     };

@@ -3,14 +3,12 @@
 use ratatui::layout::Rect;
 
 use crate::args::duration::age;
-use crate::dashboard::message::WatchKind;
-use crate::dashboard::model::watch_health::Freshness;
+use crate::dashboard::message::{WatchKind, WatchState};
 use crate::dashboard::model::{Model, OpenNode, Side};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
 use crate::dashboard::view::theme::Tone;
 
-/// Draws the pane.
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (title, kind, lines) = match (model.side, &model.open) {
         (Some(Side::Events), Some(open)) => ("EVENTS", WatchKind::Events, events(model, open, area)),
@@ -24,13 +22,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let tone = if model.side_has_focus { Tone::Alarm } else { Tone::Strong };
     let x = canvas.write(head, head.x + 1, &format!(" {title} "), tone);
     let x = canvas.write(head, x + 1, &format!(" {hint} "), Tone::Quiet);
-    if let Some((age, tone)) = age_word(&model.health.of(kind), model.now) {
+    if let Some((age, tone)) = age_word(model.health.of(kind), model.now) {
         canvas.write(head, x + 1, &format!(" {age} "), tone);
     }
-    for (row, (text, tone)) in (1u16..).zip(&lines) {
-        let line = line(area, row);
-        canvas.write(line, line.x + 1, text, *tone);
-    }
+    canvas.write_lines(Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }, 1, &lines);
 }
 
 fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
@@ -49,15 +44,15 @@ fn events(model: &Model, open: &OpenNode, area: Rect) -> Vec<(String, Tone)> {
         return lines;
     }
     let words = match model.health.of(WatchKind::Events) {
-        Freshness::Forbidden(why) => {
+        WatchState::Forbidden(why) => {
             return vec![
                 (String::from("You have no permission to list events:"), Tone::Bad),
-                (why.to_owned(), Tone::Plain),
+                (why.clone(), Tone::Plain),
             ];
         }
-        Freshness::Connecting => "loading events",
-        Freshness::Stale { error, .. } => error,
-        Freshness::Live => "no recent events",
+        WatchState::Connecting => "loading events",
+        WatchState::Lost { error, .. } => error,
+        WatchState::Live => "no recent events",
     };
     vec![(words.to_owned(), Tone::Quiet)]
 }

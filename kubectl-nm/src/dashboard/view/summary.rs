@@ -1,4 +1,4 @@
-//! The summary: the fleet in sum, or one node in full, and the notice about the view.
+//! The summary: the fleet in sum, or one node in full.
 
 use nm_shared::api::condition::ConditionReason;
 use nm_shared::{NodeMaintenance, PodCounts};
@@ -9,7 +9,6 @@ use crate::dashboard::layout::{ScreenLayout, Shape};
 use crate::dashboard::message::WatchKind;
 use crate::dashboard::model::drain_rate;
 use crate::dashboard::model::fleet_row::{FleetRow, states};
-use crate::dashboard::model::watch_health::Freshness;
 use crate::dashboard::model::{Model, OpenNode};
 use crate::dashboard::view::canvas::{Canvas, line};
 use crate::dashboard::view::header::age_word;
@@ -97,7 +96,7 @@ fn facts(
     if metadata.is_some_and(|metadata| metadata.control_plane) {
         facts.push(("Role", "control plane", Tone::Strong));
     }
-    let age = age_word(&model.health.of(WatchKind::Nodes), model.now);
+    let age = age_word(model.health.of(WatchKind::Nodes), model.now);
     if let Some((age, tone)) = age.as_ref().filter(|_| metadata.is_some()) {
         facts.push(("Node", age, *tone));
     }
@@ -171,38 +170,4 @@ fn sparkline(model: &Model, maintenance: &NodeMaintenance, canvas: &mut Canvas<'
     if !steps.is_empty() {
         canvas.write(area, x + 1, &format!("last {} s, at most {most}", steps.len()), Tone::Quiet);
     }
-}
-
-/// Draws the notice about the view.
-pub(super) fn draw_banner(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    match model.freshness() {
-        Freshness::Stale { error, .. } => {
-            canvas.write(area, area.x + 1, &format!("Disconnected, retrying: {error}"), Tone::Bad);
-            return;
-        }
-        Freshness::Forbidden(why) if model.is_stale() => {
-            let words = format!("You no longer have permission to list maintenances, [r] tries again: {why}");
-            canvas.write(area, area.x + 1, &words, Tone::Bad);
-            return;
-        }
-        Freshness::Live | Freshness::Connecting | Freshness::Forbidden(_) => {}
-    }
-    let Some(open) = &model.open else { return };
-    if open.pods.hidden {
-        let words = "No permission to list pods: showing the pods of the status. [r] tries again";
-        canvas.write(area, area.x + 1, words, Tone::Bad);
-        return;
-    }
-    let Some(row) = model.fleet.maintenance_of(&open.name).map(|object| FleetRow::of(object)) else {
-        let is_unknown = model.nodes_are_known() && model.fleet.node(&open.name).is_none();
-        let (words, tone) = match (is_unknown, model.options.readonly) {
-            (true, _) => (format!("Node {} does not exist.", open.name), Tone::Bad),
-            (false, true) => (String::from("Not in maintenance."), Tone::Plain),
-            (false, false) => (String::from("Not in maintenance. [n] starts a maintenance"), Tone::Plain),
-        };
-        canvas.write(area, area.x + 1, &words, tone);
-        return;
-    };
-    let tone = if row.state == Some(State::Failed) { Tone::Bad } else { Tone::Plain };
-    canvas.write(area, area.x + 1, row.why(model.now), tone);
 }

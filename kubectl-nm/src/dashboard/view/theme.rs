@@ -10,13 +10,11 @@ use crate::maintenance::{PodState, State};
 /// The meaning of a text, for its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Plain text.
     Plain,
     /// A name.
     Strong,
     /// Secondary.
     Quiet,
-    /// Good.
     Good,
     /// In progress.
     Busy,
@@ -26,20 +24,15 @@ pub(crate) enum Tone {
     Alarm,
 }
 
-/// Maps tones to styles.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Theme(pub(crate) ThemeName);
-
-impl Theme {
-    /// The style of a tone.
+impl ThemeName {
     pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
-        let (good, busy, bad) = match self.0 {
-            ThemeName::Dark => (Color::Green, Color::Yellow, Color::LightRed),
-            ThemeName::Light => (Color::Indexed(22), Color::Indexed(94), Color::Indexed(124)),
+        let (good, busy, bad) = match self {
+            Self::Dark => (Color::Green, Color::Yellow, Color::LightRed),
+            Self::Light => (Color::Indexed(22), Color::Indexed(94), Color::Indexed(124)),
             // Safe for red-green colour blindness (blue, sky blue and orange of Okabe and Ito).
-            ThemeName::ColourBlind => (Color::Indexed(32), Color::Indexed(117), Color::Indexed(214)),
-            ThemeName::Mono => (Color::Reset, Color::Reset, Color::Reset),
+            Self::ColourBlind => (Color::Indexed(32), Color::Indexed(117), Color::Indexed(214)),
+            Self::Mono => (Color::Reset, Color::Reset, Color::Reset),
         };
         match tone {
             Tone::Plain => plain,
@@ -52,23 +45,19 @@ impl Theme {
         }
     }
 
-    /// The style of the selected row.
     pub(crate) fn selection(self) -> Style {
-        match self.0 {
-            ThemeName::Dark | ThemeName::ColourBlind => Style::new().bg(Color::Indexed(237)),
-            ThemeName::Light => Style::new().bg(Color::Indexed(253)),
-            ThemeName::Mono => Style::new().add_modifier(Modifier::REVERSED),
+        match self {
+            Self::Dark | Self::ColourBlind => Style::new().bg(Color::Indexed(237)),
+            Self::Light => Style::new().bg(Color::Indexed(253)),
+            Self::Mono => Style::new().add_modifier(Modifier::REVERSED),
         }
     }
 }
 
-/// The characters for signs, bars and frames.
 #[derive(Debug)]
 pub(crate) struct Glyphs {
     /// Before the selected row.
     pub(crate) cursor: &'static str,
-    /// Before a marked row.
-    pub(crate) mark: &'static str,
     /// The full part of a bar.
     pub(crate) full: &'static str,
     /// The empty part of a bar.
@@ -88,7 +77,6 @@ pub(crate) struct Glyphs {
 
 const UNICODE: Glyphs = Glyphs {
     cursor: "▶",
-    mark: "*",
     full: "█",
     empty: "░",
     more: "…",
@@ -101,7 +89,6 @@ const UNICODE: Glyphs = Glyphs {
 
 const ASCII: Glyphs = Glyphs {
     cursor: ">",
-    mark: "*",
     full: "#",
     empty: "-",
     more: "~",
@@ -113,7 +100,6 @@ const ASCII: Glyphs = Glyphs {
 };
 
 impl Glyphs {
-    /// The glyphs for a terminal.
     pub(crate) fn of(ascii: bool) -> &'static Self {
         if ascii { &ASCII } else { &UNICODE }
     }

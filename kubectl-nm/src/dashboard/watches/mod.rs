@@ -49,7 +49,6 @@ struct NodeWatches {
 }
 
 impl Watches {
-    /// Starts the watches of the fleet.
     pub(crate) fn start(client: Client, server: &str, to: Sender<Message>) -> Self {
         let server = server.to_owned();
         let mut watches =
@@ -67,12 +66,10 @@ impl Watches {
         self.node = Some(NodeWatches { name: node.to_owned(), _pods: pods, events, subjects });
     }
 
-    /// Stops the watches on the open node.
     pub(crate) fn close(&mut self) {
         self.node = None;
     }
 
-    /// Restarts every watch now.
     pub(crate) fn reconnect(&mut self) {
         self.watch_fleet();
         if let Some(open) = self.node.take() {

@@ -54,11 +54,12 @@ impl PolicyRule {
         if self.resources.is_empty() {
             return (false, json!({"verbs": self.verbs, "nonResourceURLs": self.urls}));
         }
-        let mut told = json!({"verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources});
+        let mut reported =
+            json!({"verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources});
         if !self.names.is_empty() {
-            told["resourceNames"] = json!(self.names);
+            reported["resourceNames"] = json!(self.names);
         }
-        (true, told)
+        (true, reported)
     }
 }
 

@@ -67,11 +67,11 @@ fn change(
     }
     let mut next = Value::clone(&object);
     let mut condition = condition.clone();
-    if let Some(heard) = condition::find(&object["status"], kind).map(|old| &old["lastHeartbeatTime"])
-        && heard.is_string()
+    if let Some(received) = condition::find(&object["status"], kind).map(|old| &old["lastHeartbeatTime"])
+        && received.is_string()
     {
         // `lastHeartbeatTime` stays the last one of the kubelet.
-        condition["lastHeartbeatTime"] = heard.clone();
+        condition["lastHeartbeatTime"] = received.clone();
     }
     condition::set(&mut next["status"], condition, now);
     registry::update(state, &resource, &next, Part::Status, Effect::Real).map(|_| ())

@@ -117,18 +117,18 @@ mod tests {
             let metadata = json!({"namespace": "default"});
             json!({"metadata": metadata, "involvedObject": about, "message": note, "eventTime": time})
         };
-        let told = |event: &Value| {
+        let reported = |event: &Value| {
             let errors = check(event).into_iter();
             errors.map(|error| format!("{}: {}", error.field, error.message)).collect::<Vec<_>>()
         };
         let now = || json!("2026-01-01T00:00:00.000000Z");
         let refused = ["message: Invalid value: \"\": can have at most 1024 characters"];
-        assert_eq!(told(&event(&"x".repeat(1025), now())), refused);
-        assert_eq!(told(&event(&"\u{e9}".repeat(513), now())), refused, "bytes are counted");
-        assert!(told(&event(&"\u{e9}".repeat(512), now())).is_empty());
-        assert!(told(&event(&"x".repeat(5000), Value::Null)).is_empty(), "older events have no limit");
+        assert_eq!(reported(&event(&"x".repeat(1025), now())), refused);
+        assert_eq!(reported(&event(&"\u{e9}".repeat(513), now())), refused, "bytes are counted");
+        assert!(reported(&event(&"\u{e9}".repeat(512), now())).is_empty());
+        assert!(reported(&event(&"x".repeat(5000), Value::Null)).is_empty(), "older events have no limit");
         let mut wordy = event("", now());
         wordy["reason"] = json!("R".repeat(129));
-        assert_eq!(told(&wordy), ["reason: Invalid value: \"\": can have at most 128 characters"]);
+        assert_eq!(reported(&wordy), ["reason: Invalid value: \"\": can have at most 128 characters"]);
     }
 }

@@ -41,12 +41,12 @@ fn unreadable(text: &str) -> Option<String> {
     for (piece, length) in PIECES {
         match rest.split_at_checked(length).filter(|(found, _)| fits(piece, found)) {
             Some((_, after)) => rest = after,
-            None => return Some(told(text, rest, piece)),
+            None => return Some(reported(text, rest, piece)),
         }
     }
     let is_zone = rest == "Z" || (rest.len() == 6 && rest.starts_with(['+', '-']));
     if !is_zone {
-        return Some(told(text, rest, ZONE));
+        return Some(reported(text, rest, ZONE));
     }
     let exists = text.parse::<jiff::Timestamp>().is_ok();
     (!exists).then(|| format!("parsing time {text:?}: day out of range"))
@@ -60,7 +60,7 @@ fn fits(piece: &str, text: &str) -> bool {
     piece.bytes().zip(text.bytes()).all(alike)
 }
 
-fn told(text: &str, rest: &str, piece: &str) -> String {
+fn reported(text: &str, rest: &str, piece: &str) -> String {
     format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {piece:?}")
 }
 
@@ -71,9 +71,9 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let lease = json!({"spec": {"holderIdentity": "a", "renewTime": text}});
-        let told = validation_error("coordination.k8s.io", "leases", &lease).unwrap_or_default();
+        let reported = validation_error("coordination.k8s.io", "leases", &lease).unwrap_or_default();
         let begin = format!("parsing time {text:?} as {LAYOUT:?}: ");
-        assert_eq!(told.strip_prefix(&begin).unwrap_or(&told), expected, "{text}");
+        assert_eq!(reported.strip_prefix(&begin).unwrap_or(&reported), expected, "{text}");
     }
 
     #[test]

@@ -125,8 +125,8 @@ mod tests {
             (value, "A.b_c-9", long.as_str(), "must be no more than 63 bytes"),
         ] {
             assert!(form(good).is_empty(), "{good}");
-            let told = form(bad);
-            assert!(told[0].starts_with(begins), "{bad}: {told:?}");
+            let reported = form(bad);
+            assert!(reported[0].starts_with(begins), "{bad}: {reported:?}");
         }
     }
 }

@@ -50,7 +50,7 @@ impl<'a> Asker<'a> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
         let response = self.api.answer(request.body(body).unwrap()).await;
         let code = response.status().as_u16();
-        // Who may watch is told so at once, and then for as long as they listen.
+        // A client that may watch is answered at once, and then for as long as it listens.
         if path.contains("watch=1") && code == 200 {
             return (code, Value::Null);
         }

@@ -244,9 +244,9 @@ mod tests {
     fn validation_error(schema: &Value, value: &Value) -> String {
         let wrapped = json!({"type": "object", "properties": {"f": schema}});
         let errors = check(&wrapped, &json!({"f": value}), None);
-        let told: Vec<String> =
+        let reported: Vec<String> =
             errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
-        told.join("; ")
+        reported.join("; ")
     }
 
     #[test]

@@ -234,10 +234,10 @@ impl State {
             Some(rows) => Some(rows.changes(node, revision)?),
             None => None,
         };
-        Some(changes.into_iter().flatten().map(|past| self.told(past)))
+        Some(changes.into_iter().flatten().map(|past| self.reported(past)))
     }
 
-    fn told(&self, past: &PastChange) -> Change {
+    fn reported(&self, past: &PastChange) -> Change {
         let open = |stored: &Option<StoredObject>| stored.as_ref().map(|stored| self.handed(stored).open());
         let revision = past.revision;
         Change { revision, before: open(&past.before), after: open(&past.after), last: open(&past.last) }

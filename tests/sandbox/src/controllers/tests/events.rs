@@ -13,7 +13,7 @@ use crate::model::pod;
 use crate::workload::{App, Kind};
 
 /// The events about objects of a kind: reason, message and author, in the order of their names.
-fn told(state: &State, kind: &str) -> Vec<[String; 3]> {
+fn reported(state: &State, kind: &str) -> Vec<[String; 3]> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let events = state.list(&EVENTS, Some("ns"));
     let about = events.filter(|event| event["involvedObject"]["kind"] == kind);
@@ -30,7 +30,7 @@ async fn the_life_of_a_deployment_is_recorded_in_events() {
         deployment["spec"]["replicas"] = json!(0);
     });
     test.until("the pod is gone", |state| pods(state).is_empty()).await;
-    let of = |kind: &str| test.read(|state| told(state, kind));
+    let of = |kind: &str| test.read(|state| reported(state, kind));
     let expected = |lines: &[(&str, String, &str)]| -> Vec<[String; 3]> {
         lines.iter().map(|(reason, message, by)| [(*reason).into(), message.clone(), (*by).into()]).collect()
     };
@@ -138,13 +138,14 @@ async fn a_repeated_event_is_counted() {
 async fn an_unreachable_node_reports_a_killed_pod_when_it_is_reachable_again() {
     let test = TestCluster::new(1);
     test.run(web()).await;
-    let killings = |state: &State| told(state, "Pod").iter().filter(|told| told[0] == "Killing").count();
+    let killings =
+        |state: &State| reported(state, "Pod").iter().filter(|reported| reported[0] == "Killing").count();
     test.set_ready("node-01", "Unknown");
     test.evict(&test.read(|state| pods(state).remove(0))).unwrap();
     test.pass(Duration::from_secs(60)).await;
     assert_eq!(test.read(killings), 0);
     test.set_ready("node-01", "True");
-    test.until("it is told", |state| killings(state) == 1).await;
+    test.until("it is reported", |state| killings(state) == 1).await;
     assert!(test.get(&NODES, &Key::cluster("node-01")).is_some());
 }
 
@@ -175,7 +176,9 @@ async fn events_are_written_when_the_log_is_open_and_their_number_is_limited() {
     });
     let pod = test.read(|state| pods(state).remove(0));
     test.delete(&PODS, &Key::of(&pod), &DeleteOptions::default());
-    test.until("the pod's end is told", |state| told(state, "Pod").iter().any(|told| told[0] == "Killing"))
-        .await;
+    test.until("the pod's end is reported", |state| {
+        reported(state, "Pod").iter().any(|reported| reported[0] == "Killing")
+    })
+    .await;
     assert!(test.get(&EVENTS, &Key::new("ns", "0")).is_none(), "the oldest went for it");
 }

@@ -84,7 +84,7 @@ async fn an_allowed_write_of_a_custom_resource_takes_effect_and_returns_the_warn
             let answered = write(&api, operation).await;
             assert_eq!((answered.code, answered.warnings()), (code, warnings.clone()), "{operation}");
             assert_eq!(state(&api).await, named(after), "{operation}");
-            let [asked] = &hook.heard()[..] else { panic!("once: {operation}") };
+            let [asked] = &hook.received()[..] else { panic!("once: {operation}") };
             let name = if operation == "CREATE" { "b" } else { "a" };
             assert_eq!(summary(asked), format!("{operation} repairs {name}"));
             let (new, old) = (!asked["object"].is_null(), !asked["oldObject"].is_null());
@@ -139,5 +139,5 @@ async fn a_webhook_on_a_custom_resource_is_not_called_for_its_status() {
     let status = json!({"status": {"phase": "Running"}});
     let answered = call(&api, "PATCH", &format!("{REPAIRS}/a/status"), status).await;
     assert_eq!((answered.code, &answered.body["status"]["phase"]), (200, &json!("Running")));
-    assert!(hook.heard().is_empty());
+    assert!(hook.received().is_empty());
 }

@@ -193,9 +193,8 @@ fn rules(api: &Api, user: &User, namespace: &str) -> Result<Value, StatusError> 
     let all = granted.rules.iter().flat_map(|rules| rules.iter());
     let (resources, paths): (Vec<_>, Vec<_>) =
         all.map(PolicyRule::to_review).partition(|(is_resource, _)| *is_resource);
-    let told = |rules: Vec<(bool, Value)>| -> Value { rules.into_iter().map(|(_, rule)| rule).collect() };
-    let mut status =
-        json!({"resourceRules": told(resources), "nonResourceRules": told(paths), "incomplete": false});
+    let reported = |rules: Vec<(bool, Value)>| -> Value { rules.into_iter().map(|(_, rule)| rule).collect() };
+    let mut status = json!({"resourceRules": reported(resources), "nonResourceRules": reported(paths), "incomplete": false});
     if let Some(missing) = joined(granted.missing) {
         status["evaluationError"] = json!(missing);
     }

@@ -50,13 +50,13 @@ pub(crate) fn create(api: &Api, method: &http::Method, call: &Call) -> HandlerRe
     let lifetime = SignedDuration::from_secs(seconds);
     let (token, expires) = api.access.account_token(call.key(), uid_of_token, lifetime);
     let created = api.cluster().clock.now_string();
-    let told: Value = json!({
+    let reported: Value = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
         "metadata": {"name": call.name(), "namespace": call.namespace(), "uid": uid, "creationTimestamp": created},
         "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": null},
         "status": {"token": token, "expirationTimestamp": metav1_time(expires)},
     });
-    Ok(answer::json(201, &told))
+    Ok(answer::json(201, &reported))
 }
 
 fn invalid(cause: FieldError) -> StatusError {

@@ -38,14 +38,14 @@ impl Hook {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (acceptor, heard) = (identity.acceptor, asked.clone());
+        let (acceptor, received) = (identity.acceptor, asked.clone());
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (acceptor, heard) = (acceptor.clone(), heard.clone());
+                let (acceptor, received) = (acceptor.clone(), received.clone());
                 tokio::spawn(async move {
                     // Some clients of these tests do not like the certificate.
                     if let Ok(stream) = acceptor.accept(socket).await {
-                        let answer = service_fn(move |request| answer(heard.clone(), request));
+                        let answer = service_fn(move |request| answer(received.clone(), request));
                         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
                     }
                 });
@@ -66,13 +66,13 @@ impl Hook {
     }
 
     /// What was asked since the last time, without what differs each time.
-    fn heard(&self) -> Vec<Value> {
+    fn received(&self) -> Vec<Value> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 }
 
 async fn answer(
-    heard: Arc<Mutex<Vec<Value>>>,
+    received: Arc<Mutex<Vec<Value>>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, std::convert::Infallible> {
     let path = request.uri().path().trim_start_matches('/').to_owned();
@@ -89,7 +89,7 @@ async fn answer(
     let mut answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"});
     answer["response"] = response;
     answer["response"]["uid"] = review["request"]["uid"].clone();
-    heard.lock().unwrap().push(review["request"].clone());
+    received.lock().unwrap().push(review["request"].clone());
     Ok(Response::new(Full::new(Bytes::from(answer.to_string()))))
 }
 
@@ -253,7 +253,7 @@ async fn an_eviction_fails_if_a_webhook_denies_it_or_is_not_served() {
         let answered = call(&api, "POST", &format!("{PODS}/p/eviction"), eviction).await;
         assert_eq!(answered.code, code, "{path} {policy}: {}", answered.body);
         assert!(answered.message().ends_with(expected), "{path} {policy}: {}", answered.body);
-        let is_heard = hook.heard().len() == 1;
+        let is_heard = hook.received().len() == 1;
         assert_eq!(is_heard, *change == json!({}), "{path} {policy}");
     }
 }
@@ -292,7 +292,7 @@ async fn a_webhook_is_asked_about_every_kind_of_write() {
             200,
             "UPDATE pods/status p",
         ),
-        // Only the query makes a dry run of it, as far as webhooks are told.
+        // Webhooks see a dry run only if the query asks for one.
         ("POST", evict("p"), eviction, 201, "CREATE pods/eviction p"),
         ("POST", evict("missing"), missing.clone(), 404, "CREATE pods/eviction missing"),
         ("POST", evict("p"), missing, 400, ""),
@@ -310,9 +310,9 @@ async fn a_webhook_is_asked_about_every_kind_of_write() {
     ] {
         let answered = call(&api, method, &path, body).await;
         assert_eq!(answered.code, code, "{method} {path}: {}", answered.body);
-        let heard: Vec<String> = hook.heard().iter().map(summary).collect();
+        let received: Vec<String> = hook.received().iter().map(summary).collect();
         let expected: Vec<&str> = if asked.is_empty() { vec![] } else { vec![asked] };
-        assert_eq!(heard, expected, "{method} {path}");
+        assert_eq!(received, expected, "{method} {path}");
     }
 }
 
@@ -332,13 +332,13 @@ async fn the_request_of_a_review_is_complete() {
     let evict = "/api/v1/namespaces/ns/pods/p/eviction";
     call(&api, "POST", evict, json!({"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 2}}))
         .await;
-    let mut heard = hook.heard();
-    let metadata = &mut heard[0]["object"]["metadata"];
+    let mut received = hook.received();
+    let metadata = &mut received[0]["object"]["metadata"];
     for (field, is_text) in [("uid", true), ("creationTimestamp", true), ("managedFields", false)] {
         assert_eq!(metadata[field].is_string(), is_text, "{field}");
         metadata.as_object_mut().unwrap().remove(field);
     }
-    for request in &mut heard {
+    for request in &mut received {
         assert!(request["uid"].is_string());
         request["uid"] = json!("u");
     }
@@ -363,5 +363,5 @@ async fn the_request_of_a_review_is_complete() {
             "deleteOptions": {"gracePeriodSeconds": 2}},
         "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
     });
-    assert_eq!(heard, [create, eviction]);
+    assert_eq!(received, [create, eviction]);
 }

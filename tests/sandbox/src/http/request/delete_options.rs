@@ -95,7 +95,7 @@ fn of_body(call: &Call) -> Result<Value, StatusError> {
 mod tests {
     use super::*;
 
-    fn told(said: &Value) -> String {
+    fn reported(said: &Value) -> String {
         check(said).err().map_or_else(String::new, |refusal| format!("{} {}", refusal.code, refusal.message))
     }
 
@@ -128,7 +128,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(told(&said), expected);
+            assert_eq!(reported(&said), expected);
         }
     }
 }

@@ -177,7 +177,7 @@ fn quoted(letter: char) -> String {
 mod tests {
     use super::*;
 
-    fn told(check: Result<(), StatusError>) -> String {
+    fn reported(check: Result<(), StatusError>) -> String {
         check.err().map_or_else(String::new, |refusal| format!("{} {}", refusal.code, refusal.message))
     }
 
@@ -231,7 +231,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(told(check_list(&Query::parse(query))), expected, "{query}");
+            assert_eq!(reported(check_list(&Query::parse(query))), expected, "{query}");
         }
     }
 
@@ -253,10 +253,10 @@ mod tests {
                  \"Warn\"",
             ),
         ] {
-            let message = told(check_write(&Query::parse(query), "CreateOptions"));
-            let told =
+            let message = reported(check_write(&Query::parse(query), "CreateOptions"));
+            let reported =
                 message.strip_prefix("422 CreateOptions.meta.k8s.io \"\" is invalid: ").unwrap_or_default();
-            assert_eq!(told, expected, "{query}");
+            assert_eq!(reported, expected, "{query}");
         }
     }
 
@@ -264,13 +264,13 @@ mod tests {
     fn force_and_field_managers_belong_to_applies() {
         let is_apply = true;
         assert_eq!(
-            told(check_patch(&Query::parse("dryRun=x"), is_apply)),
+            reported(check_patch(&Query::parse("dryRun=x"), is_apply)),
             "422 PatchOptions.meta.k8s.io \"\" is invalid: [fieldManager: Required value: is required for apply patch, \
              dryRun: Unsupported value: [\"x\"]: supported values: \"All\"]"
         );
-        assert_eq!(told(check_patch(&Query::parse("fieldManager=m&force=true"), is_apply)), "");
+        assert_eq!(reported(check_patch(&Query::parse("fieldManager=m&force=true"), is_apply)), "");
         assert_eq!(
-            told(check_patch(&Query::parse("force=false"), !is_apply)),
+            reported(check_patch(&Query::parse("force=false"), !is_apply)),
             "422 PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"
         );
     }

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::cluster::catalog::resource::built_in;
 
-    fn told(plural: &str, text: &str) -> String {
+    fn reported(plural: &str, text: &str) -> String {
         let known = built_in();
         let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
         FieldSelector::parse(resource, text).err().map_or_else(String::new, |refusal| refusal.message)
@@ -236,7 +236,7 @@ mod tests {
                 "\"spec.bogus\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
             ),
         ] {
-            assert_eq!(told(plural, selector), expected, "{plural} {selector}");
+            assert_eq!(reported(plural, selector), expected, "{plural} {selector}");
         }
     }
 }

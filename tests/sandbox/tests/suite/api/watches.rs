@@ -44,7 +44,7 @@ impl Watch {
     }
 
     /// The next event as `TYPE name`.
-    async fn told(&mut self) -> String {
+    async fn reported(&mut self) -> String {
         let event = self.next().await.unwrap();
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
         format!("{} {name}", event["type"].as_str().unwrap())
@@ -56,12 +56,12 @@ async fn a_watch_without_a_version_starts_with_the_existing_objects() {
     let api = begin();
     node(&api, "a").await;
     let mut watch = Watch::begin(&api, "").await;
-    assert_eq!(watch.told().await, "ADDED a");
+    assert_eq!(watch.reported().await, "ADDED a");
     node(&api, "b").await;
     patch(&api, "b", &json!({"spec": {"unschedulable": true}})).await;
     json_of(&api, "DELETE", "/api/v1/nodes/b", &Value::Null).await;
     for expected in ["ADDED b", "MODIFIED b", "DELETED b"] {
-        assert_eq!(watch.told().await, expected);
+        assert_eq!(watch.reported().await, expected);
     }
 }
 
@@ -72,7 +72,7 @@ async fn a_watch_at_a_version_gets_only_later_changes() {
     node(&api, "b").await;
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = Watch::begin(&api, &format!("resourceVersion={version}")).await;
-    assert_eq!(watch.told().await, "ADDED b");
+    assert_eq!(watch.reported().await, "ADDED b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,11 +80,11 @@ async fn a_write_without_changes_sends_no_event() {
     let api = begin();
     node(&api, "a").await;
     let mut watch = Watch::begin(&api, "").await;
-    assert_eq!(watch.told().await, "ADDED a");
+    assert_eq!(watch.reported().await, "ADDED a");
     patch(&api, "a", &json!({"spec": {"unschedulable": false}})).await;
     patch(&api, "a", &json!({"metadata": {"labels": {"zone": "a"}}})).await;
     node(&api, "b").await;
-    assert_eq!(watch.told().await, "ADDED b");
+    assert_eq!(watch.reported().await, "ADDED b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,14 +92,14 @@ async fn leaving_a_selection_is_a_deletion_and_coming_back_an_addition() {
     let api = begin();
     node(&api, "a").await;
     let mut watch = Watch::begin(&api, "labelSelector=zone%3Da").await;
-    assert_eq!(watch.told().await, "ADDED a");
+    assert_eq!(watch.reported().await, "ADDED a");
     let left = patch(&api, "a", &json!({"metadata": {"labels": {"zone": "b"}}})).await;
     let event = watch.next().await.unwrap();
     assert_eq!(event["type"], "DELETED");
     assert_eq!(event["object"]["metadata"]["labels"]["zone"], "a");
     assert_eq!(event["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
     patch(&api, "a", &json!({"metadata": {"labels": {"zone": "a"}}})).await;
-    assert_eq!(watch.told().await, "ADDED a");
+    assert_eq!(watch.reported().await, "ADDED a");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ async fn a_streamed_list_ends_with_its_bookmark() {
     node(&api, "a").await;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = Watch::begin(&api, query).await;
-    assert_eq!(watch.told().await, "ADDED a");
+    assert_eq!(watch.reported().await, "ADDED a");
     let bookmark = watch.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     let metadata = &bookmark["object"]["metadata"];
@@ -121,7 +121,7 @@ async fn a_streamed_list_ends_with_its_bookmark() {
 async fn an_idle_watch_gets_bookmarks() {
     let api = begin();
     let mut watch = Watch::begin(&api, "allowWatchBookmarks=true").await;
-    assert_eq!(watch.told().await, "BOOKMARK ");
+    assert_eq!(watch.reported().await, "BOOKMARK ");
 }
 
 #[tokio::test(start_paused = true)]

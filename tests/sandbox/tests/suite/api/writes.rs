@@ -21,7 +21,7 @@ async fn a_patch_cannot_change_a_uid_and_an_object_of_another_is_not_written() {
     let message = "Node \"a\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable";
     assert_eq!((&refused["code"], &refused["message"]), (&json!(422), &json!(message)));
     assert_eq!(refused["details"]["causes"].as_array().unwrap().len(), 2);
-    // An old version is told of first.
+    // An old version comes first.
     let both = json!({"metadata": {"uid": "x", "resourceVersion": "1"}});
     assert_eq!(json_of(&api, "PATCH", NODE, &both).await["code"], 409);
     let mut other = node.clone();
@@ -156,8 +156,8 @@ async fn the_log_of_a_pod_with_several_containers_needs_a_container_name() {
         assert_eq!((&refused["code"], &refused["message"]), (&json!(400), &json!(message)), "{query}");
     }
     for container in ["a", "b", "i"] {
-        let told = json_of(&api, "GET", &format!("{log}?container={container}"), &Value::Null).await;
-        assert_eq!(told, "", "{container}");
+        let reported = json_of(&api, "GET", &format!("{log}?container={container}"), &Value::Null).await;
+        assert_eq!(reported, "", "{container}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Time on a node, and nodes that are not heard of.
+//! Time on a node, and nodes that do not report.
 
 use std::time::Duration;
 

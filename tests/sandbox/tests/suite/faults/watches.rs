@@ -76,7 +76,7 @@ async fn a_muted_watch_sends_nothing_and_does_not_end() {
     let mut next = api.watch(&changes(), "0").await.unwrap().boxed();
     assert!(matches!(next.next().await, Some(Ok(WatchEvent::Added(_)))));
     label(&client, "one").await;
-    assert!(matches!(next.next().await, Some(Ok(WatchEvent::Modified(_)))), "others are told");
+    assert!(matches!(next.next().await, Some(Ok(WatchEvent::Modified(_)))), "others are reported");
     let word = tokio::time::timeout(Duration::from_secs(60), muted.next()).await;
     assert!(word.is_err(), "{word:?}, though its time was over long ago");
 }
@@ -103,7 +103,7 @@ async fn dropped_history_is_a_410_for_continue_tokens_and_watches() {
 #[tokio::test(start_paused = true)]
 async fn a_kube_watcher_survives_closed_watches_lost_history_and_a_restart() {
     let (sandbox, client) = cluster(1).await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (tell, mut reported) = mpsc::unbounded_channel();
     let events = kube::runtime::watcher(nodes(&client), watcher::Config::default()).default_backoff();
     // Errors are what it survives.
     let told_all = events.for_each(move |event| {
@@ -137,8 +137,8 @@ async fn a_kube_watcher_survives_closed_watches_lost_history_and_a_restart() {
         if step == "forgotten" {
             sandbox.faults().forget_history();
         }
-        let heard = async { while told.recv().await.unwrap().as_deref() != Some(step) {} };
-        tokio::time::timeout(PATIENCE, heard).await.unwrap();
+        let received = async { while reported.recv().await.unwrap().as_deref() != Some(step) {} };
+        tokio::time::timeout(PATIENCE, received).await.unwrap();
         assert_eq!(lists(), lists_in_all, "{step}");
     }
     watcher.abort();

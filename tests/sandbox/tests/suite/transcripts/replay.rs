@@ -206,7 +206,7 @@ fn hollow_node(index: usize) -> (Value, Value) {
     )
 }
 
-/// A moment that a real server has by itself, and the sandbox when it is told to.
+/// A moment that comes by itself on a real server, and on demand in the sandbox.
 fn fault(name: &str) -> Rule {
     assert_eq!(name, "initializing", "the one moment that was recorded");
     Rule::new(Target::any(), Action::Fail(Failure::Initializing, Moment::BeforeEffect))

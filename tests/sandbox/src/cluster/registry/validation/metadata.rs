@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::cluster::catalog::resource::built_in;
 
-    fn told(metadata: &Value) -> Vec<String> {
+    fn reported(metadata: &Value) -> Vec<String> {
         let errors = of_new(&json!({"metadata": metadata})).into_iter();
         errors.map(|error| format!("{}: {}", error.field, error.message)).collect()
     }
@@ -143,7 +143,7 @@ mod tests {
     fn metadata_of_no_known_form_is_refused() {
         let good = json!({"labels": {"a": "b", "example.com/a": ""}, "annotations": {"Example.com/A": "any thing"},
             "finalizers": ["example.com/a", "orphan"]});
-        assert!(told(&good).is_empty());
+        assert!(reported(&good).is_empty());
         for (metadata, begins) in [
             (
                 json!({"labels": {"a b": "c"}}),
@@ -180,16 +180,16 @@ mod tests {
                  references for A/a and B/b",
             ),
         ] {
-            let told = told(&metadata);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert!(told[0].starts_with(begins), "{told:?}");
+            let reported = reported(&metadata);
+            assert_eq!(reported.len(), 1, "{reported:?}");
+            assert!(reported[0].starts_with(begins), "{reported:?}");
         }
     }
 
     #[test]
     fn repeated_errors_of_an_update_are_reported_as_by_the_server() {
         let known = built_in();
-        let told = |plural: &str, metadata: &Value, part| {
+        let reported = |plural: &str, metadata: &Value, part| {
             let resource = known.iter().find(|resource| resource.plural() == plural).unwrap();
             of_changed(resource, &json!({"metadata": metadata}), part).len()
         };
@@ -203,16 +203,22 @@ mod tests {
             ("poddisruptionbudgets", Part::Main, 2, 0),
             ("customresourcedefinitions", Part::Main, 3, 0),
         ] {
-            assert_eq!(told(plural, &label, part), labels, "{plural}");
-            assert_eq!(told(plural, &finalizer, part), finalizers, "{plural}");
+            assert_eq!(reported(plural, &label, part), labels, "{plural}");
+            assert_eq!(reported(plural, &finalizer, part), finalizers, "{plural}");
         }
     }
 
     #[test]
     fn custom_objects_are_held_to_the_same_forms_but_for_domains() {
-        let told = |metadata: Value| of_custom(&json!({"metadata": metadata}), None).len();
-        assert_eq!(told(json!({"finalizers": ["foregroundDeleteNodeMaintenance"], "labels": {"a": "b"}})), 0);
-        assert_eq!(told(json!({"finalizers": ["not valid"], "labels": {"a b": ""}})), 2);
-        assert_eq!(told(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n"}]})), 1);
+        let reported = |metadata: Value| of_custom(&json!({"metadata": metadata}), None).len();
+        assert_eq!(
+            reported(json!({"finalizers": ["foregroundDeleteNodeMaintenance"], "labels": {"a": "b"}})),
+            0
+        );
+        assert_eq!(reported(json!({"finalizers": ["not valid"], "labels": {"a b": ""}})), 2);
+        assert_eq!(
+            reported(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n"}]})),
+            1
+        );
     }
 }

@@ -74,7 +74,7 @@ fn validation_errors(field: &str, text: &str, odd: &[String]) -> Vec<FieldError>
 mod tests {
     use super::*;
 
-    fn told(errors: Vec<FieldError>) -> Vec<String> {
+    fn reported(errors: Vec<FieldError>) -> Vec<String> {
         errors.into_iter().map(|error| format!("{}: {}", error.field, error.message)).collect()
     }
 
@@ -115,20 +115,23 @@ mod tests {
                 format!("{place}.values[0]: Invalid value: \"-\": a valid label must"),
             ),
         ] {
-            let told = told(check(&json!({"matchExpressions": [expression]}), "s"));
-            assert!(told[0].starts_with(&expected), "{expression}: {told:?}");
+            let reported = reported(check(&json!({"matchExpressions": [expression]}), "s"));
+            assert!(reported[0].starts_with(&expected), "{expression}: {reported:?}");
         }
-        let told = told(check(&json!({"matchLabels": {"a": "b c"}}), "s"));
-        assert!(told[0].starts_with("s.matchLabels: Invalid value: \"b c\": a valid label must"), "{told:?}");
+        let reported = reported(check(&json!({"matchLabels": {"a": "b c"}}), "s"));
+        assert!(
+            reported[0].starts_with("s.matchLabels: Invalid value: \"b c\": a valid label must"),
+            "{reported:?}"
+        );
     }
 
     #[test]
     fn workloads_select_by_something_and_budgets_may_select_everything() {
         assert!(check(&json!({}), "s").is_empty());
         assert!(check(&Value::Null, "s").is_empty());
-        assert_eq!(told(of_workload(&Value::Null, "s", "Deployment")), ["s: Required value"]);
+        assert_eq!(reported(of_workload(&Value::Null, "s", "Deployment")), ["s: Required value"]);
         assert_eq!(
-            told(of_workload(&json!({"matchLabels": {}}), "s", "Deployment")),
+            reported(of_workload(&json!({"matchLabels": {}}), "s", "Deployment")),
             ["s: Invalid value: {}: empty selector is invalid for deployment"]
         );
         let good = json!({"matchExpressions": [{"key": "a.b/c", "operator": "In", "values": ["d", ""]}]});

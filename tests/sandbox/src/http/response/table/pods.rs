@@ -45,9 +45,9 @@ fn reason(pod: &Value) -> String {
     let mut reason = status["reason"].as_str().unwrap_or(phase).to_owned();
     for container in status["containerStatuses"].as_array().into_iter().flatten() {
         let state = &container["state"];
-        let told = state["waiting"]["reason"].as_str().or(state["terminated"]["reason"].as_str());
-        if let Some(told) = told {
-            told.clone_into(&mut reason);
+        let reported = state["waiting"]["reason"].as_str().or(state["terminated"]["reason"].as_str());
+        if let Some(reported) = reported {
+            reported.clone_into(&mut reason);
         }
     }
     if pod["metadata"]["deletionTimestamp"].is_null() || matches!(phase, "Succeeded" | "Failed") {

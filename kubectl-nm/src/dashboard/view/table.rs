@@ -1,0 +1,139 @@
+//! The rows of a view as a table or as cards. Of the columns that do not fit a width the least important are dropped, and
+//! the others share the space that is left.
+
+use ratatui::layout::Rect;
+
+use crate::dashboard::layout::{ScreenLayout, Shape};
+use crate::dashboard::model::Model;
+use crate::dashboard::model::listing::{Listing, Row, Rows};
+use crate::dashboard::view::canvas::{Canvas, line};
+use crate::dashboard::view::theme::Tone;
+
+/// A row as it is drawn.
+pub(super) trait DrawnRow: Row {
+    /// What a column shows.
+    type Cell: Copy;
+    /// The text of a cell.
+    fn cell(&self, column: &Column<Self::Cell>, model: &Model, canvas: &Canvas<'_>) -> (String, Tone);
+    /// Draws the row as two lines.
+    fn draw_card(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Column<T> {
+    pub(super) what: T,
+    pub(super) head: &'static str,
+    /// Its minimum width.
+    pub(super) width: u16,
+    /// Its share of the space that is left; 0 keeps the minimum.
+    pub(super) growth: u16,
+    /// Columns with the lowest priority are dropped first.
+    pub(super) priority: u8,
+}
+
+impl<T> Column<T> {
+    pub(super) const fn new(what: T, head: &'static str, width: u16, growth: u16, priority: u8) -> Self
+    where
+        T: Copy,
+    {
+        Self { what, head, width, growth, priority }
+    }
+}
+
+/// Before a marked row.
+const MARK: &str = "*";
+
+/// The gap between two columns.
+const GAP: u16 = 1;
+
+/// Draws the visible rows of a listing. The cursor and marks are in the first `indent` columns.
+pub(super) fn draw<R: DrawnRow>(
+    rows: &Listing<R>,
+    columns: &[Column<R::Cell>],
+    indent: u16,
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    screen: &ScreenLayout,
+) {
+    let columns = fit(columns, screen.heads.width.saturating_sub(indent));
+    let mut x = screen.heads.x + indent;
+    for column in &columns {
+        canvas.write(cell(screen.heads, x, column.width), x, column.head, Tone::Quiet);
+        x += column.width + GAP;
+    }
+    for (at, index) in (0u16..).zip(rows.window(screen.rows())) {
+        let Some(row) = rows.nth(index) else { continue };
+        let area = Rect { height: screen.row_height(), ..line(screen.body, at * screen.row_height()) };
+        if index == rows.at() {
+            canvas.write(area, area.x, canvas.glyphs.cursor, Tone::Strong);
+        }
+        if model.fleet.marked.contains(row.key()) {
+            canvas.write(area, area.x + 1, MARK, Tone::Strong);
+        }
+        if screen.shape == Shape::Cards {
+            row.draw_card(model, canvas, area);
+        } else {
+            let mut x = area.x + indent;
+            for column in &columns {
+                let (text, tone) = row.cell(column, model, canvas);
+                canvas.write(cell(area, x, column.width), x, &text, tone);
+                x += column.width + GAP;
+            }
+        }
+        if index == rows.at() {
+            canvas.select(area);
+        }
+    }
+}
+
+fn cell(line: Rect, x: u16, width: u16) -> Rect {
+    let end = (line.x + line.width).min(x.saturating_add(width));
+    Rect { x, width: end.saturating_sub(x), ..line }
+}
+
+/// The columns that fit, with their widths.
+fn fit<T: Copy>(columns: &[Column<T>], width: u16) -> Vec<Column<T>> {
+    let mut kept: Vec<Column<T>> = columns.to_vec();
+    let needed = |kept: &[Column<T>]| kept.iter().map(|column| column.width + GAP).sum::<u16>();
+    while needed(&kept) > width + GAP && kept.len() > 1 {
+        let least = kept.iter().map(|column| column.priority).min();
+        kept.retain(|column| Some(column.priority) != least);
+    }
+    let left = (width + GAP).saturating_sub(needed(&kept));
+    let shares: u16 = kept.iter().map(|column| column.growth).sum();
+    let mut given = 0;
+    for column in kept.iter_mut().filter(|column| column.growth > 0) {
+        let more = u32::from(left) * u32::from(column.growth) / u32::from(shares);
+        let more = u16::try_from(more).unwrap_or(left);
+        column.width += more;
+        given += more;
+    }
+    // The last growing column gets the remainder of the division.
+    if let Some(last) = kept.iter_mut().rfind(|column| column.growth > 0) {
+        last.width += left - given;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn column(what: char, width: u16, growth: u16, priority: u8) -> Column<char> {
+        Column { what, head: "", width, growth, priority }
+    }
+
+    #[test]
+    fn the_lowest_priority_is_dropped_first_and_the_rest_share_the_space() {
+        let columns = [column('a', 10, 1, 9), column('b', 5, 0, 5), column('c', 10, 2, 1)];
+        for (width, expected) in
+            [(27, "a10 b5 c10"), (30, "a11 b5 c12"), (26, "a20 b5"), (16, "a10 b5"), (15, "a15"), (4, "a10")]
+        {
+            let fitted: Vec<String> = fit(&columns, width)
+                .iter()
+                .map(|column| format!("{}{}", column.what, column.width))
+                .collect();
+            assert_eq!(fitted.join(" "), expected, "{width}");
+        }
+    }
+}
