@@ -144,7 +144,8 @@ async fn serve_probes(
 ) -> Result<JoinHandle<()>, BindError> {
     let Some(address) = flags.metrics_addr.0 else { return Ok(tokio::spawn(async {})) };
     let server = Server::bind("probes and metrics", "--metrics-addr", address).await?;
-    Ok(tokio::spawn(server.serve(probes::routes(readiness.clone(), metrics.clone()), shutdown)))
+    let routes = probes::routes(readiness.clone(), metrics.clone());
+    Ok(tokio::spawn(server.serve(routes, shutdown_begins(shutdown))))
 }
 
 /// The connection to the cluster. Its user agent identifies the replica in audit logs.

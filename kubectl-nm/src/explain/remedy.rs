@@ -54,10 +54,14 @@ pub(crate) fn remedy(case: &Case<'_>) -> Remedy {
     let (kubectl_in, pod) = (format!("{kubectl} -n {}", shell_quoted(namespace)), shell_quoted(name));
     let (advice, command) = match case.reason {
         BlockReason::DisruptionBudget => budget(case, &kubectl_in),
-        BlockReason::MultipleDisruptionBudgets => (
-            "Change or delete all but one of the pod's budgets".into(),
-            format!("{kubectl_in} get pdb -o wide"),
-        ),
+        BlockReason::MultipleDisruptionBudgets => {
+            let budgets = case.facts.budgets.iter().map(|budget| shell_quoted(&budget.name));
+            let command: Vec<_> = ["get pdb".into()].into_iter().chain(budgets).collect();
+            (
+                "Change or delete all but one of the pod's budgets".into(),
+                format!("{kubectl_in} {} -o wide", command.join(" ")),
+            )
+        }
         BlockReason::AdmissionWebhook => (
             "Find the owner of the webhook, or see what it requires".into(),
             format!("{kubectl} get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
@@ -148,6 +152,7 @@ pub(crate) fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts,
                 _ => format!("PDB {namespace}/{name}: {message}"),
             }
         }
+        (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
         (BlockReason::Finalizers, _) if !facts.finalizers.is_empty() => {
             format!("finalizers {}", facts.finalizers.join(", "))
         }
@@ -160,8 +165,16 @@ pub(crate) fn in_short(namespace: &str, reason: BlockReason, facts: &BlockFacts,
 pub(crate) fn common_blocker(namespace: &str, reason: BlockReason, facts: &BlockFacts) -> String {
     match (reason, &facts.budget) {
         (BlockReason::DisruptionBudget, Some(budget)) => format!("PDB {namespace}/{}", budget.name),
+        (BlockReason::MultipleDisruptionBudgets, _) if !facts.budgets.is_empty() => budgets(namespace, facts),
         _ => format!("{} in {namespace}", words(reason)),
     }
+}
+
+/// Several budgets: `PDBs shop/cart, shop/web`.
+fn budgets(namespace: &str, facts: &BlockFacts) -> String {
+    let names: Vec<String> =
+        facts.budgets.iter().map(|budget| format!("{namespace}/{}", budget.name)).collect();
+    format!("PDBs {}", names.join(", "))
 }
 
 fn words(reason: BlockReason) -> &'static str {

@@ -16,6 +16,11 @@ fn budget(name: &str, numbers: Option<(i32, i32)>) -> BlockFacts {
     BlockFacts { budget: Some(budget), ..none() }
 }
 
+fn several_budgets(names: &[&str]) -> BlockFacts {
+    let budget = |name: &&str| BudgetFacts { name: (*name).to_owned(), ..BudgetFacts::default() };
+    BlockFacts { budgets: names.iter().map(budget).collect(), ..none() }
+}
+
 fn forbidden(user: &str, verb: &str, resource: &str) -> BlockFacts {
     let access = ForbiddenAccess { user: user.into(), verb: verb.into(), resource: resource.into() };
     BlockFacts { forbidden: Some(access), ..none() }
@@ -33,6 +38,12 @@ fn every_reason_has_a_command_that_can_be_pasted() {
         (Reason::DisruptionBudget, budget("cart", Some((3, 3))), sts, "kubectl -n shop edit pdb cart"),
         (Reason::DisruptionBudget, none(), sts, "kubectl -n shop get pdb"),
         (Reason::MultipleDisruptionBudgets, none(), sts, "kubectl -n shop get pdb -o wide"),
+        (
+            Reason::MultipleDisruptionBudgets,
+            several_budgets(&["all", "$x"]),
+            sts,
+            "kubectl -n shop get pdb all '$x' -o wide",
+        ),
         (
             Reason::AdmissionWebhook,
             none(),
@@ -119,6 +130,14 @@ fn blockers_are_shown_in_short_and_without_facts_by_their_message() {
             "PDB shop/cart",
         ),
         (Reason::DisruptionBudget, none(), "no", "no", "disruption budget in shop"),
+        (
+            Reason::MultipleDisruptionBudgets,
+            several_budgets(&["all", "cart"]),
+            "m",
+            "PDBs shop/all, shop/cart",
+            "PDBs shop/all, shop/cart",
+        ),
+        (Reason::MultipleDisruptionBudgets, none(), "two", "two", "several budgets in shop"),
         (Reason::Finalizers, finalizers, "m", "finalizers a/b, c/d", "finalizers in shop"),
         (Reason::Finalizers, none(), "kept by a/b", "kept by a/b", "finalizers in shop"),
         (Reason::NotEnding, none(), "", "not ending", "not ending in shop"),

@@ -4,7 +4,8 @@
 //! each maintenance (by uid) and of each node (by name). All of it is a cache: it is lost with the process and derived
 //! again from the API. [`LeaderState::forget_removed`] is the only place that forgets a maintenance.
 //!
-//! The definition of an older group prunes status fields that it does not know, such as conditions. The status that was
+//! The definitions of the older groups and of the medik8s operator prune status fields that they do not know, such as
+//! conditions. The status that was
 //! written is therefore remembered beside the part that was stored, and completes the maintenance for as long as the API
 //! server has exactly that part. Otherwise the status would differ from the decided one forever, and be written forever.
 
@@ -149,6 +150,11 @@ impl MaintenanceState {
             count: self.recordons,
             since_last,
         })
+    }
+
+    /// Whether the API server prunes our own fields of the status. Every status that we write has conditions.
+    pub(crate) fn prunes_details(&self) -> bool {
+        self.pruned_status.as_ref().is_some_and(|pruned| pruned.stored.conditions.is_empty())
     }
 
     fn latest(&mut self, received: Arc<Grouped>) -> Arc<Grouped> {
@@ -395,6 +401,24 @@ mod tests {
         assert_eq!(progress(&state, &of(&Value::Null)), None, "by another");
         state.forget_removed();
         assert_eq!(progress(&state, &stored), Some(0), "the maintenance is gone");
+    }
+
+    #[test]
+    fn a_definition_prunes_details_if_it_does_not_store_conditions() {
+        let state = LeaderState::new([]);
+        let of = |status: &Value| maintenance("a", Group::Medik8s, status);
+        let prunes = || state.maintenance("a Medik8s", |state| state.prunes_details());
+        let condition = json!({"type": "Drained", "status": "False", "reason": "Evicting", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let stored = |fields: &Value| {
+            let written = json!({"phase": "Running", "conditions": [condition], "podCounts": {"gone": 1}});
+            state.remember_status(&of(&written).maintenance.status.unwrap(), of(fields));
+        };
+        assert!(!prunes(), "nothing is written");
+        stored(&json!({"phase": "Running", "conditions": [condition]}));
+        assert!(!prunes());
+        stored(&json!({"phase": "Running"}));
+        assert!(prunes());
     }
 
     #[test]

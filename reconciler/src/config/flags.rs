@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv6Addr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::environment::{DEFAULT_NAMESPACE, Environment};
-use crate::server::{AddressFlag, ListenAddress};
+use crate::server::AddressFlag;
 
 /// Reconciles `NodeMaintenance` objects: cordons and drains nodes, and returns them to service.
 ///
@@ -166,11 +167,6 @@ impl Flags {
                        remove --lease-duration";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
-        if flags.metrics_addr.conflicts_with(flags.webhook_addr) {
-            let why = "--metrics-addr and --webhook-addr are the same, but one serves plain HTTP and the other TLS: use \
-                       different ports";
-            return Err(command.error(ErrorKind::ArgumentConflict, why));
-        }
         for (id, flag) in
             [("webhook_cert_dir", "--webhook-cert-dir"), ("webhook_cert_lifetime", "--webhook-cert-lifetime")]
         {
@@ -186,7 +182,7 @@ impl Flags {
 
     /// Sets the defaults in a pod, which is one of several replicas and has a network namespace of its own.
     fn set_pod_defaults(&mut self, namespace: String, given: impl Fn(&str) -> bool) {
-        let on_port = |port: u16| AddressFlag(Some(ListenAddress::Everywhere(port)));
+        let on_port = |port: u16| AddressFlag(Some((Ipv6Addr::UNSPECIFIED, port).into()));
         self.leader_elect |= !given("leader_elect");
         if !given("namespace") {
             self.namespace = namespace;
@@ -226,21 +222,13 @@ fn parse_path(text: &str) -> Result<String, String> {
 }
 
 /// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum LogFormat {
     /// One JSON object per line.
     Json,
     /// Plain text.
     Text,
-}
-
-impl LogFormat {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Text => "text",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) fn log_configuration(flags: &Flags, replica: &str) {
         // A secret: whoever knows the path may send reviews.
         webhook_path = if flags.webhook_cert_dir.is_some() { "from flag" } else { "generated" },
         webhook_cert_lifetime = flags.webhook_cert_lifetime,
-        log_format = flags.log_format.as_str(),
+        log_format = <&str>::from(flags.log_format),
         log_level = %flags.log_level,
         "started"
     );

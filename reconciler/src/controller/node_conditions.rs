@@ -13,12 +13,12 @@ use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::Patch;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
 use nm_shared::drain::eviction_outcome::AccessDenied;
-use nm_shared::drain::node_conditions::{self, WantedCondition};
+use nm_shared::drain::node_conditions;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
@@ -40,7 +40,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// The conditions that a node has to show; empty to remove ours.
-type WantedConditions = Vec<WantedCondition>;
+type WantedConditions = Vec<NodeCondition>;
 
 /// When the API server last denied a write, if it has not accepted one since.
 #[derive(Debug, Default)]
@@ -180,7 +180,7 @@ impl ConditionWriter {
     }
 
     /// The patch that makes the node show what is wanted; none if it does, or no longer exists.
-    fn patch(&self, node: &str, wanted: &[WantedCondition]) -> Option<Value> {
+    fn patch(&self, node: &str, wanted: &[NodeCondition]) -> Option<Value> {
         let node = self.state.latest_node(self.nodes.get(&ObjectRef::new(node))?);
         node_conditions::patch(wanted, &node, Timestamp::now())
     }

@@ -53,12 +53,14 @@ fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGua
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
     let lease = context.leases.on_node(name);
-    let (recordons, status_written) = context
+    let uid = ownership::uid(maintenance);
+    let (recordons, status_written, prunes_details) = context
         .state
-        .maintenance(ownership::uid(maintenance), |state| (state.recordons(), state.status_written));
+        .maintenance(uid, |state| (state.recordons(), state.status_written, state.prunes_details()));
     let others = others(context, maintenance);
     ClusterState {
         group: maintenance.group,
+        prunes_details,
         daemon_sets: context.cluster.daemon_sets(),
         gate: gate(context, maintenance, node.as_deref(), guard),
         leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),

@@ -9,7 +9,7 @@ pub(crate) mod connections;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,11 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::runtime::shutdown::shutdown_begins;
 use crate::server::connections::ConnectionLimit;
 
 /// How long a client may take for its handshake, and for the headers of a request.
@@ -42,61 +40,9 @@ const GRACEFUL_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait after a connection could not be accepted, as when there are no file descriptors left.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The value of a flag: where to listen, or an empty text to disable the server.
+/// The value of a flag: where to listen, or none for an empty text, which disables the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AddressFlag(pub(crate) Option<ListenAddress>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListenAddress {
-    /// This address and no other.
-    At(SocketAddr),
-    /// Every address of the host on this port: `[::]`, which IPv4 reaches too, or 0.0.0.0 if IPv6 is disabled.
-    Everywhere(u16),
-}
-
-impl ListenAddress {
-    /// The addresses to try, in order.
-    fn addresses(self) -> Vec<SocketAddr> {
-        match self {
-            Self::At(address) => vec![address],
-            Self::Everywhere(port) => {
-                vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
-            }
-        }
-    }
-
-    fn first(self) -> SocketAddr {
-        match self {
-            Self::At(address) => address,
-            Self::Everywhere(port) => (Ipv6Addr::UNSPECIFIED, port).into(),
-        }
-    }
-}
-
-impl From<SocketAddr> for ListenAddress {
-    fn from(address: SocketAddr) -> Self {
-        Self::At(address)
-    }
-}
-
-impl std::fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.first().fmt(f)
-    }
-}
-
-impl AddressFlag {
-    /// Whether both cannot be used at once. Port 0 is a different port each time.
-    pub(crate) fn conflicts_with(self, other: Self) -> bool {
-        let (Some(one), Some(other)) = (self.0, other.0) else { return false };
-        let (one, other) = (one.first(), other.first());
-        let covers = |this: IpAddr, that: IpAddr| {
-            this == that || (this.is_unspecified() && (this.is_ipv6() || that.is_ipv4()))
-        };
-        let overlap = covers(one.ip(), other.ip()) || covers(other.ip(), one.ip());
-        one.port() == other.port() && one.port() != 0 && overlap
-    }
-}
+pub(crate) struct AddressFlag(pub(crate) Option<SocketAddr>);
 
 impl FromStr for AddressFlag {
     type Err = &'static str;
@@ -106,15 +52,9 @@ impl FromStr for AddressFlag {
             "" => Ok(Self(None)),
             text => text
                 .parse()
-                .map(|address| Self(Some(ListenAddress::At(address))))
+                .map(|address| Self(Some(address)))
                 .map_err(|_| "must be an IP address and a port, such as [::]:8080, or empty to disable it"),
         }
-    }
-}
-
-impl std::fmt::Display for AddressFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.map_or(Ok(()), |address| address.fmt(f))
     }
 }
 
@@ -126,7 +66,7 @@ impl std::fmt::Display for AddressFlag {
 pub(crate) struct BindError {
     what: &'static str,
     flag: &'static str,
-    address: ListenAddress,
+    address: SocketAddr,
     source: io::Error,
 }
 
@@ -142,11 +82,12 @@ impl Server {
     pub(crate) async fn bind(
         what: &'static str,
         flag: &'static str,
-        address: impl Into<ListenAddress>,
+        address: SocketAddr,
     ) -> Result<Self, BindError> {
-        let address = address.into();
+        let is_everywhere = address.ip() == Ipv6Addr::UNSPECIFIED;
+        let without_ipv6 = is_everywhere.then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into());
         let bound = async {
-            let listener = listen(&address.addresses()).await?;
+            let listener = listen(address, without_ipv6).await?;
             let address = listener.local_addr()?;
             Ok(Self { what, listener, address })
         };
@@ -162,7 +103,7 @@ impl Server {
     }
 
     /// Answers requests until shutdown.
-    pub(crate) async fn serve(self, router: Router, shutdown: watch::Receiver<bool>) {
+    pub(crate) async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
         self.serve_over(|stream| async { Ok(stream) }, router, shutdown).await;
     }
 
@@ -171,13 +112,13 @@ impl Server {
         self,
         handshake: impl Fn(TcpStream) -> F,
         router: Router,
-        shutdown: watch::Receiver<bool>,
+        shutdown: impl Future<Output = ()>,
     ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
         F: Future<Output = io::Result<S>> + Send + 'static,
     {
         let (graceful, connections) = (GracefulShutdown::new(), ConnectionLimit::new(MAX_CONNECTIONS));
-        let mut shutdown = std::pin::pin!(shutdown_begins(shutdown));
+        let mut shutdown = std::pin::pin!(shutdown);
         let mut is_failing = false;
         loop {
             let (stream, from) = tokio::select! {
@@ -225,18 +166,15 @@ impl Server {
     }
 }
 
-/// Listens on the first of these addresses that exists. If it is in use, that is an error and no other is tried.
-async fn listen(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
-    let mut first_error = None;
-    for address in addresses {
-        match TcpListener::bind(address).await {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                first_error.get_or_insert(error);
-            }
-            bound => return bound,
+/// Listens on `address` or, where IPv6 is disabled, on the other one. If an address is in use, that is an error and no other
+/// is tried.
+async fn listen(address: SocketAddr, without_ipv6: Option<SocketAddr>) -> io::Result<TcpListener> {
+    match (TcpListener::bind(address).await, without_ipv6) {
+        (Err(error), Some(other)) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(other).await.map_err(|_| error)
         }
+        (bound, _) => bound,
     }
-    Err(first_error.unwrap_or_else(|| io::ErrorKind::InvalidInput.into()))
 }
 
 fn connection<S: Read + Write + Unpin>(
@@ -252,13 +190,15 @@ fn connection<S: Read + Write + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::Arc;
 
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::Notify;
+    use tokio::sync::{Notify, watch};
 
     use super::*;
+    use crate::runtime::shutdown::shutdown_begins;
 
     async fn anywhere() -> Server {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -298,7 +238,7 @@ mod tests {
                 "at last"
             }),
         );
-        let serving = tokio::spawn(server.serve(router, shutdown));
+        let serving = tokio::spawn(server.serve(router, shutdown_begins(shutdown)));
         let _silent = TcpStream::connect(address).await.unwrap();
         let mut client = ask(address).await;
         asked.notified().await;
@@ -321,11 +261,12 @@ mod tests {
 
     #[tokio::test]
     async fn everywhere_includes_all_ipv6_and_ipv4_addresses() {
-        let server = Server::bind("tests", "--tests-addr", ListenAddress::Everywhere(0)).await.unwrap();
+        let server = Server::bind("tests", "--tests-addr", (Ipv6Addr::UNSPECIFIED, 0).into()).await.unwrap();
         let address = server.address();
         let (sender, shutdown) = watch::channel(false);
         let hello = || async { ([(http::header::CONNECTION, "close")], "hello") };
-        let serving = tokio::spawn(server.serve(Router::new().route("/", get(hello)), shutdown));
+        let serving =
+            tokio::spawn(server.serve(Router::new().route("/", get(hello)), shutdown_begins(shutdown)));
         let has_ipv6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
         assert!(answer_at(Ipv4Addr::LOCALHOST.into(), address.port()).await.ends_with("hello"));
         if has_ipv6 {
@@ -341,11 +282,11 @@ mod tests {
         // Reserved for documentation, so no host has it: it fails as `[::]` does without IPv6.
         let absent: SocketAddr = "[2001:db8::1]:0".parse().unwrap();
         let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let taken = listen(&[absent, local]).await.unwrap().local_addr().unwrap();
+        let taken = listen(absent, Some(local)).await.unwrap().local_addr().unwrap();
         assert_eq!(taken.ip(), local.ip());
-        assert!(listen(&[absent]).await.is_err(), "a single address is not replaced");
+        assert!(listen(absent, None).await.is_err(), "a single address is not replaced");
         let used = TcpListener::bind(local).await.unwrap();
-        let error = listen(&[used.local_addr().unwrap(), local]).await.unwrap_err();
+        let error = listen(used.local_addr().unwrap(), Some(local)).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
@@ -354,7 +295,7 @@ mod tests {
         let server = anywhere().await;
         let (address, router) = (server.address(), Router::new().route("/", get(async || "received")));
         let (_sender, shutdown) = watch::channel(false);
-        let serving = tokio::spawn(server.serve(router, shutdown));
+        let serving = tokio::spawn(server.serve(router, shutdown_begins(shutdown)));
         let mut silent = Vec::new();
         for _ in 0..=MAX_CONNECTIONS {
             silent.push(TcpStream::connect(address).await.unwrap());
@@ -371,32 +312,11 @@ mod tests {
     #[test]
     fn an_address_is_an_ip_and_a_port_or_empty() {
         for text in ["", "0.0.0.0:8080", "127.0.0.1:0", "[::]:8080"] {
-            assert_eq!(text.parse::<AddressFlag>().unwrap().to_string(), text);
+            let AddressFlag(address) = text.parse().unwrap();
+            assert_eq!(address.map(|address| address.to_string()).unwrap_or_default(), text);
         }
         for text in ["8080", ":8080", "localhost:8080", "0.0.0.0", "0.0.0.0:99999", " "] {
             assert!(text.parse::<AddressFlag>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn addresses_conflict_if_both_would_receive_connections_to_one_port() {
-        for (one, other, expected) in [
-            ("127.0.0.1:8080", "127.0.0.1:8080", true),
-            ("0.0.0.0:8080", "127.0.0.1:8080", true),
-            ("127.0.0.1:8080", "127.0.0.2:8080", false),
-            ("127.0.0.1:8080", "127.0.0.1:9443", false),
-            ("0.0.0.0:0", "0.0.0.0:0", false),
-            ("", "0.0.0.0:8080", false),
-            ("[::]:8080", "127.0.0.1:8080", true),
-            ("[::]:8080", "0.0.0.0:8080", true),
-            ("0.0.0.0:8080", "[::1]:8080", false),
-        ] {
-            let (first, second): (AddressFlag, AddressFlag) = (one.parse().unwrap(), other.parse().unwrap());
-            assert_eq!(
-                (first.conflicts_with(second), second.conflicts_with(first)),
-                (expected, expected),
-                "{one} {other}"
-            );
         }
     }
 }

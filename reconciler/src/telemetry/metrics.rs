@@ -4,6 +4,7 @@
 //! Maintenances and blocked pods are counted with each scrape from the objects that the leader watches; a standby replica
 //! reports none.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::transitions::StatusTransitions;
 use nm_shared::{Grouped, Phase};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::cache::leader_state::LeaderState;
 
@@ -34,29 +35,12 @@ const SHORT_BUCKETS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0,
 /// The reason of blocked pods beyond those that a status lists.
 const UNLISTED: &str = "Unlisted";
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabel {
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    verb: Verb,
-    code: String,
-}
+/// A metric with one label, whose name and value come from closed sets.
+type ByLabel<M> = Family<[(&'static str, &'static str); 1], M>;
 
 /// The kind of a request to the API server, in the words of RBAC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Verb {
     Get,
     Watch,
@@ -73,125 +57,83 @@ impl Verb {
         [Self::Get, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete, Self::Other];
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::Other => "other",
-        }
+        self.into()
     }
 }
-
-impl EncodeLabelValue for Verb {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        self.as_str().encode(encoder)
-    }
-}
-
-/// The labels of a metric that does not exist before it has a value.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Unlabelled {}
 
 pub(crate) struct Metrics {
     registry: Registry,
-    maintenances: Family<PhaseLabel, Gauge>,
-    blocked_pods: Family<ReasonLabel, Gauge>,
-    evictions: Family<OutcomeLabel, Counter>,
+    maintenances: ByLabel<Gauge>,
+    blocked_pods: ByLabel<Gauge>,
+    evictions: ByLabel<Counter>,
     evictions_queued: Gauge,
     eviction_queue_duration: Histogram,
     drain_duration: Histogram,
     pod_blocked_duration: Histogram,
     reconcile_duration: Histogram,
     reconcile_failures: Counter,
-    api_requests: Family<RequestLabels, Counter>,
+    api_requests: Family<[(&'static str, Cow<'static, str>); 2], Counter>,
     leader: Gauge,
-    certificate_expiry: Family<Unlabelled, Gauge>,
+    /// It does not exist before it has a value.
+    certificate_expiry: Family<[(&'static str, &'static str); 0], Gauge>,
     leader_state: Mutex<Weak<LeaderState>>,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let histogram = |buckets: &[f64]| Histogram::new(buckets.iter().copied());
+        let mut registry = Registry::with_prefix("nm");
+        let to = &mut registry;
         let mut metrics = Self {
-            registry: Registry::with_prefix("nm"),
-            maintenances: Family::default(),
-            blocked_pods: Family::default(),
-            evictions: Family::default(),
-            evictions_queued: Gauge::default(),
-            eviction_queue_duration: histogram(&SHORT_BUCKETS),
-            drain_duration: histogram(&LONG_BUCKETS),
-            pod_blocked_duration: histogram(&LONG_BUCKETS),
-            reconcile_duration: histogram(&SHORT_BUCKETS),
-            reconcile_failures: Counter::default(),
-            api_requests: Family::default(),
-            leader: Gauge::default(),
-            certificate_expiry: Family::default(),
+            maintenances: register(to, "maintenances", "Maintenances by phase"),
+            blocked_pods: register(to, "blocked_pods", "Blocked pods by reason"),
+            evictions: register(to, "evictions", "Answers to evictions and deletions of pods by outcome"),
+            evictions_queued: register(
+                to,
+                "evictions_queued",
+                "Evictions that wait to be sent, because the concurrency limit is reached",
+            ),
+            eviction_queue_duration: register_duration(
+                to,
+                "eviction_queue_duration",
+                "How long evictions waited before they were sent",
+                &SHORT_BUCKETS,
+            ),
+            drain_duration: register_duration(
+                to,
+                "drain_duration",
+                "Time from the cordon to the end of the last pod, for drains that succeeded",
+                &LONG_BUCKETS,
+            ),
+            pod_blocked_duration: register_duration(
+                to,
+                "pod_blocked_duration",
+                "How long pods were blocked that no longer are",
+                &LONG_BUCKETS,
+            ),
+            reconcile_duration: register_duration(
+                to,
+                "reconcile_duration",
+                "Duration of a reconcile, including its writes",
+                &SHORT_BUCKETS,
+            ),
+            reconcile_failures: register(to, "reconcile_failures", "Reconciles that failed on a write"),
+            api_requests: register(
+                to,
+                "api_requests",
+                "Requests to the API server by verb and status code; the code of a request without an answer is none",
+            ),
+            leader: register(to, "leader", "Whether this replica leads: 1 if it does"),
+            certificate_expiry: register(
+                to,
+                "webhook_certificate_expiry_timestamp_seconds",
+                "When the webhook's certificate expires, in seconds since 1970",
+            ),
             leader_state: Mutex::default(),
+            registry,
         };
-        metrics.register();
-        metrics
-    }
-
-    // The library ends each help text with a full stop.
-    fn register(&mut self) {
-        let registry = &mut self.registry;
-        registry.register("maintenances", "Maintenances by phase", self.maintenances.clone());
-        registry.register("blocked_pods", "Blocked pods by reason", self.blocked_pods.clone());
-        registry.register(
-            "evictions",
-            "Answers to evictions and deletions of pods by outcome",
-            self.evictions.clone(),
-        );
-        registry.register(
-            "evictions_queued",
-            "Evictions that wait to be sent, because the concurrency limit is reached",
-            self.evictions_queued.clone(),
-        );
-        registry.register_with_unit(
-            "eviction_queue_duration",
-            "How long evictions waited before they were sent",
-            Unit::Seconds,
-            self.eviction_queue_duration.clone(),
-        );
-        registry.register_with_unit(
-            "drain_duration",
-            "Time from the cordon to the end of the last pod, for drains that succeeded",
-            Unit::Seconds,
-            self.drain_duration.clone(),
-        );
-        registry.register_with_unit(
-            "pod_blocked_duration",
-            "How long pods were blocked that no longer are",
-            Unit::Seconds,
-            self.pod_blocked_duration.clone(),
-        );
-        registry.register_with_unit(
-            "reconcile_duration",
-            "Duration of a reconcile, including its writes",
-            Unit::Seconds,
-            self.reconcile_duration.clone(),
-        );
-        registry.register(
-            "reconcile_failures",
-            "Reconciles that failed on a write",
-            self.reconcile_failures.clone(),
-        );
-        registry.register(
-            "api_requests",
-            "Requests to the API server by verb and status code; the code of a request without an answer is none",
-            self.api_requests.clone(),
-        );
-        registry.register("leader", "Whether this replica leads: 1 if it does", self.leader.clone());
-        registry.register(
-            "webhook_certificate_expiry_timestamp_seconds",
-            "When the webhook's certificate expires, in seconds since 1970",
-            self.certificate_expiry.clone(),
-        );
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The program's version", build);
+        metrics.registry.register("build", "The program's version", build);
+        metrics
     }
 
     /// Counts the maintenances of this term from now on, until the term ends.
@@ -200,7 +142,7 @@ impl Metrics {
     }
 
     pub(crate) fn eviction_answered(&self, outcome: &EvictionOutcome) {
-        self.evictions.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).inc();
+        self.evictions.get_or_create(&[("outcome", outcome.as_str())]).inc();
     }
 
     /// Counts an eviction as queued until the returned timer is dropped.
@@ -231,8 +173,8 @@ impl Metrics {
 
     /// Counts a request to the API server, with the status code of its answer, if there was one.
     pub(crate) fn requested(&self, verb: Verb, code: Option<u16>) {
-        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.api_requests.get_or_create(&RequestLabels { verb, code }).inc();
+        let code = code.map_or("none".into(), |code| code.to_string().into());
+        self.api_requests.get_or_create(&[("verb", verb.as_str().into()), ("code", code)]).inc();
     }
 
     pub(crate) fn leads(&self, leads: bool) {
@@ -241,7 +183,7 @@ impl Metrics {
 
     /// Sets when the webhook's certificate expires.
     pub(crate) fn certificate_expires(&self, at: Timestamp) {
-        self.certificate_expiry.get_or_create(&Unlabelled {}).set(at.as_second());
+        self.certificate_expiry.get_or_create(&[]).set(at.as_second());
     }
 
     /// All of them in the text format of `OpenMetrics`.
@@ -261,26 +203,39 @@ impl Metrics {
 
     fn count(&self, maintenances: &[Arc<Grouped>]) {
         for phase in [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed] {
-            self.maintenances.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(0);
+            self.maintenances.get_or_create(&[("phase", phase.as_str())]).set(0);
         }
         for maintenance in maintenances {
             let status = maintenance.status.as_ref();
             // A maintenance that has not been reconciled is pending too.
             let phase = status.and_then(|status| status.phase).unwrap_or(Phase::Pending);
-            self.maintenances.get_or_create(&PhaseLabel { phase: phase.as_str() }).inc();
+            self.maintenances.get_or_create(&[("phase", phase.as_str())]).inc();
             let Some(status) = status.filter(|_| maintenance.metadata.deletion_timestamp.is_none()) else {
                 continue;
             };
             for pod in &status.blocked_pods {
-                self.blocked_pods.get_or_create(&ReasonLabel { reason: pod.reason.as_str() }).inc();
+                self.blocked_pods.get_or_create(&[("reason", pod.reason.as_str())]).inc();
             }
             let listed = i64::try_from(status.blocked_pods.len()).unwrap_or(i64::MAX);
             let unlisted = i64::from(status.pod_counts.blocked) - listed;
             if unlisted > 0 {
-                self.blocked_pods.get_or_create(&ReasonLabel { reason: UNLISTED }).inc_by(unlisted);
+                self.blocked_pods.get_or_create(&[("reason", UNLISTED)]).inc_by(unlisted);
             }
         }
     }
+}
+
+// The library ends each help text with a full stop.
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn register_duration(registry: &mut Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    let histogram = Histogram::new(buckets.iter().copied());
+    registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+    histogram
 }
 
 /// Measures how long an eviction is queued.

@@ -4,8 +4,9 @@
 //! replica is therefore ready as soon as it watches the leader's lease, and a leader once its watches know the cluster. A
 //! check whose component panicked is kept and fails until another component adds a check of that name.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
@@ -15,15 +16,9 @@ pub(crate) struct Readiness(Arc<Mutex<Checks>>);
 
 #[derive(Debug, Default)]
 struct Checks {
-    all: Vec<Weak<CheckEntry>>,
-    /// Those whose component failed, kept here because it has dropped them.
-    failed: Vec<Arc<CheckEntry>>,
-}
-
-#[derive(Debug)]
-struct CheckEntry {
-    name: &'static str,
-    state: Mutex<CheckState>,
+    added: u64,
+    /// By name: the number of the component that added it last, and its state.
+    by_name: BTreeMap<&'static str, (u64, CheckState)>,
 }
 
 #[derive(Debug)]
@@ -55,21 +50,18 @@ pub(crate) struct ReadinessReport {
 }
 
 impl Readiness {
-    /// Adds a check, which fails until it is set.
+    /// Adds a check, which fails until it is set. It replaces an earlier one of that name.
     pub(crate) fn check(&self, name: &'static str) -> ReadinessCheck {
-        let entry = Arc::new(CheckEntry { name, state: Mutex::new(CheckState::Fails("not yet".to_owned())) });
         let mut checks = self.lock();
-        checks.failed.retain(|failed| failed.name != name);
-        checks.all.push(Arc::downgrade(&entry));
-        drop(checks);
-        ReadinessCheck { entry, readiness: self.clone() }
+        checks.added += 1;
+        let number = checks.added;
+        checks.by_name.insert(name, (number, CheckState::Fails("not yet".to_owned())));
+        ReadinessCheck { name, number, readiness: self.clone() }
     }
 
     /// Adds a check that keeps failing because of `why`.
     pub(crate) fn add_failed(&self, name: &'static str, why: &str) {
-        let check = self.check(name);
-        check.fail(why);
-        self.keep(&check.entry);
+        self.lock().by_name.insert(name, (0, CheckState::Fails(why.to_owned())));
     }
 
     pub(crate) fn report(&self) -> ReadinessReport {
@@ -77,33 +69,18 @@ impl Readiness {
     }
 
     fn report_at(&self, now: Timestamp) -> ReadinessReport {
-        let mut entries = self.entries();
-        entries.sort_by_key(|entry| entry.name);
         let (mut lines, mut is_ready) = (String::new(), true);
-        for entry in entries {
-            let state = entry.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, (_, state)) in &self.lock().by_name {
             let failure = state.failure_at(now);
             is_ready &= failure.is_none();
             // Writing to a string cannot fail.
             let _ = match failure {
-                None => writeln!(lines, "[+]{} ok", entry.name),
-                Some(why) => writeln!(lines, "[-]{} failed: {why}", entry.name),
+                None => writeln!(lines, "[+]{name} ok"),
+                Some(why) => writeln!(lines, "[-]{name} failed: {why}"),
             };
         }
         lines += if is_ready { "readyz check passed\n" } else { "readyz check failed\n" };
         ReadinessReport { is_ready, lines }
-    }
-
-    /// The checks that are not dropped. The others are removed.
-    fn entries(&self) -> Vec<Arc<CheckEntry>> {
-        let mut checks = self.lock();
-        let kept: Vec<_> = checks.all.iter().filter_map(Weak::upgrade).collect();
-        checks.all = kept.iter().map(Arc::downgrade).collect();
-        kept
-    }
-
-    fn keep(&self, entry: &Arc<CheckEntry>) {
-        self.lock().failed.push(entry.clone());
     }
 
     fn lock(&self) -> MutexGuard<'_, Checks> {
@@ -114,7 +91,8 @@ impl Readiness {
 /// The check of one component, which counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReadinessCheck {
-    entry: Arc<CheckEntry>,
+    name: &'static str,
+    number: u64,
     readiness: Readiness,
 }
 
@@ -134,15 +112,22 @@ impl ReadinessCheck {
     }
 
     fn set(&self, state: CheckState) {
-        *self.entry.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        if let Some((number, current)) = self.readiness.lock().by_name.get_mut(self.name)
+            && *number == self.number
+        {
+            *current = state;
+        }
     }
 }
 
 impl Drop for ReadinessCheck {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.fail("the component of this check panicked");
-            self.readiness.keep(&self.entry);
+            return self.fail("the component of this check panicked");
+        }
+        let mut checks = self.readiness.lock();
+        if checks.by_name.get(self.name).is_some_and(|(number, _)| *number == self.number) {
+            checks.by_name.remove(self.name);
         }
     }
 }

@@ -105,21 +105,13 @@ pub(crate) async fn start(
         }
     };
     Ok(Some(tokio::spawn(async move {
-        listener.serve_over(handshake, router, delayed(shutdown)).await;
+        let delayed = async {
+            shutdown_begins(shutdown).await;
+            sleep(SHUTDOWN_DELAY).await;
+        };
+        listener.serve_over(handshake, router, delayed).await;
         certificate_task.abort();
     })))
-}
-
-/// Turns true some time after shutdown begins.
-fn delayed(shutdown: watch::Receiver<bool>) -> watch::Receiver<bool> {
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        shutdown_begins(shutdown).await;
-        sleep(SHUTDOWN_DELAY).await;
-        sender.send_replace(true);
-        sender.closed().await;
-    });
-    receiver
 }
 
 struct ReviewHandler {

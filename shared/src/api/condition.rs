@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// The type of a condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum ConditionType {
     /// The node takes no new pods.
     Cordoned,
@@ -15,7 +15,7 @@ pub enum ConditionType {
 }
 
 /// Why a condition has its status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum ConditionReason {
     /// The node is cordoned.
     Cordoned,
@@ -52,34 +52,14 @@ pub enum ConditionReason {
 impl ConditionType {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cordoned => "Cordoned",
-            Self::Drained => "Drained",
-            Self::Degraded => "Degraded",
-        }
+        self.into()
     }
 }
 
 impl ConditionReason {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cordoned => "Cordoned",
-            Self::NodeNotFound => "NodeNotFound",
-            Self::DuplicateMaintenance => "DuplicateMaintenance",
-            Self::Drained => "Drained",
-            Self::Evicting => "Evicting",
-            Self::Blocked => "Blocked",
-            Self::TimedOut => "TimedOut",
-            Self::QuorumAtRisk => "QuorumAtRisk",
-            Self::MaxUnavailable => "MaxUnavailable",
-            Self::LeaseHeld => "LeaseHeld",
-            Self::LeaseLost => "LeaseLost",
-            Self::CordonContested => "CordonContested",
-            Self::MissingRights => "MissingRights",
-            Self::InvalidDrain => "InvalidDrain",
-            Self::AsExpected => "AsExpected",
-        }
+        self.into()
     }
 }
 

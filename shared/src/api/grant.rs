@@ -1,12 +1,12 @@
 //! Permissions that are not installed by default, because the features that need them are off by default.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::api::status::ForbiddenAccess;
 
 /// A permission that is not installed by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Grant {
     /// To patch `nodes/status`, for the reconciler's flag `--node-conditions`.
     NodeConditions,
@@ -20,10 +20,7 @@ impl Grant {
 
     /// The value of `kubectl nm install --grant`. The component of the manifests is named so with an underscore.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NodeConditions => "node-conditions",
-            Self::PodDeletion => "pod-deletion",
-        }
+        self.into()
     }
 
     /// What it permits: the verb, and the resource of the core group.
@@ -55,12 +52,6 @@ impl Grant {
             "{} needs this permission: run `kubectl nm install --grant {self}` or apply manifests/components/{component}",
             self.feature()
         )
-    }
-}
-
-impl fmt::Display for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

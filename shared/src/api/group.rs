@@ -7,8 +7,8 @@
 //! v0.11.3).
 //!
 //! Their definitions prune what they do not know: `spec.drain`, and of the status everything that is not the
-//! operator's ([`Group::keeps_details`]): `conditions`, `blockedPods` with its facts, `migratingPods`, `queue`,
-//! `forbidden` and `podCounts`.
+//! operator's: `conditions`, `blockedPods` with its facts, `migratingPods`, `queue`, `forbidden` and `podCounts`. The
+//! operator's own definition of `nodemaintenance.medik8s.io` does that too. `lastError` has the details then.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -72,12 +72,6 @@ impl Group {
     /// Whether its nodes in maintenance are labelled to exclude them from remediation. An operator that does not know the
     /// label would leave it on a node that it uncordons.
     pub fn has_exclude_label(self) -> bool {
-        self == Self::Medik8s
-    }
-
-    /// Whether its definition keeps our own fields of the status. Where it prunes them, `lastError` is the only place to
-    /// say why pods are blocked.
-    pub fn keeps_details(self) -> bool {
         self == Self::Medik8s
     }
 

@@ -33,7 +33,7 @@ pub struct NodeMaintenanceStatus {
     pub last_update: Option<Time>,
 
     /// The last error; empty when there is none. While pods are blocked it only names the first of them: `blockedPods`
-    /// has the details.
+    /// has the details, unless the installed definition prunes it.
     pub last_error: String,
 
     /// Names of the pods that are still to be moved.
@@ -78,7 +78,20 @@ pub struct NodeMaintenanceStatus {
 }
 
 /// The phase of a maintenance.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::IntoStaticStr,
+)]
 pub enum Phase {
     /// It waits: for the node's lease, for etcd's quorum or in the queue.
     Pending,
@@ -93,12 +106,7 @@ pub enum Phase {
 impl Phase {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
+        self.into()
     }
 }
 
@@ -147,6 +155,10 @@ pub struct BlockFacts {
     /// The disruption budget that allows no eviction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetFacts>,
+    /// The disruption budgets, if several select the pod, sorted by name; at most 10.
+    #[schemars(length(max = 10))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetFacts>,
     /// Name of the admission webhook that refuses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
@@ -231,7 +243,20 @@ pub struct MigratingPod {
 }
 
 /// Why a pod is blocked.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    strum::IntoStaticStr,
+)]
 pub enum BlockReason {
     /// A disruption budget allows no more disruptions.
     DisruptionBudget,
@@ -269,23 +294,7 @@ pub enum BlockReason {
 impl BlockReason {
     /// The value in the status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DisruptionBudget => "DisruptionBudget",
-            Self::MultipleDisruptionBudgets => "MultipleDisruptionBudgets",
-            Self::AdmissionWebhook => "AdmissionWebhook",
-            Self::NotMigratable => "NotMigratable",
-            Self::MigrationFailed => "MigrationFailed",
-            Self::Forbidden => "Forbidden",
-            Self::NamespaceTerminating => "NamespaceTerminating",
-            Self::ServerError => "ServerError",
-            Self::Unmanaged => "Unmanaged",
-            Self::LocalStorage => "LocalStorage",
-            Self::ComesBack => "ComesBack",
-            Self::Finalizers => "Finalizers",
-            Self::NodeNotReady => "NodeNotReady",
-            Self::NotEnding => "NotEnding",
-            Self::Unknown => "Unknown",
-        }
+        self.into()
     }
 }
 

@@ -56,10 +56,8 @@ pub fn check(pod: &Pod, volumes: &[&NodeSelector], node: &Node) -> Result<(), Un
         return Err(Unfit::NotReady);
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    let cordon =
-        Taint { key: UNSCHEDULABLE_TAINT.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() };
     let node_spec = node.spec.clone().unwrap_or_default();
-    if node_spec.unschedulable == Some(true) && !tolerates(tolerations, &cordon) {
+    if node_spec.unschedulable == Some(true) && !tolerates(tolerations, &taint(UNSCHEDULABLE_TAINT)) {
         return Err(Unfit::Cordoned);
     }
     if !is_selected(spec, node) {
@@ -105,7 +103,13 @@ pub fn left_out(pod: &Pod) -> Vec<&'static str> {
     aspects.into_iter().filter(|(asked, _)| *asked).map(|(_, aspect)| aspect).collect()
 }
 
-fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+/// The taint with this key, the effect `NoSchedule` and no value.
+pub fn taint(key: &str) -> Taint {
+    Taint { key: key.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() }
+}
+
+/// Whether one of these tolerations tolerates the taint.
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| {
         let exists = toleration.operator.as_deref() == Some("Exists");
         let is = |said: &Option<String>, wanted: &str| said.as_deref().unwrap_or_default() == wanted;

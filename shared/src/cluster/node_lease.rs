@@ -27,15 +27,6 @@ pub fn name(node: &str) -> String {
     format!("node-{node}")
 }
 
-/// The API server's denial of access to leases, with a hint at the usual cause: if the namespace is removed, our
-/// permissions on leases are removed with it, and the reconciler may not create namespaces.
-pub fn with_hint(denial: &str) -> String {
-    format!(
-        "{denial}; if the namespace {LEASE_NAMESPACE} was removed, apply lease_namespace.yaml, lease_role.yaml and \
-         lease_role_binding.yaml of the manifests again"
-    )
-}
-
 /// The node of the lease with this name; none if it is not the lease of a node.
 pub fn node(lease: &str) -> Option<&str> {
     lease.strip_prefix("node-")

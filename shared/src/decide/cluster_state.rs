@@ -26,6 +26,9 @@ use crate::gate::Gate;
 pub struct ClusterState {
     /// The API group of the maintenance.
     pub group: Group,
+    /// Whether the definition of the maintenance prunes our own fields of the status, as those of the older groups and of
+    /// the medik8s operator do.
+    pub prunes_details: bool,
     /// The node; none if it does not exist.
     pub node: Option<Arc<Node>>,
     /// What keeps the maintenance from beginning.

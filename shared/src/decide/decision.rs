@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::Value;
 
 use crate::api::status::{NodeMaintenanceStatus, truncated};
@@ -12,7 +13,6 @@ use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
 use crate::cluster::pod::DrainPod;
 use crate::drain::budget_forecast::Allowance;
-use crate::drain::node_conditions::WantedCondition;
 use crate::drain::node_patch::NodePatch;
 
 /// The next steps. Each is optional; an empty decision changes nothing.
@@ -31,7 +31,7 @@ pub struct Decision {
     /// The new status.
     pub status: Option<NodeMaintenanceStatus>,
     /// The conditions that the node is to have (`--node-conditions`). Nothing waits for them.
-    pub node_conditions: Option<Vec<WantedCondition>>,
+    pub node_conditions: Option<Vec<NodeCondition>>,
     /// The evictions to request.
     pub evictions: Vec<Eviction>,
     /// Pods for which no eviction is requested, because a budget would refuse it.
@@ -115,7 +115,7 @@ pub enum EventSubject {
 }
 
 /// The events of the medik8s node-maintenance-operator and our own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum EventReason {
     /// The maintenance began.
     BeginMaintenance,
@@ -136,15 +136,7 @@ pub enum EventReason {
 impl EventReason {
     /// The value in the event.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BeginMaintenance => "BeginMaintenance",
-            Self::SucceedMaintenance => "SucceedMaintenance",
-            Self::FailedMaintenance => "FailedMaintenance",
-            Self::RemovedMaintenance => "RemovedMaintenance",
-            Self::UncordonNode => "UncordonNode",
-            Self::QuorumOverridden => "QuorumOverridden",
-            Self::RecordonNode => "RecordonNode",
-        }
+        self.into()
     }
 
     /// Whether the event is a warning.

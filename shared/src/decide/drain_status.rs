@@ -8,38 +8,55 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::condition::{self, ConditionReason, ConditionType, ConditionUpdate};
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::api::status::{ForbiddenAccess, NodeMaintenanceStatus, Phase, PodCounts, QueuePosition};
+use crate::decide::cluster_state::ClusterState;
 use crate::decide::drain_survey::{DrainSurvey, pods_are};
-use crate::drain::eviction_outcome::AccessDenied;
 use crate::drain::node_patch::CordonedBy;
 use crate::gate::ownership;
 
-/// What a drain depends on beside its pods.
-#[derive(Debug, Clone, Copy)]
-pub struct DrainContext<'a> {
-    /// When the drain times out, if it does.
-    pub deadline: Option<Timestamp>,
-    /// Whether something keeps removing the cordon.
-    pub is_contested: bool,
-    /// The denial, if the node's conditions may not be written.
-    pub node_conditions_forbidden: Option<&'a AccessDenied>,
+/// A status in the making.
+struct Draft<'a> {
+    status: NodeMaintenanceStatus,
+    maintenance: &'a NodeMaintenance,
+    now: Timestamp,
 }
 
-/// The status of a drain.
+impl<'a> Draft<'a> {
+    /// The present status without what says why a maintenance does not work.
+    fn new(maintenance: &'a NodeMaintenance, now: Timestamp) -> Self {
+        let mut status = maintenance.status.clone().unwrap_or_default();
+        (status.queue, status.forbidden) = (None, None);
+        Self { status, maintenance, now }
+    }
+
+    fn record(&mut self, type_: ConditionType, holds: bool, reason: ConditionReason, message: String) {
+        let update = ConditionUpdate { type_, holds, reason, message };
+        let generation = self.maintenance.metadata.generation;
+        condition::record(&mut self.status.conditions, update, generation, self.now);
+    }
+
+    fn record_cordoned(&mut self) {
+        let message = format!("node {} is cordoned", self.maintenance.spec.node_name);
+        self.record(ConditionType::Cordoned, true, ConditionReason::Cordoned, message);
+    }
+}
+
+/// The status of a drain, which times out at `deadline`.
 pub fn draining(
     maintenance: &NodeMaintenance,
     survey: &DrainSurvey<'_>,
-    context: DrainContext<'_>,
+    observed: &ClusterState,
+    deadline: Option<Timestamp>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut status = maintenance.status.clone().unwrap_or_default();
+    let mut draft = Draft::new(maintenance, now);
+    let status = &mut draft.status;
     let counted = status.total_pods > 0 || matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
-    survey.write_to(&mut status, !counted, now);
+    survey.write_to(status, !counted, now);
     status.error_on_lease_count = 0;
-    status.queue = None;
-    status.forbidden = context.node_conditions_forbidden.and_then(|denied| denied.access.clone());
+    status.forbidden = observed.node_conditions_forbidden.as_ref().and_then(|denied| denied.access.clone());
 
     let (pending, blocked) = (status.pending_pods.len(), survey.blocked().count());
-    let timed_out = context.deadline.is_some_and(|deadline| deadline <= now);
+    let timed_out = deadline.is_some_and(|deadline| deadline <= now);
     let reason = match (pending, timed_out, blocked) {
         (0, ..) => ConditionReason::Drained,
         (_, true, _) => ConditionReason::TimedOut,
@@ -63,26 +80,32 @@ pub fn draining(
         0 => gone,
         _ => format!("{gone}, {} blocked: see status.blockedPods", pods_are(blocked)),
     };
-    let mut record = |type_, holds, reason, message| {
-        record(&mut status, maintenance, ConditionUpdate { type_, holds, reason, message }, now);
-    };
-    record(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
-    record(ConditionType::Drained, pending == 0, reason, message);
-    let (is_degraded, reason, message) = degraded(maintenance, survey, context);
-    record(ConditionType::Degraded, is_degraded, reason, message);
-    status
+    draft.record_cordoned();
+    draft.record(ConditionType::Drained, pending == 0, reason, message);
+    let (is_degraded, reason, message) = degraded(maintenance, survey, observed);
+    draft.record(ConditionType::Degraded, is_degraded, reason, message);
+    draft.status
 }
 
 fn degraded(
     maintenance: &NodeMaintenance,
     survey: &DrainSurvey<'_>,
-    context: DrainContext<'_>,
+    observed: &ClusterState,
 ) -> (bool, ConditionReason, String) {
-    match (survey.forbidden(), context.node_conditions_forbidden) {
-        (0, None) if context.is_contested => (true, ConditionReason::CordonContested, contested(maintenance)),
-        (0, None) => (false, ConditionReason::AsExpected, String::new()),
-        (_, Some(denied)) => (true, ConditionReason::MissingRights, denied.to_string()),
-        (pods, None) => {
+    if let Some(denied) = &observed.node_conditions_forbidden {
+        return (true, ConditionReason::MissingRights, denied.to_string());
+    }
+    match survey.forbidden() {
+        0 if observed.recordons.is_contested() => {
+            let node = &maintenance.spec.node_name;
+            let message = format!(
+                "something keeps uncordoning node {node}: the cordon is restored at intervals of up to a minute, and no \
+                 pod is evicted in between. `kubectl get node {node} -o yaml --show-managed-fields` shows what writes to it"
+            );
+            (true, ConditionReason::CordonContested, message)
+        }
+        0 => (false, ConditionReason::AsExpected, String::new()),
+        pods => {
             let message = format!("{} blocked by missing access: see status.blockedPods", pods_are(pods));
             (true, ConditionReason::MissingRights, message)
         }
@@ -95,33 +118,33 @@ pub fn failed(
     maintenance: &NodeMaintenance,
     at_work: bool,
     reason: ConditionReason,
-    error: Failure,
+    error: String,
+    forbidden: Option<ForbiddenAccess>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut status = maintenance.status.clone().unwrap_or_default();
+    let mut draft = Draft::new(maintenance, now);
+    let status = &mut draft.status;
     let is_cordoned = at_work || condition::is_true(&status.conditions, ConditionType::Cordoned);
+    // The node stays as it is.
+    let keeps_node = matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingRights);
     status.phase = Some(Phase::Failed);
-    status.last_error = error.message;
-    status.forbidden = error.forbidden;
-    status.queue = None;
-    if !keeps_node(reason) {
+    status.last_error = error;
+    status.forbidden = forbidden;
+    if !keeps_node {
         status.pending_pods.clear();
         status.pending_pods_refs.clear();
         status.blocked_pods.clear();
         status.migrating_pods = None;
         status.pod_counts = PodCounts::default();
     }
-    let mut record = |type_, holds, reason, message| {
-        record(&mut status, maintenance, ConditionUpdate { type_, holds, reason, message }, now);
-    };
-    if keeps_node(reason) && is_cordoned {
-        record(ConditionType::Cordoned, true, ConditionReason::Cordoned, cordoned(maintenance));
-    } else if !(keeps_node(reason) && ownership::cordoned_by(maintenance) == CordonedBy::Medik8s) {
-        record(ConditionType::Cordoned, false, reason, String::new());
+    if keeps_node && is_cordoned {
+        draft.record_cordoned();
+    } else if !(keeps_node && ownership::cordoned_by(maintenance) == CordonedBy::Medik8s) {
+        draft.record(ConditionType::Cordoned, false, reason, String::new());
     }
-    record(ConditionType::Drained, false, reason, String::new());
-    record(ConditionType::Degraded, true, reason, String::new());
-    status
+    draft.record(ConditionType::Drained, false, reason, String::new());
+    draft.record(ConditionType::Degraded, true, reason, String::new());
+    draft.status
 }
 
 /// The status of a maintenance that waits, in the `queue` or for something else.
@@ -132,21 +155,16 @@ pub fn waiting(
     queue: Option<QueuePosition>,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut status = maintenance.status.clone().unwrap_or_default();
-    status.phase = Some(Phase::Pending);
-    status.last_error = error;
-    status.queue = queue;
-    status.forbidden = None;
-    let mut record = |type_| {
-        let update = ConditionUpdate { type_, holds: false, reason, message: String::new() };
-        record(&mut status, maintenance, update, now);
-    };
+    let mut draft = Draft::new(maintenance, now);
+    draft.status.phase = Some(Phase::Pending);
+    draft.status.last_error = error;
+    draft.status.queue = queue;
     // A status without this condition shows that the medik8s operator began, and may have cordoned.
     if ownership::cordoned_by(maintenance) != CordonedBy::Medik8s {
-        record(ConditionType::Cordoned);
+        draft.record(ConditionType::Cordoned, false, reason, String::new());
     }
-    record(ConditionType::Drained);
-    status
+    draft.record(ConditionType::Drained, false, reason, String::new());
+    draft.status
 }
 
 /// The status of a maintenance that has lost the node's lease for the moment: the node stays as it is and no pod is
@@ -157,22 +175,14 @@ pub fn lease_lost(
     attempts: i32,
     now: Timestamp,
 ) -> NodeMaintenanceStatus {
-    let mut status = maintenance.status.clone().unwrap_or_default();
-    status.error_on_lease_count = attempts;
-    status.last_error = error;
-    status.queue = None;
-    status.forbidden = None;
-    let is_drained = condition::is_true(&status.conditions, ConditionType::Drained);
-    let mut record = |type_, holds| {
-        let reason = ConditionReason::LeaseLost;
-        let update = ConditionUpdate { type_, holds, reason, message: String::new() };
-        record(&mut status, maintenance, update, now);
-    };
-    if !is_drained {
-        record(ConditionType::Drained, false);
+    let mut draft = Draft::new(maintenance, now);
+    draft.status.error_on_lease_count = attempts;
+    draft.status.last_error = error;
+    if !condition::is_true(&draft.status.conditions, ConditionType::Drained) {
+        draft.record(ConditionType::Drained, false, ConditionReason::LeaseLost, String::new());
     }
-    record(ConditionType::Degraded, true);
-    status
+    draft.record(ConditionType::Degraded, true, ConditionReason::LeaseLost, String::new());
+    draft.status
 }
 
 /// When an unfinished drain times out, measured from the cordon; none without a `timeoutSeconds`, and none for pods that
@@ -183,51 +193,4 @@ pub fn deadline(maintenance: &NodeMaintenance, spec: &DrainSpec) -> Option<Times
         .filter(|condition| condition.status == "True")?;
     let timeout = SignedDuration::from_secs(spec.timeout_seconds);
     if timeout.is_zero() { None } else { cordoned.last_transition_time.0.saturating_add(timeout).ok() }
-}
-
-/// Whether the node stays as it is while the maintenance has failed for this reason.
-fn keeps_node(reason: ConditionReason) -> bool {
-    matches!(reason, ConditionReason::InvalidDrain | ConditionReason::MissingRights)
-}
-
-/// Why a maintenance has failed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Failure {
-    /// The sentence for `lastError`.
-    pub message: String,
-    /// The access that is missing, if that is the reason and it is known.
-    pub forbidden: Option<ForbiddenAccess>,
-}
-
-impl From<String> for Failure {
-    fn from(message: String) -> Self {
-        Self { message, forbidden: None }
-    }
-}
-
-impl From<AccessDenied> for Failure {
-    fn from(denied: AccessDenied) -> Self {
-        Self { message: denied.to_string(), forbidden: denied.access }
-    }
-}
-
-fn cordoned(maintenance: &NodeMaintenance) -> String {
-    format!("node {} is cordoned", maintenance.spec.node_name)
-}
-
-fn contested(maintenance: &NodeMaintenance) -> String {
-    let node = &maintenance.spec.node_name;
-    format!(
-        "something keeps uncordoning node {node}: the cordon is restored at intervals of up to a minute, and no pod is \
-         evicted in between. `kubectl get node {node} -o yaml --show-managed-fields` shows what writes to it"
-    )
-}
-
-fn record(
-    status: &mut NodeMaintenanceStatus,
-    maintenance: &NodeMaintenance,
-    finding: ConditionUpdate,
-    now: Timestamp,
-) {
-    condition::record(&mut status.conditions, finding, maintenance.metadata.generation, now);
 }

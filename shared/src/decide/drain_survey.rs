@@ -1,7 +1,6 @@
 //! The states of all pods of a node, and their part of the status.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::condition::whole_seconds;
 use crate::api::status::{
@@ -26,8 +25,7 @@ const ATTEMPTS_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 pub struct DrainSurvey<'a> {
     pods: Vec<(&'a PlannedPod, PodState)>,
     migrating: Vec<MigratingPod>,
-    /// Whether the definition of the maintenance keeps `blockedPods`.
-    keeps_details: bool,
+    prunes_details: bool,
 }
 
 impl<'a> DrainSurvey<'a> {
@@ -56,7 +54,7 @@ impl<'a> DrainSurvey<'a> {
         let pods: Vec<(&PlannedPod, PodState)> = pods.collect();
         let migrating = pods.iter().filter(|(_, state)| *state == PodState::Migrating);
         let migrating = migrating.map(|(planned, _)| migrating_pod(planned, observed)).collect();
-        Self { pods, migrating, keeps_details: observed.group.keeps_details() }
+        Self { pods, migrating, prunes_details: observed.prunes_details }
     }
 
     /// The pods that the drain waits for.
@@ -108,13 +106,13 @@ impl<'a> DrainSurvey<'a> {
         }
         let named = self.blocked().take(MAX_NAMED_PODS).map(|(planned, blocker)| {
             let (pod, reason) = (pod::reference(&planned.pod), blocker.reason.as_str());
-            if self.keeps_details {
-                format!("{pod} ({reason})")
-            } else {
+            if self.prunes_details {
                 format!("{pod}: {}", blocker.message)
+            } else {
+                format!("{pod} ({reason})")
             }
         });
-        let separator = if self.keeps_details { ", " } else { "; " };
+        let separator = if self.prunes_details { "; " } else { ", " };
         let named = named.collect::<Vec<_>>().join(separator);
         let more = count.saturating_sub(MAX_NAMED_PODS);
         let ending = if more > 0 { format!("{separator}and {more} more") } else { String::new() };
@@ -199,7 +197,7 @@ pub fn if_changed(
     if next == *before {
         return None;
     }
-    next.last_update = Some(Time(whole_seconds(now).0));
+    next.last_update = Some(whole_seconds(now));
     Some(next)
 }
 
@@ -225,6 +223,7 @@ pub fn attempts_due(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     #[test]
     fn progress_is_the_percentage_of_pods_that_are_gone() {

@@ -271,8 +271,8 @@ fn a_refused_pod_is_listed_as_blocked_and_retried_later() {
         ),
         SteadyTime::MIN,
     );
-    let attempts = [("a".to_owned(), attempt)].into();
-    let decision = decide(&maintenance(&json!({})), &ClusterState { attempts, ..observed() }, now());
+    let observed = ClusterState { attempts: [("a".to_owned(), attempt)].into(), ..observed() };
+    let decision = decide(&maintenance(&json!({})), &observed, now());
     let status = decision.status.as_ref().unwrap();
     let blocked = &status.blocked_pods[0];
     assert_eq!(
@@ -286,6 +286,9 @@ fn a_refused_pod_is_listed_as_blocked_and_retried_later() {
     assert_eq!(condition(status, "Drained"), ("False", "Blocked"));
     assert_eq!(asked(&decision), ["b"]);
     assert!(decision.requeue_after.unwrap() <= Duration::from_secs(1));
+    let pruned = ClusterState { prunes_details: true, ..observed };
+    let pruned = decide(&maintenance(&json!({})), &pruned, now()).status.unwrap();
+    assert_eq!(pruned.last_error, format!("1 pod is blocked: ns/a: {}", blocked.message));
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::api::maintenance::{DrainOrder, DrainSpec};
-use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
+use crate::cluster::disruption_budget::BudgetKey;
 use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
 use crate::drain::attempt::Attempt;
-use crate::drain::budget_forecast::{Allowance, BudgetPrediction, Budgets};
+use crate::drain::budget_forecast::{Allowance, BudgetBlock, BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
 use crate::drain::plan::{DrainPlan, PlannedPod, Verdict};
 use crate::drain::steady_time::SteadyTime;
@@ -36,15 +36,6 @@ pub struct EvictionQueue {
     pub overdue: HashSet<String>,
     /// When the next of the other pods is due.
     pub next: Option<SteadyTime>,
-}
-
-/// The budget that would refuse the eviction of a pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BudgetBlock {
-    /// The budget.
-    pub budget: BudgetKey,
-    /// How it would refuse.
-    pub refusal: BudgetRefusal,
 }
 
 impl EvictionQueue {
@@ -86,10 +77,10 @@ impl EvictionQueue {
                     at
                 }
                 // The eviction of an overdue pod is tried once more before it is deleted.
-                BudgetPrediction::Exhausted { .. } if is_overdue || asks_kubevirt(pod, &attempt) => at,
-                BudgetPrediction::Exhausted { budget, refusal } => {
-                    let due = probe_at(&attempt, &budget, &mut budgets, now);
-                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), BudgetBlock { budget, refusal });
+                BudgetPrediction::Exhausted(_) if is_overdue || asks_kubevirt(pod, &attempt) => at,
+                BudgetPrediction::Exhausted(block) => {
+                    let due = probe_at(&attempt, &block.budget, &mut budgets, now);
+                    queue.blocked_by_budget.insert(pod::uid(pod).to_owned(), block);
                     due
                 }
             };

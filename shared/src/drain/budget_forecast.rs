@@ -49,12 +49,16 @@ pub enum BudgetPrediction {
     /// The budget allows it, which uses one disruption.
     Allowed(Allowance),
     /// The budget allows no disruptions now.
-    Exhausted {
-        /// The budget.
-        budget: BudgetKey,
-        /// How the API server refuses.
-        refusal: BudgetRefusal,
-    },
+    Exhausted(BudgetBlock),
+}
+
+/// The budget that would refuse the eviction of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetBlock {
+    /// The budget.
+    pub budget: BudgetKey,
+    /// How the API server refuses.
+    pub refusal: BudgetRefusal,
 }
 
 /// A budget and the disruptions that remain.
@@ -120,7 +124,8 @@ impl Budgets {
     /// How the API server refuses because of the budgets that guard `pod`, sorted by name.
     pub fn refusals(&self, pod: &DrainPod) -> Vec<BudgetRefusal> {
         let mut refusals: Vec<BudgetRefusal> = self.of(pod).map(RemainingBudget::refusal).collect();
-        refusals.sort_by(|one, other| one.message.cmp(&other.message));
+        let name = |refusal: &BudgetRefusal| refusal.budget.as_ref().map(|budget| budget.name.clone());
+        refusals.sort_by_key(name);
         refusals
     }
 
@@ -154,7 +159,8 @@ impl Budgets {
         }
         let version = left.budget.version();
         if left.allowed <= 0 {
-            return BudgetPrediction::Exhausted { budget: version.key.clone(), refusal: left.refusal() };
+            let (budget, refusal) = (version.key.clone(), left.refusal());
+            return BudgetPrediction::Exhausted(BudgetBlock { budget, refusal });
         }
         left.allowed -= 1;
         BudgetPrediction::Allowed(Allowance { guard: version.clone(), allowed: left.budget.allowed() })
@@ -232,7 +238,7 @@ mod tests {
     }
 
     fn is_free(budgets: &mut Budgets, pod: &DrainPod) -> bool {
-        !matches!(budgets.charge(pod), BudgetPrediction::Exhausted { .. })
+        !matches!(budgets.charge(pod), BudgetPrediction::Exhausted(_))
     }
 
     #[test]
@@ -253,7 +259,9 @@ mod tests {
         let asked: Vec<bool> = (0..3).map(|_| is_free(&mut budgets, &pod("shop", "cart"))).collect();
         assert_eq!(asked, [true, true, false]);
         assert!(is_free(&mut budgets, &pod("shop", "web")), "nothing guards it");
-        let BudgetPrediction::Exhausted { budget, refusal } = budgets.charge(&pod("shop", "cart")) else {
+        let BudgetPrediction::Exhausted(BudgetBlock { budget, refusal }) =
+            budgets.charge(&pod("shop", "cart"))
+        else {
             panic!()
         };
         assert_eq!(budget.to_string(), "shop/cart");
@@ -304,7 +312,7 @@ mod tests {
             let newer = "the API server knows better".into();
             let mut budgets = carts_after(0, version, Charge::Refused(&newer));
             let prediction = budgets.charge(&pod("shop", "cart"));
-            let BudgetPrediction::Exhausted { refusal, .. } = prediction else { panic!() };
+            let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
             assert_eq!(refusal.message, expected);
         };
         check("7", "the API server knows better");
@@ -319,7 +327,7 @@ mod tests {
         };
         let mut budgets = carts_after(0, "7", Charge::Refused(&answer));
         let prediction = budgets.charge(&pod("shop", "cart"));
-        let BudgetPrediction::Exhausted { refusal, .. } = prediction else { panic!() };
+        let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = prediction else { panic!() };
         assert_eq!(refusal.message, answer.message);
         assert_eq!(refusal.budget.as_ref().and_then(|budget| budget.desired_healthy), Some(2));
     }
@@ -342,7 +350,7 @@ mod tests {
 
     fn refuses_because(budget: &PodDisruptionBudget, reason: &str) {
         let opinion = Budgets::from_objects([budget]).charge(&pod("shop", "cart"));
-        let BudgetPrediction::Exhausted { refusal, .. } = opinion else { panic!("{opinion:?}") };
+        let BudgetPrediction::Exhausted(BudgetBlock { refusal, .. }) = opinion else { panic!("{opinion:?}") };
         assert_eq!(refusal.message, format!("The disruption budget cart {reason}"));
     }
 

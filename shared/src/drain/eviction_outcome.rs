@@ -90,7 +90,7 @@ fn refusing_budget(message: &str) -> Option<BudgetFacts> {
 }
 
 /// The outcome of an eviction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum EvictionOutcome {
     /// Accepted. The pod is gone once no pod has its uid.
     Accepted,
@@ -129,19 +129,7 @@ pub enum EvictionOutcome {
 impl EvictionOutcome {
     /// The kind of outcome, as a metric label.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Accepted => "Accepted",
-            Self::Gone => "Gone",
-            Self::RefusedByBudget(_) => "RefusedByBudget",
-            Self::MultipleBudgets(_) => "MultipleBudgets",
-            Self::Migrating(_) => "Migrating",
-            Self::NotMigratable(_) => "NotMigratable",
-            Self::RefusedByWebhook { .. } => "RefusedByWebhook",
-            Self::NamespaceTerminating => "NamespaceTerminating",
-            Self::Forbidden(_) => "Forbidden",
-            Self::Throttled { .. } => "Throttled",
-            Self::Unknown(_) => "Unknown",
-        }
+        self.into()
     }
 
     /// Whether the cluster refuses the eviction, and will until something about the pod changes. An API server that fails,

@@ -6,7 +6,6 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::api::condition::{self, ConditionType, whole_seconds};
@@ -23,22 +22,13 @@ pub const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
 /// The prefix of our messages.
 const MESSAGE_PREFIX: &str = "NodeMaintenance ";
 
-/// A condition that a node is to have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WantedCondition {
-    type_: &'static str,
-    holds: bool,
-    reason: &'static str,
-    message: String,
-}
-
 /// The conditions that the node of `maintenance`, which has this status, is to have. `ends` is for a maintenance that
 /// stops.
 pub fn wanted(
     maintenance: &NodeMaintenance,
     status: &NodeMaintenanceStatus,
     ends: bool,
-) -> Vec<WantedCondition> {
+) -> Vec<NodeCondition> {
     if ends || !condition::is_true(&status.conditions, ConditionType::Cordoned) {
         return Vec::new();
     }
@@ -49,7 +39,13 @@ pub fn wanted(
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     let message = format!("{MESSAGE_PREFIX}{name}{why}");
     let done = if drained { "DrainCompleted" } else { "AdminRequested" };
-    let condition = |type_, holds, reason| WantedCondition { type_, holds, reason, message: message.clone() };
+    let condition = |type_: &str, holds: bool, reason: &str| NodeCondition {
+        type_: type_.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.clone()),
+        ..NodeCondition::default()
+    };
     vec![
         condition(DRAIN_IN_PROGRESS, draining, done),
         condition(DRAINED, drained, done),
@@ -58,7 +54,7 @@ pub fn wanted(
 }
 
 /// The strategic merge patch that gives `node` these conditions; none if it has them.
-pub fn patch(wanted: &[WantedCondition], node: &Node, now: Timestamp) -> Option<Value> {
+pub fn patch(wanted: &[NodeCondition], node: &Node, now: Timestamp) -> Option<Value> {
     let there = conditions(node);
     let changes: Vec<Value> = if wanted.is_empty() {
         let ours = there.iter().filter(|condition| is_ours(condition));
@@ -78,21 +74,17 @@ fn conditions(node: &Node) -> &[NodeCondition] {
     node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-fn change(there: &[NodeCondition], wanted: &WantedCondition, now: Timestamp) -> Option<Value> {
-    let WantedCondition { type_, holds, reason, message } = wanted;
-    let status = if *holds { "True" } else { "False" };
-    let before = there.iter().find(|condition| condition.type_ == *type_);
-    let same_status = before.filter(|before| before.status == status);
-    if same_status.is_some_and(|before| {
-        before.reason.as_deref() == Some(*reason) && before.message.as_deref() == Some(message.as_str())
-    }) {
+fn change(there: &[NodeCondition], wanted: &NodeCondition, now: Timestamp) -> Option<Value> {
+    let before = there.iter().find(|before| before.type_ == wanted.type_ && before.status == wanted.status);
+    if before.is_some_and(|before| before.reason == wanted.reason && before.message == wanted.message) {
         return None;
     }
-    let at = Time(whole_seconds(now).0);
-    let since = same_status.and_then(|before| before.last_transition_time.clone()).unwrap_or(at.clone());
-    Some(json!({
-        "type": type_, "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": since, "lastHeartbeatTime": at,
+    let now = whole_seconds(now);
+    let since = before.and_then(|before| before.last_transition_time.clone()).unwrap_or(now.clone());
+    Some(json!(NodeCondition {
+        last_transition_time: Some(since),
+        last_heartbeat_time: Some(now),
+        ..wanted.clone()
     }))
 }
 

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::group::Group;
-use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, NO_SCHEDULE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use crate::api::names::{EXCLUDE_LABEL, EXCLUDE_VALUE, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use crate::cluster::node_fit::taint;
 
 /// A merge patch for a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,7 +160,7 @@ pub fn uncordon(node: &Node, requester: &Requester) -> Option<NodePatch> {
     let was_there = |mark: &Taint| !undo.added_taints.contains(&id(mark));
     let current = taints(node);
     let mut restored: Vec<Taint> = current.iter().filter(|taint| was_there(taint)).cloned().collect();
-    let cordon = mark(UNSCHEDULABLE_TAINT);
+    let cordon = taint(UNSCHEDULABLE_TAINT);
     if was_there(&cordon) && !current.iter().any(|taint| same(taint, &cordon)) {
         restored.push(cordon);
     }
@@ -287,11 +288,7 @@ fn must_be_ours(node: &Node, requester: &Requester) -> bool {
 }
 
 fn marks(group: Group) -> [Taint; 2] {
-    [group.drain_taint(), UNSCHEDULABLE_TAINT].map(mark)
-}
-
-fn mark(key: &str) -> Taint {
-    Taint { key: key.to_owned(), effect: NO_SCHEDULE.to_owned(), ..Taint::default() }
+    [group.drain_taint(), UNSCHEDULABLE_TAINT].map(taint)
 }
 
 /// Whether the medik8s operator has begun to cordon the node and has not uncordoned it: it sets its label before the taints

@@ -58,6 +58,9 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// The finalizers of a pod that are listed.
 const MAX_FINALIZERS: usize = 10;
 
+/// The budgets of a pod that are listed.
+const MAX_BUDGETS: usize = 10;
+
 impl Blocker {
     pub(crate) fn new(reason: BlockReason, message: impl Into<String>) -> Self {
         let message = truncated(message.into(), MAX_MESSAGE_BYTES);
@@ -225,10 +228,7 @@ fn refused(planned: &PlannedPod, refusal: &EvictionOutcome, request: &str, budge
     };
     match refusal {
         EvictionOutcome::RefusedByBudget(refusal) => blocked_by_budget(planned, refusal, budgets),
-        EvictionOutcome::MultipleBudgets(message) => Blocker::new(
-            BlockReason::MultipleDisruptionBudgets,
-            several_budgets(&budgets.refusals(&planned.pod), message),
-        ),
+        EvictionOutcome::MultipleBudgets(message) => several_budgets(budgets.refusals(&planned.pod), message),
         EvictionOutcome::NotMigratable(message) => {
             by_webhook(BlockReason::NotMigratable, message, KUBEVIRT_WEBHOOK)
         }
@@ -253,18 +253,21 @@ fn refused(planned: &PlannedPod, refusal: &EvictionOutcome, request: &str, budge
     }
 }
 
-/// The sentences of several budgets, or `answer` if they are not known.
-fn several_budgets(budgets: &[BudgetRefusal], answer: &str) -> String {
+/// The blocker of a pod that several budgets guard; `answer` is its message if they are not known.
+fn several_budgets(budgets: Vec<BudgetRefusal>, answer: &str) -> Blocker {
     if budgets.len() < 2 {
-        return answer.to_owned();
+        return Blocker::new(BlockReason::MultipleDisruptionBudgets, answer);
     }
     let messages: Vec<&str> = budgets.iter().map(|budget| budget.message.as_str()).collect();
-    format!(
+    let message = format!(
         "{} disruption budgets select this pod, and the API server evicts no pod with more than one: change or delete \
          all but one. {}",
         budgets.len(),
         messages.join("; ")
-    )
+    );
+    let budgets = budgets.into_iter().filter_map(|refusal| refusal.budget).take(MAX_BUDGETS).collect();
+    Blocker::new(BlockReason::MultipleDisruptionBudgets, message)
+        .with(BlockFacts { budgets, ..BlockFacts::default() })
 }
 
 fn migration_failed(failure: &MigrationFailure, attempt: &Attempt) -> Blocker {
@@ -395,6 +398,29 @@ mod tests {
         let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
         assert_eq!(facts(Outcome::Forbidden(denied.into())), json!({"forbidden": access}));
         assert_eq!(facts(Outcome::Unknown("?".to_owned())), json!({}));
+    }
+
+    #[test]
+    fn the_facts_of_several_budgets_are_listed_by_name_up_to_ten() {
+        let pod = planned(&json!({"namespace": "ns", "name": "p"}));
+        let budget = |at: usize| -> PodDisruptionBudget {
+            let budget = json!({"metadata": {"namespace": "ns", "name": format!("b{at:02}")},
+                "spec": {"selector": {}}, "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+            serde_json::from_value(budget).unwrap()
+        };
+        let attempt = answered(EvictionOutcome::MultipleBudgets(String::new()));
+        let facts = |budgets: &[PodDisruptionBudget]| {
+            let budgets = Budgets::from_objects(budgets);
+            match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
+                PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let listed = |at: usize| json!({"name": format!("b{at:02}"), "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
+        assert_eq!(facts(&[budget(2), budget(1)]), json!({"budgets": [listed(1), listed(2)]}));
+        let many: Vec<PodDisruptionBudget> = (0..12).rev().map(budget).collect();
+        assert_eq!(facts(&many), json!({"budgets": (0..10).map(listed).collect::<Vec<_>>()}));
+        assert_eq!(facts(&[]), json!({}), "they are not known");
     }
 
     #[test]

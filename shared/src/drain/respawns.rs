@@ -6,9 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Toleration;
-
-use crate::api::names::{NO_SCHEDULE, UNSCHEDULABLE_TAINT};
+use crate::api::names::UNSCHEDULABLE_TAINT;
+use crate::cluster::node_fit;
 use crate::cluster::pod::{self, DrainPod};
 
 /// A pod that has respawned this often is not evicted again.
@@ -58,37 +57,16 @@ impl RespawnCounter {
 
 /// Why the pod respawns on a node with this taint and that of a cordon.
 pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
-    let tolerations = &*pod.tolerations;
-    let cause =
-        if tolerations.iter().any(|toleration| is_boundless(toleration) && tolerates_effect(toleration)) {
-            "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
-        } else if [drain_taint, UNSCHEDULABLE_TAINT].iter().all(|taint| is_tolerated(tolerations, taint)) {
-            format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
-        } else {
-            "its owner assigns it to this node, bypassing the scheduler".to_owned()
-        };
-    format!("respawned {MAX_RESPAWNS} times and is not evicted again: {cause}")
-}
-
-fn is_tolerated(tolerations: &[Toleration], taint: &str) -> bool {
-    // The taints of a maintenance have no value.
-    let matches = |toleration: &Toleration| {
-        toleration.key.as_deref() == Some(taint)
-            && (exists(toleration) || toleration.value.as_deref().unwrap_or_default().is_empty())
+    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
+    // Only a toleration without a key tolerates a taint without one.
+    let cause = if tolerates("") {
+        "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
+    } else if tolerates(drain_taint) && tolerates(UNSCHEDULABLE_TAINT) {
+        format!("it tolerates the taints {drain_taint} and {UNSCHEDULABLE_TAINT}")
+    } else {
+        "its owner assigns it to this node, bypassing the scheduler".to_owned()
     };
-    tolerations.iter().any(|toleration| matches(toleration) && tolerates_effect(toleration))
-}
-
-fn is_boundless(toleration: &Toleration) -> bool {
-    toleration.key.as_deref().unwrap_or_default().is_empty() && exists(toleration)
-}
-
-fn exists(toleration: &Toleration) -> bool {
-    toleration.operator.as_deref() == Some("Exists")
-}
-
-fn tolerates_effect(toleration: &Toleration) -> bool {
-    matches!(toleration.effect.as_deref(), None | Some("" | NO_SCHEDULE))
+    format!("respawned {MAX_RESPAWNS} times and is not evicted again: {cause}")
 }
 
 #[cfg(test)]

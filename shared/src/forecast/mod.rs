@@ -201,7 +201,7 @@ impl DrainPreview {
             let (budget, refusal) = match budgets.charge(pod) {
                 BudgetPrediction::Free => continue,
                 BudgetPrediction::Allowed(allowance) => (allowance.guard.key, None),
-                BudgetPrediction::Exhausted { budget, refusal } => (budget, Some(refusal)),
+                BudgetPrediction::Exhausted(block) => (block.budget, Some(block.refusal)),
             };
             let guard =
                 guards.entry(budget.clone()).or_insert_with(|| BudgetForecast::of(budget.clone(), &budgets));

@@ -62,6 +62,9 @@ async fn two_budgets_of_a_pod_are_both_reported_and_it_is_evicted_when_one_is_le
          all but one. The disruption budget narrow needs 0 healthy pods and has 1 currently; The disruption budget \
          wide needs 0 healthy pods and has 1 currently"
     );
+    let facts = ["narrow", "wide"]
+        .map(|name| json!({"name": name, "desiredHealthy": 0, "currentHealthy": 1, "disruptionsAllowed": 1}));
+    assert_eq!(json!(pod.facts.budgets), json!(facts));
     workload.delete_budget("wide").await;
     until_drained_without_errors(&cluster, "e2e-two").await;
 }

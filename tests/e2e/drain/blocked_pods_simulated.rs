@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use kube_sandbox::admission::Reviewer;
 use kube_sandbox::controllers::kubelet::annotations::STOP_DELAY;
 use kube_sandbox::faults::{Action, Failure, Moment, Rule, Target, Writers};
-use nm_shared::BlockReason;
 use nm_shared::api::condition::{ConditionType, is_true};
+use nm_shared::{BlockReason, Group};
 use nm_tests::cluster::Cluster;
 use nm_tests::eviction_webhook;
 use nm_tests::eviction_webhook::{REFUSAL, refusal};
@@ -23,7 +24,7 @@ use nm_tests::maintenance::{
 use nm_tests::reconciler::Reconciler;
 use nm_tests::requests::{by_reconciler, evictions, until_fault_played, until_requests, until_watched};
 use nm_tests::wait::wait_until;
-use nm_tests::workload::Workload;
+use nm_tests::workload::{Workload, node_of};
 use serde_json::{Value, json};
 
 const WHY: &str = "only a sandbox simulates this cause";
@@ -205,4 +206,42 @@ async fn an_unprocessed_budget_is_reported_as_unprocessed() {
     faults.thaw_status(frozen);
     until_drained(&cluster, "e2e-new").await;
     until_drained_without_errors(&cluster, "e2e-new").await;
+}
+
+/// The fields of the status that the medik8s operator's own definition has.
+const MEDIK8S_STATUS: [&str; 9] = [
+    "phase",
+    "drainProgress",
+    "lastUpdate",
+    "lastError",
+    "pendingPods",
+    "pendingPodsRefs",
+    "totalpods",
+    "evictionPods",
+    "errorOnLeaseCount",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_error_has_the_details_where_the_definition_is_the_medik8s_operators() {
+    let Some(cluster) = Cluster::sandbox_or_skip(2, "it changes the definition").await else { return };
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let mut definition = definitions.get(&Group::Medik8s.definition()).await.unwrap();
+    let schema = definition.spec.versions[0].schema.as_mut().unwrap();
+    let fields = schema.open_api_v3_schema.as_mut().unwrap().properties.as_mut().unwrap();
+    let status = fields.get_mut("status").unwrap().properties.as_mut().unwrap();
+    status.retain(|name, _| MEDIK8S_STATUS.contains(&name.as_str()));
+    definitions.replace(&Group::Medik8s.definition(), &PostParams::default(), &definition).await.unwrap();
+    let workload = Workload::new(&cluster, "pruned").await;
+    workload.deployment("cart", 2).await;
+    workload.budget("cart", 2).await;
+    let node = node_of(&workload.until_running("cart", 2).await[0]).to_owned();
+    let _reconciler = Reconciler::start(&cluster);
+    start(&cluster, "e2e-pruned", &node).await;
+    let sentence = "The disruption budget cart needs 2 healthy pods and has 2 currently";
+    let status =
+        until_status(&cluster, "e2e-pruned", "explained", |status| status.last_error.contains(sentence))
+            .await;
+    assert!(status.blocked_pods.is_empty() && status.conditions.is_empty(), "{status:?}");
+    workload.delete_budget("cart").await;
+    until_status(&cluster, "e2e-pruned", "drained", |status| status.drain_progress == 100).await;
 }

@@ -183,8 +183,8 @@ fn every_permission_is_listed() {
     }
 }
 
-/// The words of a closed enum: what follows each `=>` in the function `function` of its `impl` in a crate's sources.
-fn words_of(folder: &str, name: &str, function: &str) -> BTreeSet<String> {
+/// The part of a crate's sources from `begin` to `end`.
+fn source_between(folder: &str, begin: &str, end: &str) -> String {
     let mut sources = vec![repository().join(folder)];
     while let Some(path) = sources.pop() {
         if path.is_dir() {
@@ -192,13 +192,25 @@ fn words_of(folder: &str, name: &str, function: &str) -> BTreeSet<String> {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        let Some((_, implementation)) = text.split_once(&format!("\nimpl {name} {{")) else { continue };
-        let Some((_, body)) = implementation.split_once(&format!("fn {function}(")) else { continue };
-        let (body, _) = body.split_once("\n    }\n").unwrap();
-        let words = body.lines().filter_map(|line| line.split_once(" => "));
-        return words.map(|(_, word)| word.trim_matches([',', '"']).to_owned()).collect();
+        if let Some((_, rest)) = text.split_once(begin) {
+            return rest.split_once(end).unwrap().0.to_owned();
+        }
     }
-    panic!("no {name} in {folder}")
+    panic!("no {begin:?} in {folder}")
+}
+
+/// The words of an enum of the shared crate, which are the names of its variants.
+fn variants(name: &str) -> BTreeSet<String> {
+    let body = source_between("shared/src", &format!("pub enum {name} {{\n"), "\n}\n");
+    let lines = body.lines().map(|line| line.trim().trim_end_matches(','));
+    lines.filter(|line| !line.starts_with("//")).map(str::to_owned).collect()
+}
+
+/// The exit codes of the plugin: what follows each `=>`.
+fn exit_codes() -> BTreeSet<String> {
+    let body = source_between("kubectl-nm/src", "\nimpl Exit {", "\n    }\n");
+    let codes = body.lines().filter_map(|line| line.split_once(" => "));
+    codes.map(|(_, code)| code.trim_matches([',', '"']).to_owned()).collect()
 }
 
 /// The first cells of the rows below the heading of a page.
@@ -213,11 +225,10 @@ fn first_cells(name: &str, heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_condition_reason_and_exit_code_is_listed() {
-    let shared = "shared/src";
-    assert_eq!(first_cells("events.md", "## The events"), words_of(shared, "EventReason", "as_str"));
-    assert_eq!(first_cells("conditions.md", "## Types"), words_of(shared, "ConditionType", "as_str"));
-    assert_eq!(first_cells("conditions.md", "## Reasons"), words_of(shared, "ConditionReason", "as_str"));
-    assert_eq!(first_cells("exit-codes.md", "## kubectl nm"), words_of("kubectl-nm/src", "Exit", "number"));
+    assert_eq!(first_cells("events.md", "## The events"), variants("EventReason"));
+    assert_eq!(first_cells("conditions.md", "## Types"), variants("ConditionType"));
+    assert_eq!(first_cells("conditions.md", "## Reasons"), variants("ConditionReason"));
+    assert_eq!(first_cells("exit-codes.md", "## kubectl nm"), exit_codes());
     let definition = json!(nm_shared::api::crd::crd());
     let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
     let reasons = definition.pointer(&format!("{status}/blockedPods/items/properties/reason/enum")).unwrap();

@@ -55,3 +55,17 @@ pub(crate) trait Controller: Send + 'static {
     /// Reconciles.
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue;
 }
+
+/// Reconciles what is queued until the queue is empty or the context is full.
+pub(crate) fn sync_queue<C, T>(
+    controller: &mut C,
+    ctx: &mut ReconcileContext<'_>,
+    next: impl Fn(&mut C) -> Option<T>,
+    reconcile: impl Fn(&mut C, &mut ReconcileContext<'_>, T),
+) -> Requeue {
+    while !ctx.is_full() {
+        let Some(queued) = next(controller) else { return Requeue::Change };
+        reconcile(controller, ctx, queued);
+    }
+    Requeue::Now
+}

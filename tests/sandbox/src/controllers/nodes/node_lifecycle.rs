@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::NODES;
 use crate::cluster::store::{Change, Collection, Key};
 use crate::controllers::engine::context::ReconcileContext;
-use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
 use crate::controllers::nodes::node_fit::UNSCHEDULABLE_TAINT;
 use crate::model::clock::metav1_time;
 use crate::model::condition;
@@ -78,16 +78,13 @@ impl Controller for NodeLifecycle {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        while !ctx.is_full() {
-            let Some(key) = self.dirty.pop_first() else {
-                return Requeue::Change;
-            };
+        let next = |this: &mut Self| this.dirty.pop_first();
+        sync_queue(self, ctx, next, |_, ctx, key| {
             if let Some(node) = ctx.get(&NODES, &key) {
                 let now = metav1_time(ctx.now);
                 ctx.edit(&NODES, &node, |node| settle(node, &now));
             }
-        }
-        Requeue::now_if(!self.dirty.is_empty())
+        })
     }
 }
 

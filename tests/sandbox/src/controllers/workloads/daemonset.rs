@@ -11,7 +11,7 @@ use crate::cluster::catalog::resource::{DAEMON_SETS, NODES, PODS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
-use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
 use crate::controllers::event::Event;
 use crate::controllers::nodes::node_fit;
 use crate::controllers::workloads::pod_summary::PodSummary;
@@ -268,12 +268,11 @@ impl Controller for DaemonSets {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        while !ctx.is_full() {
-            let Some((key, scope)) = self.dirty.pop_first() else {
-                return Requeue::Change;
-            };
-            self.reconcile(ctx, &key, scope);
-        }
-        Requeue::now_if(!self.dirty.is_empty())
+        sync_queue(
+            self,
+            ctx,
+            |this| this.dirty.pop_first(),
+            |this, ctx, (key, scope)| this.reconcile(ctx, &key, scope),
+        )
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::catalog::resource::{DEPLOYMENTS, REPLICA_SETS};
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
-use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::pod_template::owner_reference;
 use crate::controllers::workloads::replicaset::replicas;
@@ -180,12 +180,6 @@ impl Controller for Deployments {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        while !ctx.is_full() {
-            let Some(key) = self.dirty.pop_first() else {
-                return Requeue::Change;
-            };
-            self.reconcile(ctx, &key);
-        }
-        Requeue::now_if(!self.dirty.is_empty())
+        sync_queue(self, ctx, |this| this.dirty.pop_first(), |this, ctx, key| this.reconcile(ctx, &key))
     }
 }

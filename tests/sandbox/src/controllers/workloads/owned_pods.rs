@@ -105,11 +105,6 @@ impl OwnedPods {
         self.dirty.insert(key);
     }
 
-    /// Whether any controller is to reconcile.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.dirty.is_empty()
-    }
-
     fn owner(&self, pod: Option<&Object>) -> Option<(String, Key)> {
         let pod: &Value = pod?;
         let owner = pod::controller(pod).filter(|owner| owner["kind"] == self.kind)?;

@@ -9,7 +9,7 @@ use crate::cluster::catalog::resource::{PODS, REPLICA_SETS};
 use crate::cluster::registry::Propagation;
 use crate::cluster::store::{Change, Collection, Key, Object};
 use crate::controllers::engine::context::ReconcileContext;
-use crate::controllers::engine::controller::{Controller, Requeue, Watches};
+use crate::controllers::engine::controller::{Controller, Requeue, Watches, sync_queue};
 use crate::controllers::event::{Author, Event};
 use crate::controllers::workloads::owned_pods::OwnedPods;
 use crate::controllers::workloads::pod_summary::PodSummary;
@@ -127,12 +127,6 @@ impl Controller for ReplicaSets {
     }
 
     fn sync(&mut self, ctx: &mut ReconcileContext<'_>) -> Requeue {
-        while !ctx.is_full() {
-            let Some(key) = self.pods.next() else {
-                return Requeue::Change;
-            };
-            self.reconcile(ctx, key);
-        }
-        Requeue::now_if(self.pods.has_more())
+        sync_queue(self, ctx, |this| this.pods.next(), Self::reconcile)
     }
 }
