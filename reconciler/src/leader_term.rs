@@ -31,6 +31,7 @@ use crate::watch::cluster_watches::ClusterWatches;
 use crate::watch::maintenance_watch::{Removal, maintenance_watch};
 use crate::watch::node_leases::NodeLeases;
 use crate::watch::node_watches::NodeWatches;
+use crate::watch::queue_updates::trigger_waiting;
 use crate::watch::served_groups;
 
 /// The task that, like the controllers, ends at shutdown.
@@ -75,11 +76,13 @@ async fn run_tasks(
     let client = client.client;
     let [maintenance_check, node_check, lease_check] =
         ["nodemaintenances", "nodes", "node-leases"].map(|name| readiness.check(name));
-    let (cluster, watches) = ClusterWatches::start(&client, &triggers, &evictor, node_check);
+    let (cluster, watches) = ClusterWatches::start(&client, state.clone(), &triggers, &evictor, node_check);
     let (leases, lease_watch) = NodeLeases::start(&client, &triggers, state.clone(), lease_check);
     tasks.spawn("the watch on nodes, DaemonSets and budgets", watches);
     tasks.spawn("the watch on leases of nodes", lease_watch);
     tasks.spawn(EVICTOR_TASK, evictor.clone().run(shutdown.clone()));
+    let waiting = trigger_waiting(state.clone(), triggers.clone(), flags.max_unavailable);
+    tasks.spawn("the updates of the queue", waiting);
     tokio::select! {
         _ = async { tokio::join!(cluster.ready(), leases.ready()) } => debug!("nodes and their leases are known"),
         () = shutdown_begins(shutdown.clone()) => return Ok(()),
@@ -176,7 +179,6 @@ async fn clean_up(context: Arc<Context>, mut removed: UnboundedReceiver<Removal>
         context.forget_removed();
         if let Some(maintenance) = removal {
             context.triggers.node(&maintenance.spec.node_name);
-            context.triggers.pending();
         } else {
             context.triggers.all();
         }

@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use nm_shared::NodeMaintenanceStatus;
 use nm_shared::api::names::{DRAIN_TAINT, EXCLUDE_LABEL, FINALIZER, UNDO_ANNOTATION, UNSCHEDULABLE_TAINT};
+use nm_shared::cluster::pod::{DrainPod, daemon_set, is_mirror};
 use nm_shared::{NodeMaintenance, Phase};
 use nm_tests::cluster::Cluster;
 use nm_tests::events::until_event;
@@ -18,7 +19,8 @@ use serde_json::json;
 /// How many of these pods a drain evicts. A real cluster's nodes also run pods of their own.
 fn movable(pods: &[Pod]) -> i32 {
     let stays = |pod: &&Pod| {
-        nm_shared::cluster::pod::daemon_set(pod).is_some() || nm_shared::cluster::pod::is_mirror(pod)
+        let pod = &DrainPod::from(*pod);
+        daemon_set(pod).is_some() || is_mirror(pod)
     };
     i32::try_from(pods.len() - pods.iter().filter(stays).count()).unwrap()
 }

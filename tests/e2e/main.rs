@@ -70,6 +70,7 @@ mod node {
     mod drift;
     mod gate;
     mod lease;
+    mod queue;
     mod undo_record;
 }
 mod plugin {

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use nm_shared::DrainSpec;
-use nm_shared::cluster::pod::{self, PodController, PodView, Termination};
+use nm_shared::cluster::pod::{self, DrainPod, PodController, PodView, Termination};
 use nm_shared::drain::plan::{DaemonSets, PodFilters, Verdict};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,8 +43,8 @@ struct OwnedTermination {
     finalizers: Vec<String>,
 }
 
-impl From<&Pod> for CompactPod {
-    fn from(pod: &Pod) -> Self {
+impl From<&DrainPod> for CompactPod {
+    fn from(pod: &DrainPod) -> Self {
         let names = pod::names(pod);
         let id = PodId {
             key: names.uid.to_owned(),
@@ -65,7 +64,7 @@ impl From<&Pod> for CompactPod {
             is_daemon_set: pod::daemon_set(pod).is_some(),
             is_mirror: pod::is_mirror(pod),
             is_finished: pod::is_finished(pod),
-            has_empty_dir: pod::has_empty_dir(pod),
+            has_empty_dir: pod.has_empty_dir,
             termination: termination.map(Box::new),
         }
     }
@@ -137,7 +136,7 @@ const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// The controller of a pod, with the short names of kubectl. For a pod of a deployment that is the deployment, because
 /// it would undo changes to its replica sets.
-fn owner(pod: &Pod) -> String {
+fn owner(pod: &DrainPod) -> String {
     pod::controller(pod).map_or_else(String::new, |owner| {
         let hash = pod.metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
         let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
@@ -169,7 +168,7 @@ mod tests {
     }
 
     /// Pods that differ in everything that a verdict depends on.
-    fn pods() -> Vec<Pod> {
+    fn pods() -> Vec<DrainPod> {
         let owner = |api: &str, kind: &str, controls: bool| json!([{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": controls}]);
         let owners = [
             json!([]),
@@ -228,14 +227,9 @@ mod tests {
             for pod in pods() {
                 let (verdict, _) = filters.judge(&pod);
                 let compact = CompactPod::from(&pod);
-                assert_eq!(compact.verdict(&parsed, now), verdict, "{spec} {}", json!(pod));
+                assert_eq!(compact.verdict(&parsed, now), verdict, "{spec} {pod:?}");
                 let state = pod_state::visible_state(&pod, verdict, None, now);
-                assert_eq!(
-                    pod_state::visible_state(&compact, verdict, None, now),
-                    state,
-                    "{spec} {}",
-                    json!(pod)
-                );
+                assert_eq!(pod_state::visible_state(&compact, verdict, None, now), state, "{spec} {pod:?}");
             }
         }
     }

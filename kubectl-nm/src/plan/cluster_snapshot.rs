@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::Status;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::cluster::volumes::{self, Volumes};
 use nm_shared::drain::plan::DaemonSets;
@@ -52,7 +52,7 @@ pub(crate) struct SnapshotPods {
     pub(crate) planned: HashMap<String, Vec<Arc<Pod>>>,
     /// The requests of the pods on other nodes, by node.
     pub(crate) used: BTreeMap<String, Resources>,
-    etcd: Vec<Pod>,
+    etcd: Vec<DrainPod>,
 }
 
 impl ClusterSnapshot {
@@ -149,13 +149,18 @@ impl SnapshotPods {
     fn add(&mut self, pod: Pod, planned: &HashSet<&str>) {
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
         if pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE) {
-            self.etcd.push(pod.clone());
+            self.etcd.push(DrainPod::from(&pod));
         }
         if planned.contains(node.as_str()) {
             self.planned.entry(node).or_default().push(Arc::new(pod));
-        } else if !pod::is_finished(&pod) {
+        } else if PodPhase::of(&pod) != PodPhase::Finished {
             self.used.entry(node).or_default().add(&Resources::of_pod(&pod));
         }
+    }
+
+    /// The whole pod of this uid on a planned node.
+    pub(crate) fn find(&self, node: &str, uid: &str) -> Option<&Arc<Pod>> {
+        self.planned.get(node)?.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
     }
 
     fn have_claims(&self) -> bool {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use serde_json::json;
 
@@ -25,7 +24,7 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// The API server's answers to the evictions of these pods, by uid. `done` counts the answers.
 pub(crate) async fn dry_run_evictions(
     cluster: &Cluster,
-    pods: impl Iterator<Item = &Arc<Pod>>,
+    pods: impl Iterator<Item = &Arc<DrainPod>>,
     grace: Option<i64>,
     done: &Cell<usize>,
 ) -> Result<HashMap<String, EvictionOutcome>, Error> {
@@ -50,7 +49,7 @@ pub(crate) async fn dry_run_evictions(
         .await
 }
 
-async fn dry_run(cluster: &Cluster, pod: &Pod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
+async fn dry_run(cluster: &Cluster, pod: &DrainPod, grace: Option<i64>) -> Result<EvictionOutcome, Error> {
     let pod::PodNames { namespace, name, uid } = pod::names(pod);
     // The dry run is in the body and in the query: a proxy that drops one of them must not cause an eviction.
     let mut options = json!({"dryRun": ["All"], "preconditions": {"uid": uid}});
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
     use crate::client::cluster::tests::{cluster, failure, slow_cluster};
 
-    fn pods(namespace: &str, count: usize) -> Vec<Arc<Pod>> {
+    fn pods(namespace: &str, count: usize) -> Vec<Arc<DrainPod>> {
         let pod = |at: usize| {
             let name = format!("p{at}");
             let metadata =
@@ -97,7 +96,7 @@ mod tests {
     }
 
     async fn asked(
-        pods: &[Arc<Pod>],
+        pods: &[Arc<DrainPod>],
         answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (HashMap<String, EvictionOutcome>, usize) {
         let (cluster, requests) = cluster(answer);

@@ -4,17 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod, PodPhase};
 use nm_shared::cluster::pod_requests::Resources;
 use nm_shared::drain::budget_forecast::Budgets;
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::plan::InvalidSelector;
 use nm_shared::forecast::capacity::{self, CapacityEstimate, PodToPlace};
 use nm_shared::forecast::gate_preview;
-use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodOutcome};
+use nm_shared::forecast::{DrainPreview, Forecast, PlannedNode, PodForecast, PodOutcome};
 use nm_shared::gate::{Gate, overrides_quorum};
 use nm_shared::{DrainSpec, NodeMaintenance};
 
@@ -63,7 +61,13 @@ pub(crate) fn preview(
         PlannedNode {
             node: name.clone(),
             drain: drain_of(name, requested, snapshot),
-            pods: pods.planned.get(name).cloned().unwrap_or_default(),
+            pods: pods
+                .planned
+                .get(name)
+                .into_iter()
+                .flatten()
+                .map(|pod| Arc::new(DrainPod::from(&**pod)))
+                .collect(),
             ready: known.is_none_or(node::is_ready),
         }
     };
@@ -95,8 +99,7 @@ impl PlanReport {
             forecast.hold_back(&capacity.unplaced.iter().flat_map(|group| group.pods.clone()).collect());
         }
         let leaving = || forecast.iter().flat_map(|forecast| &forecast.pods).filter(|pod| pod.leaves);
-        let local_volumes =
-            leaving().filter_map(|expected| local_volumes(&expected.pod, &snapshot)).collect();
+        let local_volumes = leaving().filter_map(|expected| local_volumes(expected, &snapshot)).collect();
         let mut unknown = snapshot.unknown.clone();
         let unanswered = forecast.iter().flat_map(|forecast| &forecast.unanswered);
         unknown.extend(unanswered.map(|(why, pods)| {
@@ -173,14 +176,12 @@ fn capacity(
     let replaced =
         forecast.pods.iter().filter(|expected| expected.is_replaced() && drains_now(&expected.node));
     let to_place: Vec<PodToPlace<'_>> = replaced
-        .map(|expected| PodToPlace {
-            pod: &expected.pod,
-            volumes: snapshot.volumes.node_selectors(&expected.pod),
-        })
+        .filter_map(|expected| pods.find(&expected.node, pod::uid(&expected.pod)))
+        .map(|pod| PodToPlace { pod, volumes: snapshot.volumes.node_selectors(pod) })
         .collect();
     let mut used = pods.used.clone();
     for (name, pods) in pods.planned.iter().filter(|(name, _)| !drains_now(name)) {
-        let running = pods.iter().filter(|pod| !pod::is_finished(pod));
+        let running = pods.iter().filter(|pod| PodPhase::of(pod) != PodPhase::Finished);
         for pod in running {
             used.entry(name.clone()).or_default().add(&Resources::of_pod(pod));
         }
@@ -189,10 +190,11 @@ fn capacity(
     Some(capacity::estimate(&to_place, others, &used))
 }
 
-fn local_volumes(pod: &Arc<Pod>, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {
-    let local = snapshot.volumes.local(pod);
+fn local_volumes(expected: &PodForecast, snapshot: &ClusterSnapshot) -> Option<(String, Vec<String>)> {
+    let uid = pod::uid(&expected.pod);
+    let local = snapshot.volumes.local(snapshot.pods.as_ref()?.find(&expected.node, uid)?);
     let names = local.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    (!names.is_empty()).then(|| (pod.uid().unwrap_or_default(), names))
+    (!names.is_empty()).then(|| (uid.to_owned(), names))
 }
 
 #[cfg(test)]

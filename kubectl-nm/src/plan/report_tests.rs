@@ -1,6 +1,6 @@
 //! Plans of simulated clusters, and their output.
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use nm_shared::api::status::BlockReason;
 use nm_shared::cluster::volumes::Volumes;
 use nm_shared::drain::plan::DaemonSets;

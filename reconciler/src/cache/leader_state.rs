@@ -17,14 +17,18 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{Lookup, Store};
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::cordon_backoff::RecordonBackoff;
 use nm_shared::drain::virtual_machine::VirtualMachineInstance;
+use nm_shared::gate::max_unavailable_queue::GateMember;
+use nm_shared::gate::ownership;
 use nm_shared::{Group, Grouped, NodeMaintenanceStatus};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::cache::gate_index::GateIndex;
 use crate::cache::read_your_writes::LastWrite;
 use crate::runtime::backoff::Backoff;
 
@@ -37,6 +41,8 @@ pub(crate) struct LeaderState {
     groups: Vec<GroupStore>,
     started: Instant,
     memory: Mutex<Memory>,
+    /// What the gate depends on.
+    pub(crate) gate: GateIndex,
 }
 
 struct GroupStore {
@@ -49,6 +55,8 @@ struct GroupStore {
 struct Memory {
     maintenances: HashMap<String, MaintenanceState>,
     nodes: HashMap<String, NodeState>,
+    /// When the newest maintenance was first seen.
+    newest: Option<Instant>,
 }
 
 /// What is remembered of one maintenance.
@@ -56,7 +64,7 @@ pub(crate) struct MaintenanceState {
     /// When this process first reconciled it.
     pub(crate) first_seen: Instant,
     /// Whether the last decision lets it work on its node. Its status may not show this yet.
-    pub(crate) at_work: bool,
+    at_work: bool,
     /// It is not reconciled before this time.
     pub(crate) not_before: Option<Instant>,
     pub(crate) status_written: Option<Timestamp>,
@@ -84,7 +92,7 @@ pub(crate) struct NodeState {
     pub(crate) last_write: LastWrite<Node>,
     /// The API server's answer to the last write of the node's lease.
     pub(crate) lease_write: LastWrite<Lease>,
-    pub(crate) pods: Option<NodeWatch<Pod>>,
+    pub(crate) pods: Option<NodeWatch<DrainPod>>,
     pub(crate) virtual_machines: Option<NodeWatch<VirtualMachineInstance>>,
 }
 
@@ -167,12 +175,20 @@ impl LeaderState {
     pub(crate) fn new(stores: impl IntoIterator<Item = (Group, Store<Grouped>)>) -> Self {
         let group = |(group, store)| GroupStore { group, store, is_listed: AtomicBool::new(false) };
         let groups = stores.into_iter().map(group).collect();
-        Self { groups, started: Instant::now(), memory: Mutex::default() }
+        Self { groups, started: Instant::now(), memory: Mutex::default(), gate: GateIndex::default() }
     }
 
     /// All maintenances as the watches delivered them.
     pub(crate) fn received(&self) -> Vec<Arc<Grouped>> {
-        self.groups.iter().flat_map(|group| group.store.state()).collect()
+        self.filter_received(|_| true).collect()
+    }
+
+    /// Those that `wanted` accepts, as the watches delivered them.
+    pub(crate) fn filter_received(
+        &self,
+        wanted: impl Fn(&Grouped) -> bool,
+    ) -> impl Iterator<Item = Arc<Grouped>> {
+        self.groups.iter().flat_map(move |group| group.store.state_filter(&wanted))
     }
 
     /// All maintenances as they were last written, with their whole status.
@@ -182,8 +198,7 @@ impl LeaderState {
 
     /// The same for those that `wanted` accepts as the watches delivered them.
     pub(crate) fn filter(&self, wanted: impl Fn(&Grouped) -> bool) -> Vec<Arc<Grouped>> {
-        let found = self.groups.iter().flat_map(|group| group.store.state_filter(&wanted));
-        found.map(|maintenance| self.latest(maintenance)).collect()
+        self.filter_received(wanted).map(|maintenance| self.latest(maintenance)).collect()
     }
 
     /// The maintenance as it was last written, with its whole status, unless someone else has written it since.
@@ -214,18 +229,45 @@ impl LeaderState {
     /// Reads or changes what is remembered of a maintenance, which may be nothing yet.
     pub(crate) fn maintenance<T>(&self, uid: &str, change: impl FnOnce(&mut MaintenanceState) -> T) -> T {
         let mut memory = self.lock();
-        change(memory.maintenances.entry(uid.to_owned()).or_insert_with(MaintenanceState::new))
+        let Memory { maintenances, newest, .. } = &mut *memory;
+        change(maintenances.entry(uid.to_owned()).or_insert_with(|| {
+            let new = MaintenanceState::new();
+            *newest = Some(new.first_seen);
+            new
+        }))
     }
 
-    /// Whether the last decision lets a maintenance work on its node.
-    pub(crate) fn is_at_work(&self, uid: &str) -> bool {
-        self.lock().maintenances.get(uid).is_some_and(|state| state.at_work)
+    /// Records whether a decision lets a maintenance work on its node.
+    pub(crate) fn set_at_work(&self, maintenance: &Grouped, at_work: bool) {
+        self.maintenance(ownership::uid(maintenance), |state| state.at_work = at_work);
+        self.gate.update(GateMember::new(maintenance, at_work));
+    }
+
+    /// Lets the gate know a maintenance that was created or changed.
+    pub(crate) fn update_gate(&self, received: Arc<Grouped>) {
+        self.gate.update(self.gate_member(received));
+    }
+
+    /// Lets the gate know all maintenances, after a list.
+    pub(crate) fn replace_gate(&self) {
+        self.gate.replace(self.received().into_iter().map(|received| self.gate_member(received)));
+    }
+
+    fn gate_member(&self, received: Arc<Grouped>) -> GateMember {
+        let maintenance = self.latest(received);
+        let at_work =
+            self.lock().maintenances.get(ownership::uid(&maintenance)).is_some_and(|state| state.at_work);
+        GateMember::new(&maintenance, at_work)
+    }
+
+    /// When this process last wrote the status of a maintenance.
+    pub(crate) fn status_written(&self, uid: &str) -> Option<Timestamp> {
+        self.lock().maintenances.get(uid)?.status_written
     }
 
     /// How long ago the newest maintenance was first seen.
     pub(crate) fn quiet_for(&self) -> Duration {
-        let memory = self.lock();
-        memory.maintenances.values().map(|state| state.first_seen.elapsed()).min().unwrap_or(Duration::MAX)
+        self.lock().newest.map_or(Duration::MAX, |newest| newest.elapsed())
     }
 
     /// Remembers a status that was written, and what the API server answered.
@@ -235,8 +277,9 @@ impl LeaderState {
         self.maintenance(&uid, |state| {
             let is_pruned = stored != *written;
             state.pruned_status = is_pruned.then(|| PrunedStatus { written: written.clone(), stored });
-            state.last_write.remember(answer);
+            state.last_write.remember(answer.clone());
         });
+        self.update_gate(Arc::new(answer));
     }
 
     /// Reads or changes what is remembered of a node, which may be nothing yet.

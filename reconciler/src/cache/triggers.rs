@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use kube::runtime::reflector::ObjectRef;
-use nm_shared::{Group, Grouped, Phase};
+use nm_shared::{Group, Grouped};
 
 use crate::cache::leader_state::LeaderState;
 
@@ -30,25 +30,23 @@ impl Triggers {
         self.send(|maintenance| maintenance.spec.node_name == node);
     }
 
-    /// Reconciles the maintenances that have not begun: what they wait for may be over.
-    pub(crate) fn pending(&self) {
-        self.send(|maintenance| {
-            maintenance.status.as_ref().and_then(|status| status.phase) == Some(Phase::Pending)
-        });
-    }
-
     /// Reconciles every maintenance, as after an interrupted watch, which may have missed anything.
     pub(crate) fn all(&self) {
         self.send(|_| true);
     }
 
+    /// Reconciles one maintenance.
+    pub(crate) fn maintenance(&self, maintenance: &Grouped) {
+        let group = maintenance.group;
+        for (_, sender) in self.senders.iter().filter(|(of, _)| *of == group) {
+            // The receiver is gone only when the program ends.
+            let _ = sender.unbounded_send(ObjectRef::from_obj_with(maintenance, group));
+        }
+    }
+
     fn send(&self, wanted: impl Fn(&Grouped) -> bool) {
-        for maintenance in self.state.received().into_iter().filter(|maintenance| wanted(maintenance)) {
-            let group = maintenance.group;
-            for (_, sender) in self.senders.iter().filter(|(of, _)| *of == group) {
-                // The receiver is gone only when the program ends.
-                let _ = sender.unbounded_send(ObjectRef::from_obj_with(maintenance.as_ref(), group));
-            }
+        for maintenance in self.state.filter_received(wanted) {
+            self.maintenance(&maintenance);
         }
     }
 }

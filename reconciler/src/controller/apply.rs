@@ -18,7 +18,7 @@ use nm_shared::decide::lease_denied;
 use nm_shared::drain::eviction_outcome::AccessDenied;
 use nm_shared::drain::node_patch::{self, NodePatch};
 use nm_shared::drain::transitions::transitions;
-use nm_shared::gate::max_unavailable_queue;
+use nm_shared::gate::max_unavailable_queue::GateNode;
 use nm_shared::{Grouped, NodeMaintenance, NodeMaintenanceStatus};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 use crate::client::{patch_params, with_timeout};
 use crate::controller::context::Context;
 use crate::evict::cancel_evacuation::cancel_evacuations;
-use crate::watch::cluster_watches::slim_node;
+use crate::watch::projected_node::project;
 
 /// The step that failed. The steps before it are done and those after it are not; the next decision continues from there.
 #[derive(Debug, thiserror::Error)]
@@ -162,9 +162,6 @@ async fn apply_status(
     context.state.maintenance(&uid, |state| state.status_written = Some(sent.max(answered)));
     report_transitions(context, maintenance, status, now);
     context.state.remember_status(status, written);
-    if max_unavailable_queue::frees_a_place(maintenance.status.as_ref(), status) {
-        context.triggers.pending();
-    }
     Ok(())
 }
 
@@ -193,9 +190,9 @@ async fn patch_node(context: &Context, node: &str, patch: &NodePatch) -> kube::R
     let patched =
         with_timeout(WRITE_TIMEOUT, context.node_api().patch(node, &patch_params(), &Patch::Merge(&patch.0)))
             .await;
-    let mut patched = patched?;
-    slim_node(&mut patched);
+    let patched = project(patched?);
     context.state.node(node, |state| state.last_write.remember(patched.clone()));
+    context.state.gate.update_node(node, Some(GateNode::from(&patched)));
     Ok(Arc::new(patched))
 }
 

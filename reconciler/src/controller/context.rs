@@ -68,12 +68,6 @@ impl Context {
         self.restore_status(self.state.latest(received))
     }
 
-    /// All maintenances as they were last written.
-    pub(crate) fn latest_maintenances(&self) -> Vec<Arc<Grouped>> {
-        let maintenances = self.state.maintenances().into_iter();
-        maintenances.map(|maintenance| self.restore_status(maintenance)).collect()
-    }
-
     fn restore_status(&self, maintenance: Arc<Grouped>) -> Arc<Grouped> {
         let node = self.cluster.nodes.get(&ObjectRef::new(&maintenance.spec.node_name));
         match node.and_then(|node| ownership::recovered(&maintenance, &node)) {

@@ -28,7 +28,7 @@ use crate::cache::leader_state::LeaderState;
 use crate::cache::triggers::Triggers;
 use crate::client::{patch_params, with_timeout};
 use crate::runtime::backoff::Backoff;
-use crate::watch::cluster_watches::slim_node;
+use crate::watch::projected_node::project;
 
 /// How long to wait after a refusal for lack of permission, which concerns all nodes.
 const FORBIDDEN_RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -188,11 +188,10 @@ impl ConditionWriter {
     async fn write(&self, node: &str, patch: &Value) -> kube::Result<()> {
         let (params, patch) = (patch_params(), Patch::Strategic(patch));
         let write = self.api.patch_status(node, &params, &patch);
-        let mut written = with_timeout(WRITE_TIMEOUT, write).await?;
+        let written = project(with_timeout(WRITE_TIMEOUT, write).await?);
         if self.last_refusal.replace(None).is_some() {
             self.triggers.all();
         }
-        slim_node(&mut written);
         self.state.node(node, |state| state.last_write.remember(written));
         Ok(())
     }

@@ -2,23 +2,22 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use nm_shared::cluster::node;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::cluster_state::{ClusterState, StartBatch};
+use nm_shared::decide::needs_pods;
 use nm_shared::drain::budget_forecast::Budgets;
-use nm_shared::drain::node_patch::{is_cordoned, record_names};
+use nm_shared::drain::node_patch::is_cordoned;
 use nm_shared::drain::virtual_machine::Evacuations;
-use nm_shared::gate::max_unavailable_queue;
 use nm_shared::gate::ownership;
 use nm_shared::gate::quorum::{self, EtcdGuard};
 use nm_shared::gate::{Gate, overrides_quorum};
-use nm_shared::{Group, Grouped, NodeMaintenance, Phase};
+use nm_shared::{Grouped, NodeMaintenance, Phase};
 
 use crate::controller::context::Context;
 use crate::evict::eviction_state::EvictionState;
@@ -30,65 +29,97 @@ pub(crate) fn takes_control_plane(context: &Context, maintenance: &Grouped) -> b
         && node(context, &maintenance.spec.node_name).is_some_and(|node| node::is_control_plane(&node))
 }
 
-/// The cluster as far as it concerns `maintenance`. What is not known yet is none. `is_openshift` matters only to a
-/// maintenance that takes a node of the control plane.
-pub(crate) fn observe(context: &Context, maintenance: &Grouped, is_openshift: bool) -> ClusterState {
+/// The cluster as far as it concerns `maintenance`. What is not known yet is none, and so is what a maintenance does not
+/// need that waits. `is_openshift` matters only to a maintenance that takes a node of the control plane: the result is none
+/// until the pods of that node are listed.
+pub(crate) fn observe(
+    context: &Context,
+    maintenance: &Grouped,
+    is_openshift: bool,
+    now: Timestamp,
+) -> Option<ClusterState> {
+    let guard = if is_openshift { Some(etcd_guard(context, &maintenance.spec.node_name)?) } else { None };
+    let observed = observe_gate(context, maintenance, guard.as_ref());
+    Some(if needs_pods(maintenance, &observed, now) {
+        observe_pods(context, maintenance, observed)
+    } else {
+        let attempts = context.evictor.state().attempts(&maintenance.spec.node_name);
+        ClusterState { evacuations: evacuations(context, maintenance, None), attempts, ..observed }
+    })
+}
+
+/// What decides whether the maintenance may work on its node.
+fn observe_gate(context: &Context, maintenance: &Grouped, guard: Option<&EtcdGuard>) -> ClusterState {
     let name = &maintenance.spec.node_name;
     let node = node(context, name);
-    let is_ending = maintenance.metadata.deletion_timestamp.is_some();
-    let pods = if is_ending || node.is_none() { Ok(None) } else { context.watches.pods(name) };
-    let forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
-    let pods = pods.unwrap_or_default();
-    let on_node = pods.as_deref().unwrap_or_default();
-
-    let mut evictions = context.evictor.state();
-    let mut respawned = HashSet::new();
-    if let Some(pods) = &pods {
-        // Pods that return count only once the node is cordoned.
-        if node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
-            respawned = evictions.respawned(name, pods);
-        }
-        let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
-        evictions.forget_gone(name, |uid| uids.contains(uid));
-    }
-    let attempts = evictions.attempts(name);
-    let budgets = budgets(context, on_node, &mut evictions);
-    drop(evictions);
-
     let lease = context.leases.on_node(name);
-    let uid = maintenance.uid().unwrap_or_default();
-    let (first_seen, recordons, status_written, prunes_details) = context.state.maintenance(&uid, |state| {
-        (state.first_seen, state.recordons(), state.status_written, state.prunes_details())
-    });
-    let guard = is_openshift.then(|| {
-        let budgets = context.cluster.budgets.objects.state();
-        EtcdGuard::among(budgets.iter().map(AsRef::as_ref), on_node.iter().map(AsRef::as_ref))
-    });
+    let uid = ownership::uid(maintenance);
+    let (recordons, status_written, prunes_details) = context
+        .state
+        .maintenance(uid, |state| (state.recordons(), state.status_written, state.prunes_details()));
     let others = others(context, maintenance);
     ClusterState {
         group: maintenance.group,
         prunes_details,
         daemon_sets: context.cluster.daemon_sets(),
-        pods_forbidden: forbidden,
-        gate: gate(context, maintenance, node.as_deref(), guard.as_ref()),
+        gate: gate(context, maintenance, node.as_deref(), guard),
         leases_forbidden: lease.as_ref().err().map(|refusal| refusal.to_string().as_str().into()),
         lease: lease.ok().flatten(),
-        budgets,
-        evacuations: evacuations(context, maintenance, pods.as_deref()),
-        respawned,
         node_conditions: context.node_conditions,
         node_conditions_forbidden: context.conditions.refusal(),
         own_pod: context.own_pod.clone(),
         competing: competing(&others),
         other_uids: others.iter().map(|other| ownership::uid(other).to_owned()).collect(),
         recordons,
-        batch: start_batch(context, maintenance, first_seen),
         status_written,
         steady_now: context.evictor.now(),
-        attempts,
         node,
-        pods,
+        ..ClusterState::default()
     }
+}
+
+/// Adds the pods on the node, and what their evictions depend on. The first call starts the watch on the pods.
+fn observe_pods(context: &Context, maintenance: &Grouped, observed: ClusterState) -> ClusterState {
+    let name = &maintenance.spec.node_name;
+    let pods = context.watches.pods(name);
+    let pods_forbidden = pods.as_ref().err().map(|refusal| refusal.to_string().as_str().into());
+    let pods = pods.unwrap_or_default();
+
+    let mut evictions = context.evictor.state();
+    let mut respawned = HashSet::new();
+    if let Some(pods) = &pods {
+        // Pods that return count only once the node is cordoned.
+        if observed.node.as_deref().is_some_and(|node| is_cordoned(node, maintenance.group)) {
+            respawned = evictions.respawned(name, pods);
+        }
+        let uids: HashSet<&str> = pods.iter().map(|pod| pod::uid(pod)).collect();
+        evictions.forget_gone(name, |uid| uids.contains(uid));
+    }
+    let attempts = evictions.attempts(name);
+    let budgets = budgets(context, pods.as_deref().unwrap_or_default(), &mut evictions);
+    drop(evictions);
+    ClusterState {
+        pods_forbidden,
+        budgets,
+        evacuations: evacuations(context, maintenance, pods.as_deref()),
+        respawned,
+        batch: start_batch(context, maintenance),
+        steady_now: context.evictor.now(),
+        attempts,
+        pods,
+        ..observed
+    }
+}
+
+/// The guard of etcd, which may be among the pods on the node, and whose readiness decides. None until they are listed,
+/// which triggers the next reconcile.
+fn etcd_guard(context: &Context, node: &str) -> Option<EtcdGuard> {
+    let pods = match context.watches.pods(node) {
+        Ok(pods) => pods?,
+        Err(_) => Vec::new(),
+    };
+    let budgets = context.cluster.budgets.objects.state();
+    Some(EtcdGuard::among(budgets.iter().map(AsRef::as_ref), pods.iter().map(AsRef::as_ref)))
 }
 
 fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
@@ -97,14 +128,18 @@ fn node(context: &Context, name: &str) -> Option<Arc<Node>> {
 }
 
 /// The budgets of the namespaces of `pods`, less the evictions that they do not show yet.
-fn budgets(context: &Context, pods: &[Arc<Pod>], evictions: &mut EvictionState) -> Budgets {
+fn budgets(context: &Context, pods: &[Arc<DrainPod>], evictions: &mut EvictionState) -> Budgets {
     let namespaces: HashSet<&str> = pods.iter().map(|pod| pod::names(pod).namespace).collect();
     let budgets =
         namespaces.into_iter().flat_map(|namespace| context.cluster.budgets.in_namespace(namespace));
     budgets.map(|budget| evictions.left(&budget)).collect()
 }
 
-fn evacuations(context: &Context, maintenance: &NodeMaintenance, pods: Option<&[Arc<Pod>]>) -> Evacuations {
+fn evacuations(
+    context: &Context,
+    maintenance: &NodeMaintenance,
+    pods: Option<&[Arc<DrainPod>]>,
+) -> Evacuations {
     let node = &maintenance.spec.node_name;
     let found = match pods {
         Some(pods) => context.watches.virtual_machines(node, pods),
@@ -122,35 +157,18 @@ fn gate(
     node: Option<&Node>,
     guard: Option<&EtcdGuard>,
 ) -> Gate {
-    let at_work = |other: &NodeMaintenance| {
-        let is_marked = |node: &Node| {
-            Group::ALL.into_iter().any(|group| is_cordoned(node, group))
-                || record_names(node, ownership::uid(other))
-        };
-        ownership::has_begun(other)
-            || context.state.is_at_work(ownership::uid(other))
-            || self::node(context, &other.spec.node_name).is_some_and(|node| is_marked(&node))
-    };
-    let is_at_work = at_work(maintenance);
+    let index = &context.state.gate;
+    let is_at_work = index.has_begun(maintenance);
     let is_gated = !is_at_work || (!ownership::has_begun(maintenance) && overrides_quorum(maintenance));
     let Some(node) = node.filter(|_| is_gated) else { return Gate::default() };
-    let maintenances = context.latest_maintenances();
-    let others = || maintenances.iter().filter(|other| other.metadata.uid != maintenance.metadata.uid);
-    // Of two that begin together the older goes first, unless something else keeps it from beginning.
-    let goes_first = |other: &NodeMaintenance| {
-        at_work(other)
-            || (other.metadata.deletion_timestamp.is_none()
-                && max_unavailable_queue::may_be_queued(other)
-                && ownership::age_rank(other) < ownership::age_rank(maintenance))
-    };
-    let in_maintenance = |name: &str| others().any(|other| other.spec.node_name == name && goes_first(other));
-    let nodes = context.cluster.nodes.state();
-    let quorum = quorum::violation(node, nodes.iter().map(AsRef::as_ref), in_maintenance, guard);
-    let all = maintenances.iter().map(|other| &other.maintenance);
+    let quorum = node::is_control_plane(node).then(|| {
+        let taken = index.nodes_taken_before(maintenance);
+        let nodes = context.cluster.nodes.state();
+        quorum::violation(node, nodes.iter().map(AsRef::as_ref), |name| taken.contains(name), guard)
+    });
     let limit = context.max_unavailable.filter(|_| !is_at_work);
-    let queue =
-        limit.and_then(|limit| max_unavailable_queue::position(maintenance, all, at_work, &nodes, limit));
-    Gate { quorum, queue }
+    let queue = limit.and_then(|limit| index.queue(limit).get(ownership::uid(maintenance)).cloned());
+    Gate { quorum: quorum.flatten(), queue }
 }
 
 /// The other maintenances of the same node, including those being deleted.
@@ -166,8 +184,8 @@ fn competing(others: &[Arc<Grouped>]) -> Vec<Arc<NodeMaintenance>> {
     competing.map(|other| Arc::new(other.maintenance.clone())).collect()
 }
 
-fn start_batch(context: &Context, maintenance: &NodeMaintenance, first_seen: Instant) -> StartBatch {
-    let age = first_seen.elapsed();
+fn start_batch(context: &Context, maintenance: &NodeMaintenance) -> StartBatch {
+    let age = context.state.maintenance(ownership::uid(maintenance), |state| state.first_seen.elapsed());
     if age >= StartBatch::MAX_DELAY {
         return StartBatch { age, ..StartBatch::default() };
     }

@@ -56,17 +56,12 @@ pub(crate) async fn reconcile(
 async fn observe_and_apply(context: &Context, maintenance: &Grouped) -> Result<Option<Duration>, ApplyError> {
     let is_openshift = takes_control_plane(context, maintenance)
         && context.openshift.is_openshift().await.map_err(ApplyError::Discovery)?;
-    let observed = observe(context, maintenance, is_openshift);
-    if is_openshift && observed.pods.is_none() && observed.pods_forbidden.is_none() {
-        // The etcd guard may be among the pods, and its readiness decides. Their list triggers the next reconcile.
-        return Ok(None);
-    }
     let (now, decided) = (Timestamp::now(), Instant::now());
+    let Some(observed) = observe(context, maintenance, is_openshift, now) else { return Ok(None) };
     let decision = decide(maintenance, &observed, now);
     // Recorded before the first await, because concurrent reconciles count the nodes that are taken. A maintenance that
     // no longer has its node takes none.
-    let uid = maintenance.uid().unwrap_or_default();
-    context.state.maintenance(&uid, |state| state.at_work = decision.at_work);
+    context.state.set_at_work(maintenance, decision.at_work);
     let requeue = decision.requeue_after;
     if let Err(error) = apply(context, maintenance, &observed, decision, now).await {
         if let Some(denied) = error.access_denied() {

@@ -3,9 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use nm_shared::cluster::disruption_budget::{Budget, BudgetKey, BudgetVersion};
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::RemovalRequest;
 use nm_shared::drain::attempt::Attempt;
 use nm_shared::drain::budget_forecast::{Allowance, Charge, RemainingBudget};
@@ -51,7 +50,7 @@ struct GuardedPod {
 }
 
 impl PodEviction {
-    fn new(pod: &Pod) -> Self {
+    fn new(pod: &DrainPod) -> Self {
         Self {
             attempt: Attempt::default(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -104,14 +103,14 @@ fn eviction<'a>(nodes: &'a EvictionsByNode, guarded: &GuardedPod, uid: &str) -> 
 
 impl EvictionState {
     /// The eviction of a pod on `node`, which may be new.
-    pub(crate) fn eviction(&mut self, node: &str, pod: &Pod) -> &mut PodEviction {
+    pub(crate) fn eviction(&mut self, node: &str, pod: &DrainPod) -> &mut PodEviction {
         let pods = self.nodes.entry(node.to_owned()).or_default();
         pods.entry(pod::uid(pod).to_owned()).or_insert_with(|| PodEviction::new(pod))
     }
 
     /// Records that a request for a pod is in progress. Its budgets are charged from now on, not only after the answer:
     /// otherwise every reconcile in between would evict one pod more.
-    pub(crate) fn begin(&mut self, node: &str, pod: &Pod, guards: Vec<BudgetVersion>, now: SteadyTime) {
+    pub(crate) fn begin(&mut self, node: &str, pod: &DrainPod, guards: Vec<BudgetVersion>, now: SteadyTime) {
         let keys = guards.iter().map(|guard| guard.key.clone()).collect();
         for BudgetVersion { key, version } in guards {
             let requests = self.budgets.entry(key).or_insert(BudgetRequests {
@@ -160,7 +159,7 @@ impl EvictionState {
     }
 
     /// Records that the eviction of a pod on `node` is not sent, because a budget would refuse it.
-    pub(crate) fn defer(&mut self, node: &str, pod: &Pod, budget: &BudgetKey, now: SteadyTime) {
+    pub(crate) fn defer(&mut self, node: &str, pod: &DrainPod, budget: &BudgetKey, now: SteadyTime) {
         let refuses = self.budgets.get(budget).and_then(|requests| requests.refuses);
         let eviction = self.eviction(node, pod);
         eviction.is_deferred = true;
@@ -185,7 +184,7 @@ impl EvictionState {
     }
 
     /// The pods on `node`, by uid, whose owners have recreated them there too often.
-    pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<Pod>]) -> HashSet<String> {
+    pub(crate) fn respawned(&mut self, node: &str, pods: &[Arc<DrainPod>]) -> HashSet<String> {
         self.respawns.entry(node.to_owned()).or_default().count(pods)
     }
 
@@ -261,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str) -> Pod {
+    fn pod(uid: &str) -> DrainPod {
         serde_json::from_value(json!({"metadata": {"uid": uid}})).unwrap()
     }
 

@@ -8,11 +8,10 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::disruption_budget::BudgetKey;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::decide::decision::{Eviction, RemovalRequest};
 use nm_shared::drain::eviction_outcome::EvictionOutcome;
 use nm_shared::drain::steady_time::SteadyTime;
@@ -155,7 +154,7 @@ impl Evictor {
     }
 
     /// Records that the evictions of these pods of `node` are not sent since `now`, because a budget would refuse them.
-    pub(crate) fn defer(&self, node: &str, pods: &[(Arc<Pod>, BudgetKey)], now: SteadyTime) {
+    pub(crate) fn defer(&self, node: &str, pods: &[(Arc<DrainPod>, BudgetKey)], now: SteadyTime) {
         let mut state = self.state();
         for (pod, budget) in pods {
             state.defer(node, pod, budget, now);

@@ -1,31 +1,36 @@
 //! The watches that all maintenances share, one each for the whole cluster: nodes, `DaemonSet`s and disruption budgets.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use nm_shared::cluster::node::is_ready;
 use nm_shared::drain::plan::DaemonSets;
+use nm_shared::gate::max_unavailable_queue::GateNode;
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::cache::leader_state::ListForbidden;
+use crate::cache::leader_state::{LeaderState, ListForbidden};
 use crate::cache::pdb_index::PdbIndex;
 use crate::cache::triggers::Triggers;
 use crate::evict::evictor::Evictor;
 use crate::telemetry::readiness::ReadinessCheck;
+use crate::watch::projected_node::{ProjectedNode, is_alike, node_event};
 use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
 
 /// Budgets and `DaemonSet`s that cannot be listed delay the first reconcile no longer than this.
 const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many objects are listed in a page: a node is up to 20 KiB of JSON, of which a tenth is kept.
+const PAGE_SIZE: u32 = 200;
 
 pub(crate) struct ClusterWatches {
     /// Every node, without the parts that nothing here reads.
@@ -39,6 +44,7 @@ impl ClusterWatches {
     /// Starts to watch. The future runs the watches and never ends; the check passes while that on nodes is healthy.
     pub(crate) fn start(
         client: &Client,
+        state: Arc<LeaderState>,
         triggers: &Triggers,
         evictor: &Arc<Evictor>,
         nodes_check: ReadinessCheck,
@@ -46,9 +52,9 @@ impl ClusterWatches {
         let (nodes, node_writer) = reflector::store();
         let (daemon_sets, daemon_set_writer) = reflector::store();
         let (budgets, budget_writer) = reflector::store();
-        let config = watcher::Config::default();
-        let node_stream = watch_stream(Api::<Node>::all(client.clone()), config.clone())
-            .modify(slim_node)
+        let config = watcher::Config::default().page_size(PAGE_SIZE);
+        let node_stream = watch_stream(Api::<ProjectedNode>::all(client.clone()), config.clone())
+            .map_ok(node_event)
             .reflect(node_writer);
         let daemon_set_stream =
             watch_stream(Api::<PartialObjectMeta<DaemonSet>>::all(client.clone()), config.clone())
@@ -63,16 +69,27 @@ impl ClusterWatches {
         let (triggers, evictor, index) = (triggers.clone(), evictor.clone(), budgets.clone());
         let all_nodes = nodes.clone();
         let run = async move {
-            let mut unready = UnreadyNodes::default();
+            let gate_node = |node: Arc<Node>| GateNode::from(&*state.latest_node(node));
+            let mut seen = HashMap::new();
             let handle_node = |update: WatchUpdate<'_, Node>| match update {
                 WatchUpdate::Changed(node) => {
-                    triggers.node(&node.name_any());
-                    if unready.update(node) {
-                        triggers.pending();
+                    let name = node.name_any();
+                    let now = all_nodes.get(&ObjectRef::new(&name));
+                    let before = match &now {
+                        Some(now) => seen.insert(name.clone(), now.clone()),
+                        None => seen.remove(&name),
+                    };
+                    // Kubelets write to their nodes all the time.
+                    if now.as_ref().zip(before.as_ref()).is_some_and(|(now, before)| is_alike(now, before)) {
+                        return;
                     }
+                    state.gate.update_node(&name, now.map(gate_node));
+                    triggers.node(&name);
                 }
                 WatchUpdate::Listed => {
-                    unready.rebuild(&all_nodes);
+                    seen = all_nodes.state().into_iter().map(|node| (node.name_any(), node)).collect();
+                    let nodes = seen.iter().map(|(name, node)| (name.clone(), gate_node(node.clone())));
+                    state.gate.replace_nodes(nodes.collect());
                     triggers.all();
                 }
                 WatchUpdate::Interrupted => {}
@@ -144,35 +161,8 @@ fn listed(sets: &Store<PartialObjectMeta<DaemonSet>>) -> DaemonSets {
     DaemonSets::listed(sets.state().iter().map(|set| &set.metadata))
 }
 
-/// The names of the nodes that are not Ready.
-#[derive(Default)]
-struct UnreadyNodes(HashSet<String>);
-
-impl UnreadyNodes {
-    fn rebuild(&mut self, nodes: &Store<Node>) {
-        let nodes = nodes.state();
-        self.0 = nodes.iter().filter(|node| !is_ready(node)).map(|node| node.name_any()).collect();
-    }
-
-    /// Takes in a node and returns whether its readiness has changed.
-    fn update(&mut self, node: &Node) -> bool {
-        let name = node.name_any();
-        if is_ready(node) { self.0.remove(&name) } else { self.0.insert(name) }
-    }
-}
-
 fn log_refusal(resource: &str, refusal: &ListForbidden) {
     error!(resource, "cannot be listed: {refusal}");
-}
-
-/// Drops the parts of a node that nothing here reads. Images are most of its size.
-pub(crate) fn slim_node(node: &mut Node) {
-    drop_managed_fields(node);
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_attached = None;
-        status.volumes_in_use = None;
-    }
 }
 
 #[cfg(test)]
@@ -183,16 +173,17 @@ mod tests {
     use axum::body::Body;
     use futures::{StreamExt, stream};
     use kube::runtime::reflector::store::Writer;
+    use nm_shared::gate::max_unavailable_queue::MaxUnavailable;
     use nm_shared::{Group, Grouped};
     use serde_json::{Value, json};
     use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
-    use crate::cache::leader_state::LeaderState;
     use crate::client::TermClient;
     use crate::client::throttle::Throttle;
     use crate::telemetry::metrics::Metrics;
     use crate::telemetry::readiness::Readiness;
+    use crate::watch::queue_updates::trigger_waiting;
 
     /// The node becomes Ready this long after it is first listed.
     const RECOVERY_DELAY: Duration = Duration::from_secs(1);
@@ -202,7 +193,7 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": ready}]}})
     }
 
-    /// An API server with one node, which is not Ready at first, and nothing else.
+    /// An API server with two nodes, one of which is not Ready at first, and nothing else.
     fn server() -> Client {
         let server = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
             let is_of_nodes = request.uri().path() == "/api/v1/nodes";
@@ -215,7 +206,8 @@ mod tests {
                 let events = if is_of_nodes { recovers.boxed() } else { stream::empty().boxed() };
                 Body::from_stream(events.chain(stream::pending()))
             } else {
-                let items = if is_of_nodes { json!([node("False")]) } else { json!([]) };
+                let other = json!({"metadata": {"name": "other", "resourceVersion": "7"}});
+                let items = if is_of_nodes { json!([node("False"), other]) } else { json!([]) };
                 Body::from(json!({"metadata": {"resourceVersion": "7"}, "items": items}).to_string())
             };
             Ok::<_, Infallible>(http::Response::new(body))
@@ -224,28 +216,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_recovers_triggers_the_pending_maintenances() {
+    async fn a_node_that_recovers_triggers_the_maintenance_whose_turn_it_is() {
         let mut writer = Writer::new(Group::Medik8s);
         let pending: Grouped = serde_json::from_value(json!({
-            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m"},
-            "spec": {"nodeName": "other"}, "status": {"phase": "Pending"},
+            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "metadata": {"name": "m", "uid": "m"},
+            "spec": {"nodeName": "other"}, "status": {
+                "phase": "Pending", "queue": {"position": 1, "length": 1, "limit": 1},
+                "lastError": "position 1 of 1 in the queue: 1 of 2 nodes are unavailable and the limit is 1",
+            },
         }))
         .unwrap();
-        let state = LeaderState::new([(Group::Medik8s, writer.as_reader())]);
-        writer.apply_watcher_event(&watcher::Event::Apply(pending));
-        let (triggers, [mut triggered, ..]) = Triggers::new(Arc::new(state));
+        let state = Arc::new(LeaderState::new([(Group::Medik8s, writer.as_reader())]));
+        writer.apply_watcher_event(&watcher::Event::Apply(pending.clone()));
+        state.update_gate(Arc::new(pending));
+        let (triggers, [mut triggered, ..]) = Triggers::new(state.clone());
         let (client, metrics) = (server(), Arc::new(Metrics::new()));
         let term = TermClient { client: client.clone(), throttle: Throttle::default() };
         let evictor = Evictor::new(term, triggers.clone(), metrics, NonZeroUsize::MIN);
         let check = Readiness::default().check("nodes");
-        let (_watches, run) = ClusterWatches::start(&client, &triggers, &Arc::new(evictor), check);
+        let (_watches, run) =
+            ClusterWatches::start(&client, state.clone(), &triggers, &Arc::new(evictor), check);
         let run = tokio::spawn(run);
         let began = Instant::now();
         for _ in ["nodes", "daemonsets", "poddisruptionbudgets"] {
             triggered.next().await;
         }
         assert!(began.elapsed() < RECOVERY_DELAY, "each list triggers every maintenance");
+        let waiting = tokio::spawn(trigger_waiting(state, triggers, Some(MaxUnavailable::Nodes(1))));
         assert!(timeout(2 * RECOVERY_DELAY, triggered.next()).await.is_ok());
-        run.abort();
+        assert!(began.elapsed() >= RECOVERY_DELAY, "not before");
+        for task in [run, waiting] {
+            task.abort();
+        }
     }
 }

@@ -38,8 +38,15 @@ pub(crate) fn maintenance_watch(
         .inspect(move |event| {
             health.record(event);
             let removal = match event {
-                Ok(watcher::Event::Delete(maintenance)) => Some(maintenance.clone()),
+                Ok(watcher::Event::Apply(maintenance)) => {
+                    return state.update_gate(Arc::new(maintenance.clone()));
+                }
+                Ok(watcher::Event::Delete(maintenance)) => {
+                    state.gate.remove(maintenance);
+                    Some(maintenance.clone())
+                }
                 Ok(watcher::Event::InitDone) => {
+                    state.replace_gate();
                     state.mark_listed(group);
                     None
                 }

@@ -4,5 +4,7 @@ pub(crate) mod cluster_watches;
 pub(crate) mod maintenance_watch;
 pub(crate) mod node_leases;
 pub(crate) mod node_watches;
+pub(crate) mod projected_node;
+pub(crate) mod queue_updates;
 pub(crate) mod served_groups;
 pub(crate) mod watch_stream;

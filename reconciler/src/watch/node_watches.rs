@@ -7,21 +7,22 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, Resource};
 use nm_shared::api::latency_budget::POD_EVENT_COALESCING;
-use nm_shared::cluster::pod;
+use nm_shared::cluster::pod::{self, DrainPod};
 use nm_shared::drain::virtual_machine::{self, NODE_LABEL, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::warn;
 
 use crate::cache::leader_state::{LeaderState, ListForbidden, ListState, NodeWatch};
 use crate::cache::triggers::Triggers;
 use crate::client::discovery::KubevirtDiscovery;
 use crate::runtime::tasks::TaskSpawner;
-use crate::watch::watch_stream::{WatchUpdate, drop_managed_fields, run_watch, watch_stream};
+use crate::watch::watch_stream::{
+    WatchUpdate, drop_managed_fields, run_watch, watch_stream, with_list_permits,
+};
 
 /// Starts the watches of nodes in maintenance. [`LeaderState`] keeps them and ends them.
 pub(crate) struct NodeWatches {
@@ -30,7 +31,11 @@ pub(crate) struct NodeWatches {
     tasks: TaskSpawner,
     state: Arc<LeaderState>,
     kubevirt: KubevirtDiscovery,
+    list_permits: Arc<Semaphore>,
 }
+
+/// How many nodes' pods are listed at once. A list of a hundred pods is up to a MiB of JSON.
+const MAX_CONCURRENT_LISTS: usize = 8;
 
 impl NodeWatches {
     /// No watch runs yet. Each change of a pod or virtual machine triggers the reconciles of its node.
@@ -41,14 +46,15 @@ impl NodeWatches {
         state: Arc<LeaderState>,
     ) -> Self {
         let kubevirt = KubevirtDiscovery::new(client.clone(), triggers.clone(), tasks.clone());
-        Self { client, triggers, tasks, state, kubevirt }
+        let list_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_LISTS));
+        Self { client, triggers, tasks, state, kubevirt, list_permits }
     }
 
     /// The pods on `node`; none until they have been listed. The first call starts the watch.
     ///
     /// # Errors
     /// When the API server refuses to list them.
-    pub(crate) fn pods(&self, node: &str) -> Result<Option<Vec<Arc<Pod>>>, ListForbidden> {
+    pub(crate) fn pods(&self, node: &str) -> Result<Option<Vec<Arc<DrainPod>>>, ListForbidden> {
         self.state.node(node, |state| {
             let watch = state.pods.get_or_insert_with(|| {
                 let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
@@ -66,7 +72,7 @@ impl NodeWatches {
     pub(crate) fn virtual_machines(
         &self,
         node: &str,
-        pods: &[Arc<Pod>],
+        pods: &[Arc<DrainPod>],
     ) -> Option<Vec<Arc<VirtualMachineInstance>>> {
         let launchers = pods.iter().filter(|pod| virtual_machine::run_by(pod).is_some());
         let launchers: HashSet<&str> = launchers.map(|pod| pod::uid(pod)).collect();
@@ -106,9 +112,9 @@ impl NodeWatches {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let (objects, writer) = reflector::store();
-        let stream = watch_stream(Api::<K>::all(self.client.clone()), config)
-            .modify(drop_managed_fields)
-            .reflect(writer);
+        let stream = watch_stream(Api::<K>::all(self.client.clone()), config);
+        let stream =
+            with_list_permits(stream, self.list_permits.clone()).modify(drop_managed_fields).reflect(writer);
         let (sender, list_state) = watch::channel(ListState::NotListed);
         let (triggers, node, mut changes) = (self.triggers.clone(), node.to_owned(), list_state.clone());
         let what = format!("{resource} on {node}");

@@ -5,12 +5,14 @@
 
 use std::fmt::Debug;
 use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use crate::cache::leader_state::ListForbidden;
@@ -58,6 +60,24 @@ where
         }
     });
     watches.default_backoff()
+}
+
+/// The same stream, which waits for a permit with each list: an answer takes much more memory than what is kept of it, and
+/// many watches may begin together.
+pub(crate) fn with_list_permits<K: Send + 'static>(
+    stream: impl Stream<Item = WatchResult<K>> + Send + 'static,
+    permits: Arc<Semaphore>,
+) -> impl Stream<Item = WatchResult<K>> + Send {
+    stream::unfold((stream.boxed(), None, permits), |(mut stream, permit, permits)| async move {
+        let event = stream.next().await?;
+        let permit = match &event {
+            // The semaphore is never closed.
+            Ok(watcher::Event::Init) => permits.clone().acquire_owned().await.ok(),
+            Ok(watcher::Event::InitApply(_)) => permit,
+            _ => None,
+        };
+        Some((event, (stream, permit, permits)))
+    })
 }
 
 /// The same for one object: its state after each change, none while it does not exist.

@@ -2,12 +2,13 @@
 
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use nm_shared::cluster::node;
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::plan::DaemonSets;
 use nm_shared::gate::quorum::{self, ETCD_NAMESPACE, EtcdGuard};
 use nm_shared::{Group, Grouped, NodeMaintenance};
@@ -81,9 +82,9 @@ impl LiveCluster {
     }
 
     /// The pods on an existing node.
-    pub(super) async fn pods(&self, node: &str) -> Result<Vec<Pod>, ReadError> {
+    pub(super) async fn pods(&self, node: &str) -> Result<Vec<DrainPod>, ReadError> {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let pods = Api::<Pod>::all(self.client.clone()).list(&on_node).await;
+        let pods = Api::<DrainPod>::all(self.client.clone()).list(&on_node).await;
         Ok(reading(format!("the pods of node {node}"), pods)?.items)
     }
 
@@ -107,7 +108,7 @@ impl LiveCluster {
             && let Some(selector) = budget.spec.as_ref().and_then(|spec| spec.selector.clone())
             && let Ok(selector) = Selector::try_from(selector)
         {
-            let guards = Api::<Pod>::namespaced(self.client.clone(), ETCD_NAMESPACE);
+            let guards = Api::<DrainPod>::namespaced(self.client.clone(), ETCD_NAMESPACE);
             let guards = guards.list(&ListParams::default().labels_from(&selector)).await;
             pods = reading(format!("the guard pods in {ETCD_NAMESPACE}"), guards)?.items;
         }

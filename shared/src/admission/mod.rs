@@ -8,11 +8,11 @@ pub mod review;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::api::maintenance::{DrainSpec, NodeMaintenance};
 use crate::cluster::node;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::drain::plan::{DaemonSets, DrainPlan, PlannedPod, Warning};
 use crate::gate::overrides_quorum;
 use crate::gate::quorum::{self, EtcdGuard};
@@ -28,7 +28,7 @@ pub struct LiveState {
     /// The nodes that are in maintenance or about to be, one entry for each maintenance.
     pub in_maintenance: Vec<String>,
     /// The pods on the node.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<DrainPod>>,
     /// The cluster's `DaemonSet`s.
     pub daemon_sets: DaemonSets,
     /// The guard of etcd; none if the cluster is not OpenShift.

@@ -39,6 +39,10 @@ pub const OVERRIDE_QUORUM_ANNOTATION: &str = "kubectl-nm.dev/override-quorum";
 /// Annotation of a mirror pod, which the kubelet runs from a file and no API request can end.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
+/// Annotation of a pod that runs a virtual machine: the name of its instance (`DomainAnnotation`). KubeVirt's webhook uses
+/// it too.
+pub const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
+
 /// The webhook's Service and the Secret with its certificates, both in the reconciler's namespace.
 pub const WEBHOOK: &str = "nm-reconciler-webhook";
 

@@ -65,7 +65,8 @@ pub struct NodeMaintenanceStatus {
     #[schemars(length(max = 50))]
     pub migrating_pods: Option<Vec<MigratingPod>>,
 
-    /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise.
+    /// The position in the queue, while the maintenance waits because too many nodes are unavailable. Absent otherwise. Its
+    /// numbers, and those in `lastError`, may be up to 30 s old; the maintenance begins as soon as it may.
     pub queue: Option<QueuePosition>,
 
     /// The access that the reconciler lacks for the maintenance as a whole. Absent if it lacks none; what it lacks for

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::status::{BudgetFacts, PodReference};
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 
 /// The namespace and name of a budget.
 pub type BudgetKey = PodReference;
@@ -71,7 +70,7 @@ impl Budget {
     }
 
     /// Whether it guards a pod of its namespace.
-    pub fn guards(&self, pod: &Pod) -> bool {
+    pub fn guards(&self, pod: &DrainPod) -> bool {
         let matches = |selector: &Selector| match &pod.metadata.labels {
             Some(labels) => selector.matches(labels),
             None => selector.matches(&BTreeMap::new()),
@@ -90,7 +89,7 @@ impl Budget {
     }
 
     /// Whether the eviction of a pod is no disruption: it does not run, or it is unhealthy and the policy allows it.
-    pub fn ignores(&self, pod: &Pod) -> bool {
+    pub fn ignores(&self, pod: &DrainPod) -> bool {
         if pod::is_pending(pod) || pod::is_finished(pod) {
             return true;
         }

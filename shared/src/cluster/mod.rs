@@ -2,6 +2,7 @@
 
 pub mod disruption_budget;
 pub mod leader_lease;
+pub mod metadata;
 pub mod node;
 pub mod node_fit;
 pub mod node_lease;

@@ -1,17 +1,206 @@
-//! Reading a pod.
+//! A pod as far as decisions read it.
+//!
+//! A pod of a real cluster is 5 to 10 KiB of JSON and more than that in memory, of which a decision reads a tenth. So
+//! [`DrainPod`] is decoded from the same JSON, and everything else is skipped.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny};
 
-use crate::api::names::MIRROR_ANNOTATION;
+use crate::api::names::{MIRROR_ANNOTATION, NO_SCHEDULE};
 use crate::api::status::PodReference;
+use crate::cluster::metadata::{self, ProjectedMetadata};
 
-/// What decides whether a drain moves a pod, and how far it has terminated. [`Pod`] has all of it. A program that keeps
-/// thousands of pods implements it for a smaller type.
+/// A pod as far as decisions read it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DrainPod {
+    /// The metadata that is read.
+    pub metadata: ObjectMeta,
+    /// The name of its node; empty before it is scheduled.
+    pub node: Box<str>,
+    /// The value of its priority class; 0 without one.
+    pub priority: i32,
+    /// The tolerations that may apply to the taints of a maintenance.
+    pub tolerations: Box<[Toleration]>,
+    /// Whether it has emptyDir data, which is deleted with it.
+    pub has_empty_dir: bool,
+    /// How far it has come.
+    pub phase: PodPhase,
+    /// The status of its condition `Ready`, if it has one.
+    pub ready: Option<ConditionStatus>,
+}
+
+/// The phase of a pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// It has not started.
+    Pending,
+    /// Its containers have terminated for good.
+    Finished,
+    /// Any other.
+    #[default]
+    Other,
+}
+
+/// The status of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// `True`.
+    True,
+    /// `False`.
+    False,
+    /// Anything else.
+    Unknown,
+}
+
+/// The parts of a pod that are read, in the shape of its JSON.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodJson {
+    metadata: ProjectedMetadata,
+    spec: Option<SpecJson>,
+    status: Option<StatusJson>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecJson {
+    node_name: Option<Box<str>>,
+    priority: Option<i32>,
+    tolerations: Option<Vec<Toleration>>,
+    volumes: Option<Vec<VolumeJson>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeJson {
+    empty_dir: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct StatusJson {
+    phase: Option<String>,
+    conditions: Option<Vec<ConditionJson>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ConditionJson {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl<'de> Deserialize<'de> for DrainPod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let PodJson { metadata, spec, status } = PodJson::deserialize(deserializer)?;
+        let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+        let conditions = status.conditions.unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        Ok(Self {
+            metadata: metadata.into(),
+            node: spec.node_name.unwrap_or_default(),
+            priority: spec.priority.unwrap_or(0),
+            tolerations: read_tolerations(spec.tolerations.unwrap_or_default()),
+            has_empty_dir: spec.volumes.iter().flatten().any(|volume| volume.empty_dir.is_some()),
+            phase: PodPhase::new(status.phase.as_deref()),
+            ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
+        })
+    }
+}
+
+impl From<&Pod> for DrainPod {
+    fn from(pod: &Pod) -> Self {
+        let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
+        let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let tolerations = spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        Self {
+            metadata: metadata::project(&pod.metadata),
+            node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
+            priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+            tolerations: read_tolerations(tolerations),
+            has_empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+            phase: PodPhase::of(pod),
+            ready: ready.map(|ready| ConditionStatus::new(&ready.status)),
+        }
+    }
+}
+
+impl Resource for DrainPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The type of the condition that says whether a pod is Ready.
+const READY: &str = "Ready";
+
+impl PodPhase {
+    /// The phase in the status of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        Self::new(pod.status.as_ref().and_then(|status| status.phase.as_deref()))
+    }
+
+    fn new(phase: Option<&str>) -> Self {
+        match phase {
+            Some("Pending") => Self::Pending,
+            Some("Succeeded" | "Failed") => Self::Finished,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl ConditionStatus {
+    fn new(status: &str) -> Self {
+        match status {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Every pod tolerates some taints with the effect `NoExecute`, which a maintenance does not set.
+fn read_tolerations(mut all: Vec<Toleration>) -> Box<[Toleration]> {
+    all.retain(|toleration| matches!(toleration.effect.as_deref(), None | Some("" | NO_SCHEDULE)));
+    all.into()
+}
+
+/// What decides whether a drain moves a pod, and how far it has terminated. [`DrainPod`] has all of it. A program that keeps
+/// more pods, and shows them, implements it for a type of its own.
 pub trait PodView {
     /// Its namespace.
     fn namespace(&self) -> &str;
@@ -23,7 +212,7 @@ pub trait PodView {
     fn is_finished(&self) -> bool;
     /// See [`is_mirror`].
     fn is_mirror(&self) -> bool;
-    /// See [`has_empty_dir`].
+    /// Whether it has emptyDir data, which is deleted with it.
     fn has_empty_dir(&self) -> bool;
     /// Its termination, if it is terminating.
     fn termination(&self) -> Option<Termination<'_>>;
@@ -51,7 +240,7 @@ pub struct Termination<'a> {
     pub finalizers: &'a [String],
 }
 
-impl PodView for Pod {
+impl PodView for DrainPod {
     fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
@@ -77,7 +266,7 @@ impl PodView for Pod {
     }
 
     fn has_empty_dir(&self) -> bool {
-        has_empty_dir(self)
+        self.has_empty_dir
     }
 
     fn termination(&self) -> Option<Termination<'_>> {
@@ -90,53 +279,51 @@ impl PodView for Pod {
 }
 
 /// Whether its containers have terminated for good.
-pub fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+pub fn is_finished(pod: &DrainPod) -> bool {
+    pod.phase == PodPhase::Finished
 }
 
 /// Whether it is a mirror pod, which the kubelet runs from a file.
-pub fn is_mirror(pod: &Pod) -> bool {
+pub fn is_mirror(pod: &DrainPod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION))
 }
 
-/// Whether it has emptyDir data, which is deleted with it.
-pub fn has_empty_dir(pod: &Pod) -> bool {
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    volumes.iter().any(|volume| volume.empty_dir.is_some())
-}
-
 /// The owner that would replace it.
-pub fn controller(pod: &Pod) -> Option<&OwnerReference> {
+pub fn controller(pod: &DrainPod) -> Option<&OwnerReference> {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true))
 }
 
 /// Whether a `DaemonSet` of the apps group controls it.
-pub fn daemon_set(pod: &Pod) -> Option<&OwnerReference> {
+pub fn daemon_set(pod: &DrainPod) -> Option<&OwnerReference> {
     controller(pod).filter(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
 }
 
 /// When its grace period ends, if it is terminating.
-pub fn deadline(pod: &Pod) -> Option<Timestamp> {
+pub fn deadline(pod: &DrainPod) -> Option<Timestamp> {
     pod.metadata.deletion_timestamp.as_ref().map(|time| time.0)
 }
 
 /// The time since its grace period ended; negative while it lasts. None if the pod is not terminating.
-pub fn overdue(pod: &Pod, now: Timestamp) -> Option<SignedDuration> {
+pub fn overdue(pod: &DrainPod, now: Timestamp) -> Option<SignedDuration> {
     deadline(pod).map(|deadline| now.duration_since(deadline))
 }
 
 /// Its name with its namespace.
-pub fn reference(pod: &Pod) -> PodReference {
+pub fn reference(pod: &DrainPod) -> PodReference {
+    reference_in(&pod.metadata)
+}
+
+/// The name with the namespace in the metadata of a pod.
+pub fn reference_in(metadata: &ObjectMeta) -> PodReference {
     PodReference {
-        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-        name: pod.metadata.name.clone().unwrap_or_default(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
     }
 }
 
 /// Its uid, which distinguishes it from a replacement of the same name.
-pub fn uid(pod: &Pod) -> &str {
+pub fn uid(pod: &DrainPod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
@@ -152,7 +339,7 @@ pub struct PodNames<'a> {
 }
 
 /// The pod's names, borrowed.
-pub fn names(pod: &Pod) -> PodNames<'_> {
+pub fn names(pod: &DrainPod) -> PodNames<'_> {
     PodNames {
         namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
         name: pod.metadata.name.as_deref().unwrap_or_default(),
@@ -161,17 +348,91 @@ pub fn names(pod: &Pod) -> PodNames<'_> {
 }
 
 /// Whether it has not started yet.
-pub fn is_pending(pod: &Pod) -> bool {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending")
+pub fn is_pending(pod: &DrainPod) -> bool {
+    pod.phase == PodPhase::Pending
 }
 
 /// Whether it is Ready.
-pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+pub fn is_ready(pod: &DrainPod) -> bool {
+    pod.ready == Some(ConditionStatus::True)
 }
 
-/// The value of its priority class; 0 without one.
-pub fn priority(pod: &Pod) -> i32 {
-    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A pod with everything that a decision reads, and more.
+    fn pod(extra: &Value) -> Value {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "cart-0", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:01:00Z",
+                "deletionGracePeriodSeconds": 30, "labels": {"app": "cart"}, "finalizers": ["a/b"],
+                "annotations": {"kubernetes.io/config.mirror": "x", "kubevirt.io/domain": "vm", "other": "y"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "cart", "uid": "o",
+                    "controller": true}],
+                "managedFields": [{"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {}}}],
+            },
+            "spec": {
+                "nodeName": "n1", "priority": 1000, "containers": [{"name": "c", "env": [{"name": "A", "value": "b"}]}],
+                "volumes": [{"name": "s", "secret": {"secretName": "s"}}, {"name": "t", "emptyDir": {}}],
+                "tolerations": [
+                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
+                    {"key": "a", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"},
+                ],
+            },
+            "status": {"phase": "Running", "podIP": "10.0.0.1",
+                "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]},
+        });
+        for (part, fields) in extra.as_object().into_iter().flatten() {
+            for (name, value) in fields.as_object().into_iter().flatten() {
+                pod[part][name] = value.clone();
+            }
+        }
+        pod
+    }
+
+    #[test]
+    fn a_pod_is_decoded_as_it_would_be_reduced() {
+        let finished = json!({"status": {"phase": "Succeeded", "conditions": null}});
+        let bare = json!({"spec": {"volumes": null, "tolerations": null, "priority": null}, "metadata": {"annotations": null}});
+        for extra in [json!({}), finished, bare] {
+            let json = pod(&extra);
+            let whole: Pod = serde_json::from_value(json.clone()).unwrap();
+            let text = json.to_string();
+            assert_eq!(serde_json::from_str::<DrainPod>(&text).unwrap(), DrainPod::from(&whole), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_decision_reads_is_kept_and_nothing_else() {
+        let pod: DrainPod = serde_json::from_value(pod(&json!({}))).unwrap();
+        assert_eq!((&*pod.node, pod.priority, pod.has_empty_dir), ("n1", 1000, true));
+        assert_eq!((pod.phase, pod.ready), (PodPhase::Other, Some(ConditionStatus::True)));
+        assert_eq!(pod.tolerations.len(), 2);
+        let annotations: Vec<&String> =
+            pod.metadata.annotations.iter().flatten().map(|(key, _)| key).collect();
+        assert_eq!(annotations, ["kubernetes.io/config.mirror", "kubevirt.io/domain"]);
+        let kept = serde_json::to_value(&pod.metadata).unwrap();
+        let kept: Vec<&String> = kept.as_object().unwrap().keys().collect();
+        assert_eq!(
+            kept,
+            [
+                "annotations",
+                "deletionGracePeriodSeconds",
+                "deletionTimestamp",
+                "finalizers",
+                "labels",
+                "name",
+                "namespace",
+                "ownerReferences",
+                "resourceVersion",
+                "uid",
+            ]
+        );
+        assert_eq!(controller(&pod).map(|owner| owner.name.as_str()), Some("cart"));
+    }
 }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, Pod};
 
-use crate::cluster::pod;
-
 /// Volumes by the namespace and name of their claim.
 #[derive(Debug, Clone, Default)]
 pub struct Volumes(HashMap<(String, String), PersistentVolume>);
@@ -36,7 +34,7 @@ impl Volumes {
     }
 
     fn of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a PersistentVolume> {
-        let namespace = pod::names(pod).namespace;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         claims(pod).filter_map(move |claim| self.0.get(&(namespace.to_owned(), claim.to_owned())))
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::PodReference;
+use crate::cluster::pod::DrainPod;
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::Budgets;
 use crate::drain::cordon_backoff::RecordonBackoff;
@@ -37,7 +38,7 @@ pub struct ClusterState {
     /// The denial, if the API server denies listing leases.
     pub leases_forbidden: Option<AccessDenied>,
     /// The pods on the node; none until they have been listed.
-    pub pods: Option<Vec<Arc<Pod>>>,
+    pub pods: Option<Vec<Arc<DrainPod>>>,
     /// The denial, if the API server denies listing them.
     pub pods_forbidden: Option<AccessDenied>,
     /// The cluster's `DaemonSet`s.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{NodeCondition, Pod};
+use k8s_openapi::api::core::v1::NodeCondition;
 use serde_json::Value;
 
 use crate::api::status::{NodeMaintenanceStatus, truncated};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetVersion};
 use crate::cluster::node_lease::LeaseWrite;
+use crate::cluster::pod::DrainPod;
 use crate::drain::budget_forecast::Allowance;
 use crate::drain::node_patch::NodePatch;
 
@@ -34,7 +35,7 @@ pub struct Decision {
     /// The evictions to request.
     pub evictions: Vec<Eviction>,
     /// Pods for which no eviction is requested, because a budget would refuse it.
-    pub blocked_by_budget: Vec<(Arc<Pod>, BudgetKey)>,
+    pub blocked_by_budget: Vec<(Arc<DrainPod>, BudgetKey)>,
     /// The uids of the pods that may be evicted; queued requests for others are dropped. None if this maintenance does not
     /// decide that: another has the node, or the pods are not known.
     pub evictable: Option<HashSet<String>>,
@@ -63,7 +64,7 @@ impl Decision {
 #[derive(Debug, Clone)]
 pub struct Eviction {
     /// The pod; its uid is the precondition.
-    pub pod: Arc<Pod>,
+    pub pod: Arc<DrainPod>,
     /// The request.
     pub request: RemovalRequest,
     /// The grace period in seconds; none is that of the pod.

@@ -53,7 +53,7 @@ fn json_patch_merge(target: &mut Value, patch: &Value) {
     }
 }
 
-fn pod_named(name: &str, metadata: &Value) -> Arc<Pod> {
+fn pod_named(name: &str, metadata: &Value) -> Arc<DrainPod> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
     let mut pod =
@@ -137,13 +137,12 @@ fn a_pod_counts_as_blocked_by_its_budget_as_soon_as_the_status_says_so() {
     });
     let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
     let batch = StartBatch { uncordoned: true, ..StartBatch::default() };
-    let mut pod = Pod::clone(&pod_named("a", &json!({})));
-    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-    pod.status = serde_json::from_value(ready).unwrap();
+    let mut ready = DrainPod::clone(&pod_named("a", &json!({})));
+    ready.ready = Some(pod::ConditionStatus::True);
     let guarded = ClusterState {
         batch,
         budgets: Budgets::from_objects([&budget]),
-        pods: Some(vec![Arc::new(pod)]),
+        pods: Some(vec![Arc::new(ready)]),
         ..observed()
     };
     let early = decide(&maintenance(&json!({})), &guarded, now());

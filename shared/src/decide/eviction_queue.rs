@@ -6,11 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::maintenance::{DrainOrder, DrainSpec};
 use crate::cluster::disruption_budget::BudgetKey;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Eviction, RemovalRequest};
 use crate::drain::attempt::Attempt;
@@ -127,25 +126,25 @@ impl<'a> EvictionOrder<'a> {
         let others = || plan.pending().filter(|planned| !is_own(&planned.pod, observed));
         let lowest = match spec.order {
             DrainOrder::None => None,
-            DrainOrder::PriorityAscending => others().map(|planned| pod::priority(&planned.pod)).min(),
+            DrainOrder::PriorityAscending => others().map(|planned| planned.pod.priority).min(),
         };
         Self { observed, lowest, only_own_pod: others().next().is_none() }
     }
 
-    fn allows(&self, pod: &Pod) -> bool {
+    fn allows(&self, pod: &DrainPod) -> bool {
         if is_own(pod, self.observed) {
             return self.only_own_pod;
         }
-        self.lowest.is_none_or(|lowest| pod::priority(pod) <= lowest)
+        self.lowest.is_none_or(|lowest| pod.priority <= lowest)
     }
 }
 
-fn is_own(pod: &Pod, observed: &ClusterState) -> bool {
+fn is_own(pod: &DrainPod, observed: &ClusterState) -> bool {
     observed.own_pod.as_ref() == Some(&pod::reference(pod))
 }
 
 /// When to evict a pod that no budget blocks.
-fn due(pod: &Pod, attempt: &Attempt, observed: &ClusterState) -> Option<SteadyTime> {
+fn due(pod: &DrainPod, attempt: &Attempt, observed: &ClusterState) -> Option<SteadyTime> {
     let due = attempt.next_try()?;
     match &attempt.last {
         _ if attempt.was_deletion_refused() => Some(due),
@@ -163,7 +162,7 @@ fn due(pod: &Pod, attempt: &Attempt, observed: &ClusterState) -> Option<SteadyTi
 }
 
 /// Whether KubeVirt answers before the budget does. The budget is then KubeVirt's own, which allows no disruptions.
-fn asks_kubevirt(pod: &Pod, attempt: &Attempt) -> bool {
+fn asks_kubevirt(pod: &DrainPod, attempt: &Attempt) -> bool {
     let refused = matches!(attempt.last, Some((_, EvictionOutcome::RefusedByBudget(_))));
     virtual_machine::run_by(pod).is_some() && !refused
 }

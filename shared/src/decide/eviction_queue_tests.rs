@@ -17,7 +17,7 @@ fn ago(milliseconds: u64) -> SteadyTime {
     SteadyTime::after_start(Duration::from_millis(3_600_000 - milliseconds))
 }
 
-fn pod(name: &str, priority: i32) -> Arc<Pod> {
+fn pod(name: &str, priority: i32) -> Arc<DrainPod> {
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": true});
     let pod = json!({
@@ -55,7 +55,7 @@ fn refused(milliseconds_ago: u64) -> Attempt {
     attempt
 }
 
-fn queue(pods: &[Arc<Pod>], spec: &Value, observed: &ClusterState) -> EvictionQueue {
+fn queue(pods: &[Arc<DrainPod>], spec: &Value, observed: &ClusterState) -> EvictionQueue {
     let spec: DrainSpec = serde_json::from_value(spec.clone()).unwrap();
     let plan =
         DrainPlan::new(pods.iter().cloned(), &spec, &DaemonSets::default(), Timestamp::UNIX_EPOCH).unwrap();
@@ -68,8 +68,8 @@ fn asked(queue: &EvictionQueue) -> Vec<&str> {
 
 #[test]
 fn a_pod_whose_virtual_machine_has_migrated_is_retried_at_once() {
-    let mut finished = Pod::clone(&pod("a", 0));
-    finished.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+    let mut finished = DrainPod::clone(&pod("a", 0));
+    finished.phase = pod::PodPhase::Finished;
     let mut migrating = Attempt::default();
     migrating.end(EvictionOutcome::Migrating(String::new()), ago(300));
     let attempts = || HashMap::from([("a".to_owned(), migrating.clone())]);
@@ -98,7 +98,7 @@ fn a_pod_with_two_budgets_is_retried_as_soon_as_one_is_left() {
 
 #[test]
 fn a_budget_blocks_the_pod_of_a_virtual_machine_only_if_kubevirt_leaves_the_answer_to_it() {
-    let mut launcher = Pod::clone(&pod("vm", 0));
+    let mut launcher = DrainPod::clone(&pod("vm", 0));
     launcher.metadata.labels = Some(
         [("kubevirt.io".to_owned(), "virt-launcher".to_owned()), ("app".to_owned(), "a".to_owned())].into(),
     );

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
 use crate::api::latency_budget::STATUS_WRITE_INTERVAL;
@@ -23,7 +23,7 @@ use crate::api::names::LEASE_NAMESPACE;
 use crate::api::status::{BlockReason, ForbiddenAccess, NodeMaintenanceStatus, Phase, PodReference};
 use crate::cluster::node;
 use crate::cluster::node_lease;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::decide::cluster_state::ClusterState;
 use crate::decide::decision::{Decision, EventReason, EventSubject, PendingEvent};
 use crate::decide::drain_survey::{DrainSurvey, attempts_due, if_changed};
@@ -34,11 +34,12 @@ use crate::drain::node_patch;
 use crate::drain::node_patch::{CordonedBy, Requester};
 use crate::drain::plan::{DrainPlan, Verdict};
 use crate::drain::pod_state;
+use crate::gate::max_unavailable_queue::{POSITION_WRITE_INTERVAL, Queued, ShownPosition};
 use crate::gate::ownership;
 use crate::gate::{GateResult, evaluate};
 
-/// A waiting maintenance is reconciled when what it waits for changes. This is the fallback.
-const QUEUE_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// A maintenance that waits for something other than its turn is reconciled when that changes. This is the fallback.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Decides what to do next for `maintenance`.
 pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> Decision {
@@ -57,6 +58,33 @@ pub fn decide(maintenance: &NodeMaintenance, observed: &ClusterState, now: Times
         decision.node_conditions = Some(node_conditions::wanted(maintenance, &status, ends));
     }
     decision
+}
+
+/// Whether the decision depends on the pods of the node: the maintenance has the node, and is not in front of the gate.
+pub fn needs_pods(maintenance: &NodeMaintenance, observed: &ClusterState, now: Timestamp) -> bool {
+    let Some(node) = &observed.node else { return false };
+    let waits = || {
+        matches!(
+            evaluate(maintenance, node, observed.lease.as_deref(), &observed.gate, now),
+            GateResult::Waits { .. }
+        )
+    };
+    maintenance.metadata.deletion_timestamp.is_none()
+        && observed.leases_forbidden.is_none()
+        && ownership::holder(maintenance, &observed.competing).is_none()
+        && !waits()
+}
+
+/// When the numbers of the queue may be written again, after a status that was `written` then or, if that is not known,
+/// at its last update.
+pub fn position_due(
+    status: &NodeMaintenanceStatus,
+    written: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let last = written.or(status.last_update.as_ref().map(|at| at.0))?;
+    // A clock that was set back delays nothing for long.
+    last.min(now).checked_add(POSITION_WRITE_INTERVAL).ok()
 }
 
 /// The decision for a maintenance whose node or lease the reconciler may not write.
@@ -129,10 +157,16 @@ impl Decider<'_> {
                 return true;
             }
             GateResult::Waits { reason, error, queue, until } => {
-                let status = drain_status::waiting(maintenance, reason, error, queue, now);
-                self.settle_status(status, observed.status_written);
-                let wait = until.map_or(QUEUE_RECHECK_INTERVAL, |until| wait_until(until, now));
-                self.decision.requeue_in(wait);
+                let position = queue.as_ref().map(|queued| queued.position);
+                let status = drain_status::waiting(maintenance, reason, error, position, now);
+                if !self.is_renumbered_early(queue.as_ref(), &status) {
+                    self.settle_status(status, observed.status_written);
+                }
+                // Whoever keeps the queue triggers a maintenance when it is its turn.
+                if queue.is_none() {
+                    let wait = until.map_or(RECHECK_INTERVAL, |until| wait_until(until, now));
+                    self.decision.requeue_in(wait);
+                }
             }
             GateResult::Lost { error, attempts, next } => {
                 let status = drain_status::lease_lost(maintenance, error, attempts, now);
@@ -145,6 +179,16 @@ impl Decider<'_> {
             }
         }
         false
+    }
+
+    /// Whether only the numbers of the queue differ in the `next` status, too soon after the last write.
+    fn is_renumbered_early(&self, queued: Option<&Queued>, next: &NodeMaintenanceStatus) -> bool {
+        let (Some(before), Some(queued)) = (&self.maintenance.status, queued) else { return false };
+        let mut same = next.clone();
+        (same.queue, same.last_error) = (before.queue, before.last_error.clone());
+        queued.shown_in(before) == ShownPosition::OldNumbers
+            && same == *before
+            && position_due(before, self.observed.status_written, self.now).is_some_and(|due| due > self.now)
     }
 
     /// Cordons the node. If something keeps uncordoning it, that is delayed: returns for how long.
@@ -364,7 +408,7 @@ impl Decider<'_> {
 }
 
 /// Whether the status says that the pod respawns and is not to be evicted again, which outlives the process that counted.
-fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &Pod) -> bool {
+fn is_blocked_as_respawning(maintenance: &NodeMaintenance, pod: &DrainPod) -> bool {
     let blocked = maintenance.status.iter().flat_map(|status| &status.blocked_pods);
     let mut respawning = blocked.filter(|blocked| blocked.reason == BlockReason::ComesBack);
     let PodReference { namespace, name } = pod::reference(pod);

@@ -60,7 +60,7 @@ fn an_undo_record_counts_before_the_status_does_even_without_the_drain_taint() {
 #[test]
 fn a_maintenance_that_an_undo_record_names_has_begun_and_is_not_queued() {
     let reason = crate::gate::max_unavailable_queue::QueueReason::ControlPlane;
-    let queued = crate::gate::max_unavailable_queue::Queued { position: QueuePosition::default(), reason };
+    let queued = Queued { position: QueuePosition::default(), reason };
     let full = crate::gate::Gate { queue: Some(queued), ..Default::default() };
     let queued = ClusterState { gate: full, ..with_node(cordoned(), remove_taint) };
     assert!(decide(&maintenance(&json!({})), &queued, now()).at_work);

@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::cluster::disruption_budget::{Budget, BudgetKey, BudgetRefusal, BudgetVersion};
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::drain::steady_time::SteadyTime;
 
 /// How an eviction changes what its budget allows, as far as the budget's status does not show it yet.
@@ -118,12 +117,12 @@ impl Budgets {
     }
 
     /// The budgets that guard `pod`.
-    pub fn guarding(&self, pod: &Pod) -> Vec<BudgetVersion> {
+    pub fn guarding(&self, pod: &DrainPod) -> Vec<BudgetVersion> {
         self.of(pod).map(|left| left.budget.version().clone()).collect()
     }
 
     /// How the API server refuses because of the budgets that guard `pod`, sorted by name.
-    pub fn refusals(&self, pod: &Pod) -> Vec<BudgetRefusal> {
+    pub fn refusals(&self, pod: &DrainPod) -> Vec<BudgetRefusal> {
         let mut refusals: Vec<BudgetRefusal> = self.of(pod).map(RemainingBudget::refusal).collect();
         let name = |refusal: &BudgetRefusal| refusal.budget.as_ref().map(|budget| budget.name.clone());
         refusals.sort_by_key(name);
@@ -151,7 +150,7 @@ impl Budgets {
     /// Whether the budgets are expected to allow the eviction of `pod`. If so, that uses one disruption.
     ///
     /// A pod that several budgets guard counts as free: the API server refuses it whatever they allow, and says why.
-    pub fn charge(&mut self, pod: &Pod) -> BudgetPrediction {
+    pub fn charge(&mut self, pod: &DrainPod) -> BudgetPrediction {
         let near = self.by_namespace.get_mut(pod::names(pod).namespace).into_iter().flatten();
         let mut guards = near.filter(|left| left.budget.guards(pod));
         let (Some(left), None) = (guards.next(), guards.next()) else { return BudgetPrediction::Free };
@@ -167,7 +166,7 @@ impl Budgets {
         BudgetPrediction::Allowed(Allowance { guard: version.clone(), allowed: left.budget.allowed() })
     }
 
-    fn of(&self, pod: &Pod) -> impl Iterator<Item = &RemainingBudget> {
+    fn of(&self, pod: &DrainPod) -> impl Iterator<Item = &RemainingBudget> {
         let near = self.by_namespace.get(pod::names(pod).namespace).into_iter().flatten();
         near.filter(|left| left.budget.guards(pod))
     }
@@ -225,12 +224,12 @@ mod tests {
         json!({"matchLabels": {"app": "cart"}})
     }
 
-    fn pod_in(namespace: &str, app: &str, status: &Value) -> Pod {
+    fn pod_in(namespace: &str, app: &str, status: &Value) -> DrainPod {
         let metadata = json!({"namespace": namespace, "name": "p", "labels": {"app": app}});
         serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
     }
 
-    fn pod(namespace: &str, app: &str) -> Pod {
+    fn pod(namespace: &str, app: &str) -> DrainPod {
         pod_in(
             namespace,
             app,
@@ -238,7 +237,7 @@ mod tests {
         )
     }
 
-    fn is_free(budgets: &mut Budgets, pod: &Pod) -> bool {
+    fn is_free(budgets: &mut Budgets, pod: &DrainPod) -> bool {
         !matches!(budgets.charge(pod), BudgetPrediction::Exhausted(_))
     }
 
@@ -246,7 +245,7 @@ mod tests {
     fn a_budget_guards_the_pods_that_it_selects_in_its_namespace() {
         let all = [object("cart", &cart(), 1), object("all", &json!({}), 1), object("none", &Value::Null, 0)];
         let budgets = Budgets::from_objects(&all);
-        let guards = |pod: &Pod| -> Vec<String> {
+        let guards = |pod: &DrainPod| -> Vec<String> {
             budgets.guarding(pod).into_iter().map(|guard| guard.key.name).collect()
         };
         assert_eq!(guards(&pod("shop", "cart")), ["cart", "all"]);

@@ -93,8 +93,12 @@ pub fn record_belongs_to(node: &Node, uid: &str) -> bool {
 
 /// Whether the undo record names the maintenance with this uid.
 pub fn record_names(node: &Node, uid: &str) -> bool {
-    let record = recorded(&node.metadata).filter(|undo| !undo.restored);
-    record.is_some_and(|undo| undo.maintenance.as_deref() == Some(uid))
+    record_owner(node).as_deref() == Some(uid)
+}
+
+/// The uid of the maintenance that the undo record names.
+pub fn record_owner(node: &Node) -> Option<String> {
+    recorded(&node.metadata).filter(|undo| !undo.restored)?.maintenance
 }
 
 /// Whether the node was schedulable before its maintenance; none if its metadata shows no maintenance. For programs that

@@ -8,13 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::maintenance::DrainSpec;
 use crate::api::status::BlockReason;
-use crate::cluster::pod::{self, PodController, PodView};
+use crate::cluster::pod::{self, DrainPod, PodController, PodView};
 
 /// What to do with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +70,7 @@ impl Warning {
 #[derive(Debug, Clone)]
 pub struct PlannedPod {
     /// The pod.
-    pub pod: Arc<Pod>,
+    pub pod: Arc<DrainPod>,
     /// What to do with it.
     pub verdict: Verdict,
     /// Warnings about its eviction.
@@ -122,13 +121,13 @@ impl DrainPlan {
     /// # Errors
     /// If `podSelector` is not a valid selector. Then no pod may be evicted, because it could be the wrong one.
     pub fn new(
-        pods: impl IntoIterator<Item = Arc<Pod>>,
+        pods: impl IntoIterator<Item = Arc<DrainPod>>,
         spec: &DrainSpec,
         daemon_sets: &DaemonSets,
         now: Timestamp,
     ) -> Result<Self, InvalidSelector> {
         let filters = PodFilters::new(spec, daemon_sets, now)?;
-        let planned = |pod: Arc<Pod>| {
+        let planned = |pod: Arc<DrainPod>| {
             let (verdict, warnings) = filters.judge(&*pod);
             PlannedPod { pod, verdict, warnings }
         };
@@ -156,7 +155,7 @@ impl DrainPlan {
     }
 
     /// Blocks pods that respawn.
-    pub fn block_respawning(&mut self, respawns: impl Fn(&Pod) -> bool) {
+    pub fn block_respawning(&mut self, respawns: impl Fn(&DrainPod) -> bool) {
         for planned in self.pods.iter_mut().filter(|planned| planned.verdict == Verdict::Evict) {
             if respawns(&planned.pod) {
                 planned.verdict = Verdict::Block(BlockReason::ComesBack);
@@ -166,7 +165,7 @@ impl DrainPlan {
 }
 
 /// The sort key of a pod.
-fn by_name(pod: &Pod) -> (&str, &str) {
+fn by_name(pod: &DrainPod) -> (&str, &str) {
     let names = pod::names(pod);
     (names.namespace, names.name)
 }
@@ -271,7 +270,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn pod(extra: Value) -> Arc<Pod> {
+    fn pod(extra: Value) -> Arc<DrainPod> {
         let mut pod = json!({
             "metadata": {"namespace": "ns", "name": "p", "uid": "u", "labels": {"app": "a"},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "r", "controller": true}]},

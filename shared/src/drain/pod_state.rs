@@ -99,8 +99,7 @@ pub fn state(planned: &PlannedPod, context: &PodContext<'_>, now: Timestamp) -> 
         let message = respawns::why(&planned.pod, context.group.drain_taint());
         return PodState::Blocked(Blocker::new(BlockReason::ComesBack, message));
     }
-    let node = planned.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-    let unready_node = (!context.node_ready).then_some(node);
+    let unready_node = (!context.node_ready).then_some(&*planned.pod.node);
     if let Some(state) = visible_state(&*planned.pod, planned.verdict, unready_node, now) {
         return state;
     }

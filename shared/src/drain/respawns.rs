@@ -6,11 +6,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-
 use crate::api::names::UNSCHEDULABLE_TAINT;
 use crate::cluster::node_fit;
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 
 /// A pod that has respawned this often is not evicted again.
 const MAX_RESPAWNS: usize = 3;
@@ -33,8 +31,8 @@ struct OwnerRespawns {
 
 impl RespawnCounter {
     /// Counts the pods on the node, and returns the uids of those that are not to be evicted again.
-    pub fn count(&mut self, pods: &[Arc<Pod>]) -> HashSet<String> {
-        let mut present: HashMap<&str, Vec<&Pod>> = HashMap::new();
+    pub fn count(&mut self, pods: &[Arc<DrainPod>]) -> HashSet<String> {
+        let mut present: HashMap<&str, Vec<&DrainPod>> = HashMap::new();
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             if let Some(owner) = pod::controller(pod) {
                 present.entry(owner.uid.as_str()).or_default().push(pod);
@@ -58,9 +56,8 @@ impl RespawnCounter {
 }
 
 /// Why the pod respawns on a node with this taint and that of a cordon.
-pub fn why(pod: &Pod, drain_taint: &str) -> String {
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    let tolerates = |taint: &str| node_fit::tolerates(tolerations, &node_fit::taint(taint));
+pub fn why(pod: &DrainPod, drain_taint: &str) -> String {
+    let tolerates = |taint: &str| node_fit::tolerates(&pod.tolerations, &node_fit::taint(taint));
     // Only a toleration without a key tolerates a taint without one.
     let cause = if tolerates("") {
         "it tolerates every taint (a toleration with operator Exists and no key)".to_owned()
@@ -78,7 +75,7 @@ mod tests {
     use crate::api::names::{DRAIN_TAINT, KUBEVIRT_DRAIN_TAINT};
     use serde_json::{Value, json};
 
-    fn pod(uid: &str, owner: &str) -> Arc<Pod> {
+    fn pod(uid: &str, owner: &str) -> Arc<DrainPod> {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
         Arc::new(
             serde_json::from_value(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}})).unwrap(),
@@ -100,7 +97,8 @@ mod tests {
     #[test]
     fn replicas_respawn_together() {
         let mut respawns = RespawnCounter::default();
-        let round = |n: usize| -> Vec<Arc<Pod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
+        let round =
+            |n: usize| -> Vec<Arc<DrainPod>> { (0..4).map(|i| pod(&format!("{n}-{i}"), "a")).collect() };
         for n in 0..3 {
             assert!(respawns.count(&round(n)).is_empty(), "{n}");
         }

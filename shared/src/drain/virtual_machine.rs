@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::ops::Deref;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 
+use crate::api::names::DOMAIN_ANNOTATION;
 use crate::api::status::{BlockReason, NodeMaintenanceStatus};
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::drain::attempt::Attempt;
 use crate::drain::eviction_outcome::EvictionOutcome;
 
@@ -32,9 +32,6 @@ pub const NODE_LABEL: &str = "kubevirt.io/nodeName";
 /// Label of KubeVirt's pods (`AppLabel`); [`LAUNCHER`] is its value on those that run a virtual machine.
 const APP_LABEL: &str = "kubevirt.io";
 const LAUNCHER: &str = "virt-launcher";
-
-/// Annotation of a launcher: the name of its instance (`DomainAnnotation`). KubeVirt's webhook uses it too.
-const DOMAIN_ANNOTATION: &str = "kubevirt.io/domain";
 
 /// A running virtual machine.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
@@ -114,7 +111,7 @@ impl VirtualMachineInstance {
 }
 
 /// The virtual machine that a pod runs, if it still runs one.
-pub fn run_by(pod: &Pod) -> Option<&str> {
+pub fn run_by(pod: &DrainPod) -> Option<&str> {
     let is_launcher = pod.metadata.labels.as_ref()?.get(APP_LABEL).is_some_and(|app| app == LAUNCHER);
     let name = pod.metadata.annotations.as_ref()?.get(DOMAIN_ANNOTATION)?;
     (is_launcher && !pod::is_finished(pod)).then_some(name)
@@ -190,7 +187,7 @@ impl Evacuations {
     }
 
     /// The evacuation of the virtual machine in a pod, if there is one.
-    pub fn evacuation(&self, pod: &Pod) -> Option<&Evacuation> {
+    pub fn evacuation(&self, pod: &DrainPod) -> Option<&Evacuation> {
         // Most clusters have no virtual machines.
         if self.leaving.is_empty() {
             return None;
@@ -232,7 +229,7 @@ mod tests {
         "2026-01-01T01:00:00Z".parse().unwrap()
     }
 
-    fn launcher(extra: &Value) -> Pod {
+    fn launcher(extra: &Value) -> DrainPod {
         let mut pod = json!({
             "metadata": {"namespace": "ns", "name": "virt-launcher-vm-x", "labels": {"kubevirt.io": "virt-launcher"},
                 "annotations": {"kubevirt.io/domain": "vm"}},

@@ -137,7 +137,7 @@ fn place(group: &PodGroup<'_>, nodes_left: &mut [NodeCapacity<'_>]) -> Vec<PodRe
         while open.next_if(|at| nodes_left[*at].free.short_of(&group.wanted).is_some()).is_some() {}
         match open.peek() {
             Some(at) => nodes_left[*at].free.subtract(&group.wanted),
-            None => left.push(pod::reference(pod.pod)),
+            None => left.push(pod::reference_in(&pod.pod.metadata)),
         }
     }
     left

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::status::BlockReason;
 
-fn pod(name: &str, app: &str, extra: &Value) -> Arc<Pod> {
+fn pod(name: &str, app: &str, extra: &Value) -> Arc<DrainPod> {
     let owner =
         json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": app, "controller": true}]);
     let mut pod = json!({
@@ -30,7 +30,7 @@ fn budget(name: &str, app: &str, allowed: i32, expected: i32) -> PodDisruptionBu
     serde_json::from_value(budget).unwrap()
 }
 
-fn planned(node: &str, pods: Vec<Arc<Pod>>) -> PlannedNode {
+fn planned(node: &str, pods: Vec<Arc<DrainPod>>) -> PlannedNode {
     PlannedNode { node: node.to_owned(), drain: DrainSpec::default(), pods, ready: true }
 }
 
@@ -45,7 +45,7 @@ fn forecast(
     draft.forecast(Budgets::from_objects(budgets), &answers, now)
 }
 
-fn carts(names: &[&str]) -> Vec<Arc<Pod>> {
+fn carts(names: &[&str]) -> Vec<Arc<DrainPod>> {
     names.iter().map(|name| pod(name, "cart", &json!({}))).collect()
 }
 

@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::maintenance::{NodeMaintenance, NodeMaintenanceSpec};
 use crate::cluster::node;
 use crate::gate::Gate;
-use crate::gate::max_unavailable_queue::{self, MaxUnavailable};
+use crate::gate::max_unavailable_queue::{GateMember, GateNode, MaxUnavailable, Queue};
+use crate::gate::ownership;
 use crate::gate::quorum::{self, EtcdGuard};
 
 /// What would keep each `planned` node from beginning. Nodes that are in maintenance already are left out.
@@ -29,6 +30,10 @@ pub fn gates(
         .enumerate()
         .map(|(at, name)| planned_maintenance(name, at, now))
         .collect();
+    let members: Vec<GateMember> =
+        existing.iter().chain(&new).map(|maintenance| GateMember::new(maintenance, false)).collect();
+    let gate_nodes = nodes.iter().map(|node| (node::name(node).to_owned(), GateNode::from(node))).collect();
+    let queue = limit.map(|limit| Queue::new(&members, &gate_nodes, limit));
     let gate = |(at, this): (usize, &NodeMaintenance)| {
         let name = this.spec.node_name.as_str();
         let earlier = &new[..at];
@@ -38,21 +43,10 @@ pub fn gates(
             .iter()
             .find(|node| node::name(node) == name)
             .and_then(|node| quorum::violation(node, nodes, goes_first, guard));
-        let all = existing.iter().chain(&new);
-        let refs: Vec<NodeRef<'_>> = nodes.iter().map(NodeRef).collect();
-        let queue =
-            limit.and_then(|limit| max_unavailable_queue::position(this, all, |_| false, &refs, limit));
+        let queue = queue.as_ref().and_then(|queue| queue.get(ownership::uid(this)).cloned());
         (name.to_owned(), Gate { quorum, queue })
     };
     new.iter().enumerate().map(gate).collect()
-}
-
-struct NodeRef<'a>(&'a Node);
-
-impl AsRef<Node> for NodeRef<'_> {
-    fn as_ref(&self) -> &Node {
-        self.0
-    }
 }
 
 /// The maintenance that would be created `at` this place in the order.

@@ -11,13 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::group::Group;
 use crate::api::maintenance::DrainSpec;
 use crate::api::status::{BlockFacts, BlockReason, BudgetFacts, PodReference};
 use crate::cluster::disruption_budget::{BudgetKey, BudgetRefusal};
-use crate::cluster::pod;
+use crate::cluster::pod::{self, DrainPod};
 use crate::drain::attempt::Attempt;
 use crate::drain::budget_forecast::{BudgetPrediction, Budgets};
 use crate::drain::eviction_outcome::EvictionOutcome;
@@ -33,7 +32,7 @@ pub struct PlannedNode {
     /// How to drain it.
     pub drain: DrainSpec,
     /// The pods on it.
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<Arc<DrainPod>>,
     /// Whether it is Ready.
     pub ready: bool,
 }
@@ -61,7 +60,7 @@ pub struct PodForecast {
     /// Its node.
     pub node: String,
     /// The pod.
-    pub pod: Arc<Pod>,
+    pub pod: Arc<DrainPod>,
     /// What would happen to it.
     pub fate: PodOutcome,
     /// Warnings about that.
@@ -180,7 +179,7 @@ impl DrainPreview {
     }
 
     /// The pods for which an eviction would be requested.
-    pub fn to_evict(&self) -> impl Iterator<Item = &Arc<Pod>> {
+    pub fn to_evict(&self) -> impl Iterator<Item = &Arc<DrainPod>> {
         self.planned()
             .map(|(_, planned)| planned)
             .filter(|planned| is_asked(planned))

@@ -1,20 +1,28 @@
 //! How many nodes may be unavailable at once, and the queue of the maintenances that wait for that.
 //!
-//! Each maintenance comes to the same result independently: waiting maintenances begin in the order of their creation as
-//! far as the limit allows, so two that are decided at the same time never both take the last place. A maintenance that
-//! cannot begin for another reason, by its status, is not in the queue: it would only block the others.
+//! The queue depends on few facts of each maintenance ([`GateMember`]) and of each node ([`GateNode`]), and is computed for
+//! all maintenances together. Waiting maintenances begin in the order of their creation as far as the limit allows, so two
+//! that are decided at the same time never both take the last place. A maintenance that cannot begin for another reason,
+//! by its status, is not in the queue: it would only block the others.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 
 use crate::api::condition::{self, ConditionReason, ConditionType};
+use crate::api::group::Group;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::status::{NodeMaintenanceStatus, QueuePosition};
 use crate::cluster::node;
-use crate::gate::ownership;
+use crate::drain::node_patch;
+use crate::gate::ownership::{self, AgeRank};
+
+/// A status in which only the numbers of the queue have changed is written this long after the last one, and later where
+/// many change together. Otherwise each step of the queue would rewrite the status of all who wait.
+pub const POSITION_WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// How many nodes may be unavailable at once: in maintenance or not Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,61 +110,184 @@ impl fmt::Display for Queued {
     }
 }
 
-/// The position of `maintenance` in the queue; none if it may begin.
-///
-/// `all` are the maintenances of the cluster, including this one. `at_work` says which have begun although their status
-/// may not say so yet: a later one does not take their place, even if it sorts before them.
-pub fn position<'a>(
-    maintenance: &NodeMaintenance,
-    all: impl IntoIterator<Item = &'a NodeMaintenance>,
-    at_work: impl Fn(&NodeMaintenance) -> bool,
-    nodes: &[impl AsRef<Node>],
-    limit: MaxUnavailable,
-) -> Option<Queued> {
-    let has_begun = |maintenance: &NodeMaintenance| ownership::has_begun(maintenance) || at_work(maintenance);
-    if has_begun(maintenance) {
-        return None;
-    }
-    let all: Vec<&NodeMaintenance> = all.into_iter().collect();
-    let node = |name: &str| nodes.iter().map(AsRef::as_ref).find(|node| node::name(node) == name);
-    let is_control_plane = |name: &str| node(name).is_some_and(node::is_control_plane);
-    let begun = || all.iter().filter(|other| has_begun(other)).map(|other| other.spec.node_name.as_str());
-    let down = nodes.iter().map(AsRef::as_ref).filter(|node| !node::is_ready(node)).map(node::name);
-    let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
-    let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
-    let allowed = limit.of(nodes.len());
+/// How a status shows a position in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownPosition {
+    /// As it is.
+    Current,
+    /// With other numbers, but for the same reason.
+    OldNumbers,
+    /// Not, or for another reason.
+    Otherwise,
+}
 
-    let mut waiting: Vec<&NodeMaintenance> =
-        all.iter().copied().filter(|other| is_wanted(other) && !has_begun(other)).collect();
-    waiting.sort_by_key(|other| ownership::age_rank(other));
-    let is_this = |other: &NodeMaintenance| other.metadata.uid == maintenance.metadata.uid;
-    let (mut length, mut found, mut seen) = (0, None, HashSet::new());
-    for other in waiting.into_iter().filter(|other| node(&other.spec.node_name).is_some()) {
-        let name = other.spec.node_name.as_str();
-        // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
-        let is_oldest = seen.insert(name);
-        if !(is_this(other) || (is_oldest && may_be_queued(other))) {
-            continue;
-        }
-        let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
-            QueueReason::ControlPlane
-        } else if unavailable.contains(name) || unavailable.len() < allowed {
-            if is_this(other) {
-                return None;
-            }
-            unavailable.insert(name);
-            control_plane.extend(is_control_plane(name).then_some(name));
-            continue;
-        } else {
-            QueueReason::Limit { unavailable: unavailable.len(), nodes: nodes.len(), limit }
+impl Queued {
+    /// How `status` shows this position.
+    pub fn shown_in(&self, status: &NodeMaintenanceStatus) -> ShownPosition {
+        let Some(position) = status.queue.filter(|_| status_allows_queueing(status)) else {
+            return ShownPosition::Otherwise;
         };
-        length += 1;
-        if is_this(other) {
-            found = Some((length, reason));
+        if position == self.position && status.last_error == self.to_string() {
+            return ShownPosition::Current;
+        }
+        let for_control_plane = Self { position, reason: QueueReason::ControlPlane };
+        let shows_control_plane = status.last_error == for_control_plane.to_string();
+        if shows_control_plane == (self.reason == QueueReason::ControlPlane) {
+            ShownPosition::OldNumbers
+        } else {
+            ShownPosition::Otherwise
         }
     }
-    let (position, reason) = found?;
-    Some(Queued { position: QueuePosition { position, length, limit: count(allowed) }, reason })
+}
+
+/// What the gate depends on of one maintenance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateMember {
+    /// The name of its node.
+    pub node: String,
+    /// Its order by age.
+    pub rank: AgeRank,
+    begun: Begun,
+    is_wanted: bool,
+    may_be_queued: bool,
+}
+
+/// Whether a maintenance has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// By its status, or it was let through since.
+    Yes,
+    /// Its status was pruned: only an undo record on its node shows it.
+    ByRecord,
+    /// Not by its status.
+    No,
+}
+
+/// What the gate depends on of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+pub struct GateNode {
+    is_ready: bool,
+    is_control_plane: bool,
+    is_cordoned: bool,
+    has_record: bool,
+    /// The uid of the maintenance that the undo record names.
+    record_owner: Option<String>,
+}
+
+impl From<&Node> for GateNode {
+    fn from(node: &Node) -> Self {
+        Self {
+            is_ready: node::is_ready(node),
+            is_control_plane: node::is_control_plane(node),
+            is_cordoned: Group::ALL.into_iter().any(|group| node_patch::is_cordoned(node, group)),
+            has_record: node_patch::record_belongs_to(node, ""),
+            record_owner: node_patch::record_owner(node),
+        }
+    }
+}
+
+impl GateMember {
+    /// What the gate depends on of `maintenance`. `at_work` says whether it was let through although its status may not
+    /// say so yet: a later one does not take its place, even if it sorts before it.
+    pub fn new(maintenance: &NodeMaintenance, at_work: bool) -> Self {
+        Self {
+            node: maintenance.spec.node_name.clone(),
+            rank: ownership::age_rank(maintenance),
+            begun: if at_work || ownership::has_begun(maintenance) {
+                Begun::Yes
+            } else if ownership::may_be_recovered(maintenance) {
+                Begun::ByRecord
+            } else {
+                Begun::No
+            },
+            is_wanted: maintenance.metadata.deletion_timestamp.is_none(),
+            may_be_queued: may_be_queued(maintenance),
+        }
+    }
+
+    /// Whether it has begun on its `node`, whose marks show this also where the status does not.
+    pub fn has_begun(&self, node: Option<&GateNode>) -> bool {
+        let is_marked = |node: &GateNode| {
+            node.is_cordoned
+                || (node.record_owner.is_some() && node.record_owner == self.rank.uid)
+                || (self.begun == Begun::ByRecord && node.has_record)
+        };
+        self.begun == Begun::Yes || node.is_some_and(is_marked)
+    }
+
+    /// Whether it goes before `other` if both begin together: the older one does, unless something else keeps it from
+    /// beginning.
+    pub fn goes_before(&self, other: &Self) -> bool {
+        self.is_wanted && self.may_be_queued && self.rank < other.rank
+    }
+}
+
+/// The maintenances that cannot begin now because of the limit, by uid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue(HashMap<String, Queued>);
+
+impl Queue {
+    /// The queue of all maintenances of the cluster.
+    ///
+    /// A maintenance that is not in the queue by its status has the position that it would have if only it joined now.
+    pub fn new<'a>(
+        members: impl IntoIterator<Item = &'a GateMember>,
+        nodes: &HashMap<String, GateNode>,
+        limit: MaxUnavailable,
+    ) -> Self {
+        let (begun, mut waiting): (Vec<_>, Vec<_>) =
+            members.into_iter().partition(|member| member.has_begun(nodes.get(&member.node)));
+        let is_control_plane = |name: &str| nodes.get(name).is_some_and(|node| node.is_control_plane);
+        let begun = || begun.iter().map(|member| member.node.as_str());
+        let down = nodes.iter().filter(|(_, node)| !node.is_ready).map(|(name, _)| name.as_str());
+        let mut unavailable: HashSet<&str> = down.chain(begun()).collect();
+        let mut control_plane: HashSet<&str> = begun().filter(|name| is_control_plane(name)).collect();
+        let allowed = limit.of(nodes.len());
+
+        waiting.retain(|member| member.is_wanted && nodes.contains_key(&member.node));
+        waiting.sort_by(|a, b| a.rank.cmp(&b.rank));
+        let (mut length, mut found, mut seen) = (0, Vec::new(), HashSet::new());
+        for member in waiting {
+            let name = member.node.as_str();
+            // The oldest maintenance has the node: the others are duplicates, whatever it waits for.
+            let takes_place = seen.insert(name) && member.may_be_queued;
+            let reason = if is_control_plane(name) && control_plane.iter().any(|other| *other != name) {
+                QueueReason::ControlPlane
+            } else if unavailable.contains(name) || unavailable.len() < allowed {
+                if takes_place {
+                    unavailable.insert(name);
+                    control_plane.extend(is_control_plane(name).then_some(name));
+                }
+                continue;
+            } else {
+                QueueReason::Limit { unavailable: unavailable.len(), nodes: nodes.len(), limit }
+            };
+            found.push((member, reason, length + 1, takes_place));
+            length += i32::from(takes_place);
+        }
+        let queued = found.into_iter().map(|(member, reason, position, takes_place)| {
+            let length = length + i32::from(!takes_place);
+            let position = QueuePosition { position, length, limit: count(allowed) };
+            (member.rank.uid.clone().unwrap_or_default(), Queued { position, reason })
+        });
+        Self(queued.collect())
+    }
+
+    /// The position of the maintenance with this uid; none if it may begin.
+    pub fn get(&self, uid: &str) -> Option<&Queued> {
+        self.0.get(uid)
+    }
+
+    /// How many maintenances wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether every maintenance may begin.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 fn count(nodes: usize) -> i32 {
@@ -169,186 +300,12 @@ pub fn may_be_queued(maintenance: &NodeMaintenance) -> bool {
     maintenance.status.as_ref().is_none_or(status_allows_queueing)
 }
 
-/// Whether a change of status may let others in the queue begin: the maintenance was at work or in the queue, and is no
-/// longer.
-pub fn frees_a_place(before: Option<&NodeMaintenanceStatus>, after: &NodeMaintenanceStatus) -> bool {
-    let counts = |status: &NodeMaintenanceStatus| {
-        status_allows_queueing(status) || condition::is_true(&status.conditions, ConditionType::Cordoned)
-    };
-    before.is_none_or(counts) && !counts(after)
-}
-
 /// What a maintenance waits for is the reason of its condition `Drained`. Without that condition it may be in the queue.
 fn status_allows_queueing(status: &NodeMaintenanceStatus) -> bool {
     let drained = condition::find(&status.conditions, ConditionType::Drained);
     drained.is_none_or(|drained| drained.reason == ConditionReason::MaxUnavailable.as_str())
 }
 
-fn is_wanted(maintenance: &NodeMaintenance) -> bool {
-    maintenance.metadata.deletion_timestamp.is_none()
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use std::sync::Arc;
-
-    fn node(name: &str, ready: &str) -> Arc<Node> {
-        let labels = if name.starts_with("cp") {
-            json!({"node-role.kubernetes.io/control-plane": ""})
-        } else {
-            json!({})
-        };
-        let conditions = json!([{"type": "Ready", "status": ready}]);
-        let node =
-            json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}});
-        Arc::new(serde_json::from_value(node).unwrap())
-    }
-
-    /// A maintenance of the node of the same name, created at that second. With a `+` it has begun; after a `:` is the
-    /// reason for which it waits.
-    fn maintenance(text: &str, second: usize) -> NodeMaintenance {
-        let (text, reason) = text.split_once(':').unwrap_or((text, ""));
-        let name = text.trim_end_matches('+');
-        let at = format!("2026-01-01T00:00:{second:02}Z");
-        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
-        let conditions = match (text.ends_with('+'), reason) {
-            (true, _) => vec![condition("Cordoned", "True", ""), condition("Drained", "False", "Evicting")],
-            (false, "") => vec![],
-            (false, reason) => {
-                vec![condition("Cordoned", "False", reason), condition("Drained", "False", reason)]
-            }
-        };
-        serde_json::from_value(json!({
-            "apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
-            "metadata": {"name": name, "uid": format!("{name} {second}"), "creationTimestamp": at},
-            "spec": {"nodeName": name}, "status": {"conditions": conditions},
-        }))
-        .unwrap()
-    }
-
-    /// Checks why each of these maintenances, oldest first, waits.
-    fn check(maintenances: &[&str], limit: &str, expected: &[Option<&str>]) {
-        let names = ["a", "b", "c", "d", "e", "f", "cp1", "cp2"];
-        let mut nodes: Vec<Arc<Node>> = names.map(|name| node(name, "True")).to_vec();
-        nodes.extend([node("down1", "False"), node("cp3", "Unknown")]);
-        let all: Vec<NodeMaintenance> =
-            maintenances.iter().enumerate().map(|(second, text)| maintenance(text, second)).collect();
-        let limit = limit.parse().unwrap();
-        for (maintenance, expected) in all.iter().zip(expected) {
-            let found = position(maintenance, all.iter().rev(), |_| false, &nodes, limit);
-            assert_eq!(
-                found.map(|queued| queued.to_string()).as_deref(),
-                *expected,
-                "{maintenances:?}: {:?}",
-                maintenance.metadata.name
-            );
-        }
-    }
-
-    /// The sentence of a maintenance in the queue while `unavailable` of 10 nodes are unavailable.
-    fn queued(position: &str, unavailable: usize, limit: &str) -> String {
-        format!(
-            "position {position} in the queue: {unavailable} of 10 nodes are unavailable and the limit is {limit}"
-        )
-    }
-
-    #[test]
-    fn nodes_that_are_not_ready_count_and_maintenances_wait_in_the_order_of_their_creation() {
-        let (first, second) = (queued("1 of 2", 4, "4"), queued("2 of 2", 4, "4"));
-        check(&["a", "b", "c", "d"], "4", &[None, None, Some(&first), Some(&second)]);
-        check(&["a+", "b+", "c", "d"], "40%", &[None, None, Some(&queued("1 of 2", 4, "40%"))]);
-        check(&["a+", "b+", "down1", "c"], "4", &[None, None, None, Some(&queued("1 of 1", 4, "4"))]);
-        check(&["a", "no-such-node", "b", "c"], "5", &[None, None, None, None]);
-    }
-
-    #[test]
-    fn a_position_has_the_length_of_the_queue_and_the_limit_in_nodes() {
-        let nodes = ["a", "b", "c", "d"].map(|name| node(name, "True"));
-        let all = ["a", "b", "c"].map(|name| maintenance(name, 0));
-        let half = "50%".parse().unwrap();
-        let found = position(&all[2], &all, |_| false, &nodes, half).unwrap();
-        assert_eq!(found.position, QueuePosition { position: 1, length: 1, limit: 2 });
-    }
-
-    #[test]
-    fn control_plane_nodes_begin_one_at_a_time_and_block_no_others() {
-        let one = Some("position 1 of 1 in the queue: only one control-plane node may be in maintenance");
-        check(&["cp1+", "cp2", "a"], "9", &[None, one, None]);
-        check(&["cp1", "cp2", "a"], "9", &[None, one, None]);
-        check(&["cp1+", "cp3", "a"], "9", &[None, one, None]);
-        check(&["cp3", "cp1", "a"], "9", &[None, one, None]);
-    }
-
-    #[test]
-    fn a_maintenance_that_waits_for_something_else_takes_no_place_in_the_queue() {
-        let only = queued("1 of 1", 3, "3");
-        for held in ["LeaseHeld", "QuorumAtRisk", "LeaseLost", "DuplicateMaintenance", "MissingRights"] {
-            check(&[&format!("a:{held}"), "b", "c"], "3", &[None, None, Some(&only)]);
-        }
-        let (first, second) = (queued("1 of 2", 3, "3"), queued("2 of 2", 3, "3"));
-        check(&["a:MaxUnavailable", "b", "c"], "3", &[None, Some(&first), Some(&second)]);
-    }
-
-    #[test]
-    fn a_duplicate_takes_no_place_in_the_queue() {
-        let at = |position: &str| Some(queued(position, 3, "3"));
-        let expected = [None, at("1 of 2"), at("2 of 3"), at("2 of 2")];
-        check(&["a+", "b", "b", "c"], "3", &expected.each_ref().map(Option::as_deref));
-        check(&["a:LeaseHeld", "a", "b"], "3", &[None, None, None]);
-    }
-
-    #[test]
-    fn a_maintenance_that_leaves_the_queue_or_stops_working_frees_a_place() {
-        let status = |text: &str| maintenance(text, 0).status.unwrap();
-        for (before, after, expected) in [
-            ("a", "a:LeaseHeld", true),
-            ("a", "a:MaxUnavailable", false),
-            ("a", "a+", false),
-            ("a:MaxUnavailable", "a:QuorumAtRisk", true),
-            ("a:QuorumAtRisk", "a:LeaseHeld", false),
-            ("a:LeaseHeld", "a:MaxUnavailable", false),
-            ("a+", "a:LeaseLost", true),
-        ] {
-            assert_eq!(frees_a_place(Some(&status(before)), &status(after)), expected, "{before} {after}");
-        }
-        assert!(frees_a_place(None, &status("a:DuplicateMaintenance")));
-    }
-
-    #[test]
-    fn a_stopping_maintenance_keeps_its_place_until_it_is_gone_unless_it_never_began() {
-        let mut ending = maintenance("a+", 0);
-        ending.metadata.deletion_timestamp = ending.metadata.creation_timestamp.clone();
-        let waiting = maintenance("b", 1);
-        let nodes = [node("a", "True"), node("b", "True")];
-        let one = MaxUnavailable::Nodes(1);
-        assert!(position(&waiting, [&ending, &waiting], |_| false, &nodes, one).is_some());
-        let mut withdrawn = maintenance("a", 0);
-        withdrawn.metadata.deletion_timestamp = withdrawn.metadata.creation_timestamp.clone();
-        assert_eq!(position(&waiting, [&withdrawn, &waiting], |_| false, &nodes, one), None);
-    }
-
-    #[test]
-    fn a_maintenance_at_work_keeps_its_place_if_another_of_an_earlier_name_is_created_in_the_same_second() {
-        let (late, early) = (maintenance("b", 0), maintenance("a", 0));
-        let nodes = [node("a", "True"), node("b", "True")];
-        let position_of = |of: &NodeMaintenance, at_work: &str| {
-            let is_at_work = |other: &NodeMaintenance| other.metadata.name.as_deref() == Some(at_work);
-            position(of, [&late, &early], is_at_work, &nodes, MaxUnavailable::Nodes(1))
-        };
-        assert_eq!((position_of(&late, "b"), position_of(&early, "b").is_some()), (None, true));
-        assert_eq!((position_of(&late, "").is_some(), position_of(&early, "")), (true, None));
-    }
-
-    #[test]
-    fn a_limit_is_a_number_or_a_percentage_of_nodes() {
-        for (text, expected) in [("3", Some(3)), ("25%", Some(2)), ("1%", Some(1)), ("100%", Some(10))] {
-            assert_eq!(text.parse::<MaxUnavailable>().ok().map(|limit| limit.of(10)), expected, "{text}");
-            assert_eq!(text.parse::<MaxUnavailable>().unwrap().to_string(), text);
-        }
-        for bad in ["", "0", "-1", "0%", "101%", "a", "1.5", "%"] {
-            assert_eq!(bad.parse::<MaxUnavailable>(), Err(InvalidLimit), "{bad}");
-        }
-    }
-}
+#[path = "max_unavailable_queue_tests.rs"]
+mod tests;

@@ -15,7 +15,6 @@ use k8s_openapi::api::core::v1::Node;
 use crate::api::condition::ConditionReason;
 use crate::api::maintenance::NodeMaintenance;
 use crate::api::names::{LEASE_NAMESPACE, OVERRIDE_QUORUM_ANNOTATION};
-use crate::api::status::QueuePosition;
 use crate::cluster::node_lease::{self, Claim, ForeignHolder, LeaseWrite};
 use crate::drain::node_patch;
 use crate::gate::max_unavailable_queue::Queued;
@@ -52,7 +51,7 @@ pub enum GateResult {
         /// What for, as a sentence for people.
         error: String,
         /// Its position, if it is in the queue.
-        queue: Option<QueuePosition>,
+        queue: Option<Queued>,
         /// When that may end, if it is known.
         until: Option<Timestamp>,
     },
@@ -136,7 +135,7 @@ fn waits_for(maintenance: &NodeMaintenance, gate: &Gate, claim: &Claim) -> Optio
     Some(GateResult::Waits {
         reason: ConditionReason::MaxUnavailable,
         error: queued.to_string(),
-        queue: Some(queued.position),
+        queue: Some(queued.clone()),
         until: None,
     })
 }
@@ -149,6 +148,7 @@ fn held(maintenance: &NodeMaintenance, foreign: &ForeignHolder) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::status::QueuePosition;
     use crate::gate::max_unavailable_queue::QueueReason;
     use serde_json::{Value, json};
 

@@ -79,10 +79,22 @@ pub fn uid(maintenance: &NodeMaintenance) -> &str {
 
 /// The order by age, which decides which maintenance has a node and which is first in the queue. The name breaks a tie,
 /// and the uid breaks one between two groups.
-pub fn age_rank(maintenance: &NodeMaintenance) -> (Option<Timestamp>, Option<&str>, Option<&str>) {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgeRank {
+    created: Option<Timestamp>,
+    name: Option<String>,
+    /// The uid of the maintenance.
+    pub uid: Option<String>,
+}
+
+/// The rank of a maintenance by age.
+pub fn age_rank(maintenance: &NodeMaintenance) -> AgeRank {
     let metadata = &maintenance.metadata;
-    let created = metadata.creation_timestamp.as_ref().map(|at| at.0);
-    (created, metadata.name.as_deref(), metadata.uid.as_deref())
+    AgeRank {
+        created: metadata.creation_timestamp.as_ref().map(|at| at.0),
+        name: metadata.name.clone(),
+        uid: metadata.uid.clone(),
+    }
 }
 
 /// Whether the maintenance has begun by its status: its node was cordoned, and it has the node until the object is gone.
@@ -111,13 +123,10 @@ pub fn cordoned_by(maintenance: &NodeMaintenance) -> CordonedBy {
 /// The status with the condition `Cordoned` restored, for a maintenance that has begun on `node` and whose definition prunes
 /// conditions: the undo record on the node shows it. The time is no longer known; the creation of the maintenance is used.
 pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaintenanceStatus> {
-    let status = maintenance.status.as_ref()?;
-    let has_begun = matches!(status.phase, Some(Phase::Running | Phase::Succeeded));
-    let is_known = condition::find(&status.conditions, ConditionType::Cordoned).is_some();
-    if is_known || !has_begun || !node_patch::record_belongs_to(node, uid(maintenance)) {
+    if !may_be_recovered(maintenance) || !node_patch::record_belongs_to(node, uid(maintenance)) {
         return None;
     }
-    let mut status = status.clone();
+    let mut status = maintenance.status.clone()?;
     let cordoned = ConditionUpdate {
         type_: ConditionType::Cordoned,
         holds: true,
@@ -128,6 +137,14 @@ pub fn recovered(maintenance: &NodeMaintenance, node: &Node) -> Option<NodeMaint
     let created = metadata.creation_timestamp.as_ref()?.0;
     condition::record(&mut status.conditions, cordoned, metadata.generation, created);
     Some(status)
+}
+
+/// Whether the undo record on the node shows whether the maintenance has begun, because its conditions were pruned.
+pub fn may_be_recovered(maintenance: &NodeMaintenance) -> bool {
+    maintenance.status.as_ref().is_some_and(|status| {
+        matches!(status.phase, Some(Phase::Running | Phase::Succeeded))
+            && condition::find(&status.conditions, ConditionType::Cordoned).is_none()
+    })
 }
 
 #[cfg(test)]

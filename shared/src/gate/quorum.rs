@@ -4,7 +4,8 @@
 //! (`vendor/github.com/medik8s/common/pkg/etcd` there). On other clusters it is unknown where etcd runs, and a majority of
 //! the control-plane nodes must stay Ready and out of maintenance.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use crate::cluster::pod::{ConditionStatus, DrainPod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::core::{Selector, SelectorExt};
@@ -28,7 +29,7 @@ pub struct EtcdGuard {
     /// The disruption budgets in [`ETCD_NAMESPACE`].
     pub budgets: Vec<PodDisruptionBudget>,
     /// The pods in that namespace that the budget selects.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<DrainPod>,
 }
 
 impl EtcdGuard {
@@ -36,7 +37,7 @@ impl EtcdGuard {
     /// matter.
     pub fn among<'a>(
         budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
-        pods: impl IntoIterator<Item = &'a Pod>,
+        pods: impl IntoIterator<Item = &'a DrainPod>,
     ) -> Self {
         let budgets =
             budgets.into_iter().filter(|it| it.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE));
@@ -46,7 +47,7 @@ impl EtcdGuard {
             let labels = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
             selector = labels.and_then(|labels| Selector::try_from(labels).ok());
         }
-        let is_guard = |pod: &&Pod| {
+        let is_guard = |pod: &&DrainPod| {
             let labels = pod.metadata.labels.clone().unwrap_or_default();
             pod.metadata.namespace.as_deref() == Some(ETCD_NAMESPACE)
                 && selector.as_ref().is_some_and(|selector| selector.matches(&labels))
@@ -84,15 +85,10 @@ fn guard_allows(guard: &EtcdGuard, node: &str) -> bool {
     if budget.status.as_ref().is_some_and(|status| status.disruptions_allowed >= 1) {
         return true;
     }
-    let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    // A pod with an unknown condition may be Ready.
+    let may_be_ready = |pod: &DrainPod| pod.ready.is_some_and(|ready| ready != ConditionStatus::False);
     // A node whose etcd is disrupted already, or that runs none, is allowed.
-    guard.pods.iter().find(on_node).is_none_or(|pod| !may_be_ready(pod))
-}
-
-/// A pod with an unknown condition may be Ready.
-fn may_be_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != "False")
+    guard.pods.iter().find(|pod| &*pod.node == node).is_none_or(|pod| !may_be_ready(pod))
 }
 
 fn shortfall<'a>(
@@ -134,7 +130,7 @@ mod tests {
             "disruptionsAllowed": allowed, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 3}}))
     }
 
-    fn guard_pod(node: &str, ready: &str) -> Pod {
+    fn guard_pod(node: &str, ready: &str) -> DrainPod {
         parse(json!({
             "metadata": {"name": format!("etcd-guard-{node}")}, "spec": {"nodeName": node, "containers": []},
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
@@ -146,7 +142,7 @@ mod tests {
         let node = control_plane("cp1", "True");
         let refusal = "can not put master/control-plane node into maintenance at this moment, disrupting node cp1 will \
                        violate etcd quorum";
-        let check = |budgets: Vec<PodDisruptionBudget>, pods: Vec<Pod>, allowed: bool, why: &str| {
+        let check = |budgets: Vec<PodDisruptionBudget>, pods: Vec<DrainPod>, allowed: bool, why: &str| {
             let found = violation(&node, [&node], |_| false, Some(&EtcdGuard { budgets, pods }));
             assert_eq!(found.as_deref(), (!allowed).then_some(refusal), "{why}");
         };
@@ -165,7 +161,7 @@ mod tests {
             let spec = json!({"selector": {"matchLabels": {"app": "guard"}}});
             parse(json!({"metadata": {"namespace": namespace, "name": "b"}, "spec": spec}))
         };
-        let pod = |namespace: &str, app: &str| -> Pod {
+        let pod = |namespace: &str, app: &str| -> DrainPod {
             let metadata =
                 json!({"namespace": namespace, "name": format!("{namespace}-{app}"), "labels": {"app": app}});
             parse(json!({"metadata": metadata, "spec": {"containers": []}}))

@@ -5,6 +5,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use kube_sandbox::request_log::Entry;
+use nm_shared::cluster::pod::{DrainPod, daemon_set};
 use nm_tests::cluster::{Cluster, has_sandbox};
 use nm_tests::maintenance::{start, until_drained};
 use nm_tests::reconciler::Reconciler;
@@ -21,7 +22,7 @@ async fn ten_nodes_at_once_need_one_eviction_per_pod_and_at_most_fifteen_other_r
     let mut movable = 0;
     for node in &nodes {
         let pods = pods_on(&cluster.client, node).await;
-        movable += pods.iter().filter(|pod| nm_shared::cluster::pod::daemon_set(pod).is_none()).count();
+        movable += pods.iter().filter(|pod| daemon_set(&DrainPod::from(*pod)).is_none()).count();
     }
     assert!(movable >= 300, "the nodes have a fair share of the pods: {movable}");
 

@@ -68,7 +68,7 @@ async fn a_migrating_vm_is_reported_with_source_target_and_start_time() {
     until_vm_on(&cluster, workload.namespace(), "vm", &shown.target.unwrap()).await;
     workload.until_running("web", 1).await;
     let left = pods_on(&cluster.client, &node).await;
-    assert!(left.iter().all(|pod| pod::daemon_set(pod).is_some()), "{left:?}");
+    assert!(left.iter().all(|pod| pod::daemon_set(&pod::DrainPod::from(pod)).is_some()), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

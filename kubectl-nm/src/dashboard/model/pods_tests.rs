@@ -1,7 +1,7 @@
 //! The pods of the node view.
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Pod;
+use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,7 +17,7 @@ fn pod(name: &str, more: &Value) -> Arc<CompactPod> {
     for (key, value) in more.as_object().unwrap() {
         object["metadata"][key] = value.clone();
     }
-    let pod: Pod = serde_json::from_value(object).unwrap();
+    let pod: DrainPod = serde_json::from_value(object).unwrap();
     Arc::new(CompactPod::from(&pod))
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use nm_shared::NodeMaintenance;
+use nm_shared::cluster::pod::DrainPod;
 use serde_json::{Value, json};
 
 use crate::client::watch_stream::WatchChange;
@@ -151,7 +151,7 @@ pub(super) fn pod(namespace: &str, name: &str, owner: &str, more: &Value) -> Arc
     for (key, value) in more.as_object().into_iter().flatten() {
         metadata[key] = value.clone();
     }
-    let pod: Pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+    let pod: DrainPod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
     Arc::new(CompactPod::from(&pod))
 }
 

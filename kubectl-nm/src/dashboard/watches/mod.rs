@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use nm_shared::NodeMaintenance;
 use nm_shared::cluster::node::has_control_plane_label;
+use nm_shared::cluster::pod::DrainPod;
 use nm_shared::drain::node_patch;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
@@ -118,7 +119,7 @@ impl Watches {
 
     fn pods(&self, node: &str) -> impl Future<Output = ()> + Send + use<> {
         let on_node = format!("spec.nodeName={node}");
-        let target = self.target::<Pod>(Api::all(self.client.clone()), "pods", Some(on_node));
+        let target = self.target::<DrainPod>(Api::all(self.client.clone()), "pods", Some(on_node));
         let pods = watch(target, WatchPolicy::DASHBOARD, |pod| Some(CompactPod::from(&pod)));
         let node = node.to_owned();
         let forwarder = self.forwarder(WatchKind::Pods, Some(&node));

@@ -1,0 +1,188 @@
+//! A node as far as anything here reads it.
+//!
+//! A node of a real cluster is 10 to 20 KiB of JSON, mostly names of images. [`ProjectedNode`] is decoded from it and skips
+//! what nothing reads, so that thousands of nodes take little memory, also while they are listed.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::ClusterResourceScope;
+use kube::runtime::watcher::Event;
+use nm_shared::api::names::EXCLUDE_LABEL;
+use nm_shared::cluster::metadata::{self, ProjectedMetadata};
+use nm_shared::cluster::node::CONTROL_PLANE;
+use nm_shared::drain::node_conditions::{DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS};
+use serde::{Deserialize, Deserializer};
+
+/// The conditions that anything here reads.
+const READ_CONDITIONS: [&str; 4] = ["Ready", DRAIN_IN_PROGRESS, DRAINED, MAINTENANCE_IN_PROGRESS];
+
+/// A node without the parts that nothing reads.
+#[derive(Debug, Clone)]
+pub(crate) struct ProjectedNode(Node);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NodeJson {
+    metadata: ProjectedMetadata,
+    spec: Option<SpecJson>,
+    status: Option<StatusJson>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SpecJson {
+    unschedulable: Option<bool>,
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StatusJson {
+    conditions: Option<Vec<NodeCondition>>,
+}
+
+impl<'de> Deserialize<'de> for ProjectedNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let NodeJson { metadata, spec, status } = NodeJson::deserialize(deserializer)?;
+        let spec = spec.unwrap_or_default();
+        let conditions = status.unwrap_or_default().conditions;
+        Ok(Self(from_parts(metadata.into(), spec.unschedulable, spec.taints, conditions)))
+    }
+}
+
+/// Reduces a node that is decoded already, such as the answer to a patch.
+pub(crate) fn project(node: Node) -> Node {
+    let spec = node.spec.unwrap_or_default();
+    let conditions = node.status.and_then(|status| status.conditions);
+    from_parts(metadata::project(&node.metadata), spec.unschedulable, spec.taints, conditions)
+}
+
+fn from_parts(
+    mut metadata: ObjectMeta,
+    unschedulable: Option<bool>,
+    taints: Option<Vec<Taint>>,
+    conditions: Option<Vec<NodeCondition>>,
+) -> Node {
+    let is_read = |label: &str| label == EXCLUDE_LABEL || CONTROL_PLANE.contains(&label);
+    let labels = metadata.labels.take().unwrap_or_default();
+    let labels = labels.into_iter().filter(|(label, _)| is_read(label)).collect();
+    metadata.labels = Some(labels).filter(|labels: &std::collections::BTreeMap<_, _>| !labels.is_empty());
+    let mut conditions = conditions.unwrap_or_default();
+    conditions.retain(|condition| READ_CONDITIONS.contains(&condition.type_.as_str()));
+    for condition in &mut conditions {
+        condition.last_heartbeat_time = None;
+    }
+    conditions.shrink_to_fit();
+    Node {
+        metadata,
+        spec: Some(NodeSpec { unschedulable, taints, ..NodeSpec::default() }),
+        status: Some(NodeStatus { conditions: Some(conditions), ..NodeStatus::default() }),
+    }
+}
+
+/// Whether two versions of a node differ in nothing that anything here reads.
+pub(crate) fn is_alike(one: &Node, other: &Node) -> bool {
+    let mut metadata = one.metadata.clone();
+    metadata.resource_version.clone_from(&other.metadata.resource_version);
+    metadata == other.metadata && one.spec == other.spec && one.status == other.status
+}
+
+/// The event of a watch, with the node itself.
+pub(crate) fn node_event(event: Event<ProjectedNode>) -> Event<Node> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(ProjectedNode(node)) => Event::InitApply(node),
+        Event::Apply(ProjectedNode(node)) => Event::Apply(node),
+        Event::Delete(ProjectedNode(node)) => Event::Delete(node),
+    }
+}
+
+impl Resource for ProjectedNode {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Node::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Node::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Node::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Node::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.0.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.0.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(heartbeat: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": "n", "uid": "u", "resourceVersion": heartbeat,
+                "labels": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": "", EXCLUDE_LABEL: "true"},
+                "annotations": {"csi.volume.kubernetes.io/nodeid": "{}", "kubectl-nm.dev/other": "x"},
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"podCIDR": "10.0.0.0/24", "unschedulable": true,
+                "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {
+                "images": [{"names": ["a", "b"], "sizeBytes": 5}],
+                "conditions": [
+                    {"type": "MemoryPressure", "status": "False"},
+                    {"type": "Ready", "status": "True", "lastHeartbeatTime": format!("2026-01-01T00:00:0{heartbeat}Z")},
+                    {"type": "Drained", "status": "True", "message": "NodeMaintenance m"},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn a_node_is_decoded_as_it_would_be_reduced_and_heartbeats_change_nothing() {
+        let decoded = |heartbeat: &str| serde_json::from_value::<ProjectedNode>(node(heartbeat)).unwrap().0;
+        let whole: Node = serde_json::from_value(node("1")).unwrap();
+        assert_eq!(decoded("1"), project(whole));
+        assert!(is_alike(&decoded("1"), &decoded("2")));
+        let mut other = decoded("2");
+        other.spec.as_mut().unwrap().unschedulable = None;
+        assert!(!is_alike(&decoded("1"), &other));
+    }
+
+    #[test]
+    fn what_a_decision_reads_is_kept() {
+        let found =
+            serde_json::to_value(serde_json::from_value::<ProjectedNode>(node("1")).unwrap().0).unwrap();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "1",
+                "labels": {"node-role.kubernetes.io/control-plane": "", EXCLUDE_LABEL: "true"}},
+            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "Drained", "status": "True", "message": "NodeMaintenance m"},
+            ]},
+        });
+        assert_eq!(found, expected);
+    }
+}

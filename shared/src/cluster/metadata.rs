@@ -1,0 +1,101 @@
+//! The metadata of an object as far as anything here reads it.
+//!
+//! Everything else is skipped while an object is decoded: managed fields and annotations are often the larger half of it,
+//! and a decoded map of labels is larger than its JSON.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::api::names::{DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION};
+
+/// The annotations that anything here reads.
+const READ_ANNOTATIONS: [&str; 3] = [DOMAIN_ANNOTATION, MIRROR_ANNOTATION, UNDO_ANNOTATION];
+
+/// Metadata that is decoded without the parts that nothing reads.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProjectedMetadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<ReadAnnotations>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+impl From<ProjectedMetadata> for ObjectMeta {
+    fn from(read: ProjectedMetadata) -> Self {
+        Self {
+            name: read.name,
+            namespace: read.namespace,
+            uid: read.uid,
+            resource_version: read.resource_version,
+            labels: read.labels,
+            annotations: read.annotations.map(|annotations| annotations.0).filter(|read| !read.is_empty()),
+            owner_references: read.owner_references,
+            finalizers: read.finalizers,
+            deletion_timestamp: read.deletion_timestamp,
+            deletion_grace_period_seconds: read.deletion_grace_period_seconds,
+            ..Self::default()
+        }
+    }
+}
+
+/// Reduces metadata that is decoded already to the parts that anything here reads.
+pub fn project(metadata: &ObjectMeta) -> ObjectMeta {
+    let mut annotations = metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| READ_ANNOTATIONS.contains(&key.as_str()));
+    ObjectMeta {
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        labels: metadata.labels.clone(),
+        annotations: Some(annotations).filter(|read| !read.is_empty()),
+        owner_references: metadata.owner_references.clone(),
+        finalizers: metadata.finalizers.clone(),
+        deletion_timestamp: metadata.deletion_timestamp.clone(),
+        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
+        ..ObjectMeta::default()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct ReadAnnotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for ReadAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Annotations;
+
+        impl<'de> Visitor<'de> for Annotations {
+            type Value = ReadAnnotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ReadAnnotations, A::Error> {
+                let mut read = ReadAnnotations::default();
+                while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+                    if READ_ANNOTATIONS.contains(&&*key) {
+                        read.0.insert(key.into_owned(), map.next_value()?);
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(read)
+            }
+        }
+
+        deserializer.deserialize_map(Annotations)
+    }
+}
