@@ -1,0 +1,218 @@
+use super::*;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+fn planned(metadata: &Value) -> PlannedPod {
+    let pod = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+    PlannedPod { pod: Arc::new(pod), verdict: Verdict::Evict, warnings: Vec::new() }
+}
+
+fn answered(outcome: EvictionOutcome) -> Attempt {
+    let mut attempt = Attempt::default();
+    attempt.end(outcome, SteadyTime::MIN);
+    attempt
+}
+
+fn known<'a>(attempt: Option<&'a Attempt>, node_ready: bool, budgets: &'a Budgets) -> PodContext<'a> {
+    PodContext {
+        group: Group::Medik8s,
+        attempt,
+        steady_now: SteadyTime::MIN,
+        blocked_by_budget: None,
+        overdue: false,
+        budgets,
+        evacuation: None,
+        node_ready,
+    }
+}
+
+fn word(state: &PodState) -> String {
+    match state {
+        PodState::Blocked(obstacle) => obstacle.reason.as_str().to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_blocker_stays_short_whatever_the_owners_of_pods_and_webhooks_write() {
+    let finalizers: Vec<String> =
+        (0..200).map(|at| format!("example.com/{at}-{}", "x".repeat(200))).collect();
+    let pod = planned(&json!({
+        "finalizers": finalizers, "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+    }));
+    let PodState::Blocked(blocker) = state(&pod, &known(None, true, &Budgets::default()), now()) else {
+        panic!()
+    };
+    assert_eq!(blocker.facts.finalizers, finalizers[..10]);
+    assert!(blocker.message.len() <= 1024, "{}", blocker.message.len());
+    let wordy = answered(EvictionOutcome::Unknown("no ".repeat(1000)));
+    let pod = planned(&json!({}));
+    let PodState::Blocked(blocker) = state(&pod, &known(Some(&wordy), true, &Budgets::default()), now())
+    else {
+        panic!()
+    };
+    assert!(blocker.message.len() <= 1024 && blocker.message.ends_with('…'), "{}", blocker.message);
+}
+
+#[test]
+fn an_eviction_in_flight_or_accepted_is_evicting_and_a_refused_one_is_blocked() {
+    use EvictionOutcome as Outcome;
+    let pod = planned(&json!({}));
+    let check = |attempt: Option<Attempt>, expected: &str| {
+        assert_eq!(word(&state(&pod, &known(attempt.as_ref(), true, &Budgets::default()), now())), expected);
+    };
+    check(None, "Waiting");
+    check(Some(Attempt { in_flight: true, ..Attempt::default() }), "Evicting");
+    check(Some(answered(Outcome::Accepted)), "Evicting");
+    check(Some(answered(Outcome::Migrating(String::new()))), "Migrating");
+    check(Some(answered(Outcome::RefusedByBudget(BudgetRefusal::default()))), "DisruptionBudget");
+    check(Some(answered(Outcome::Forbidden("".into()))), "Forbidden");
+    check(Some(Attempt { in_flight: true, ..answered(Outcome::Unknown(String::new())) }), "ServerError");
+}
+
+#[test]
+fn a_refused_deletion_is_reported_while_it_is_due() {
+    let mut attempt = answered(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()));
+    attempt.end_deletion(EvictionOutcome::Forbidden("cannot delete".into()), SteadyTime::MIN);
+    let at = SteadyTime::MIN.after(std::time::Duration::from_secs(1));
+    attempt.end(EvictionOutcome::RefusedByBudget(BudgetRefusal::default()), at);
+    let budgets = Budgets::default();
+    let report = |overdue| {
+        let known = PodContext { overdue, ..known(Some(&attempt), true, &budgets) };
+        word(&state(&planned(&json!({})), &known, now()))
+    };
+    assert_eq!((report(true), report(false)), ("Forbidden".to_owned(), "DisruptionBudget".to_owned()));
+}
+
+#[test]
+fn a_blocked_pod_has_the_facts_in_its_message() {
+    use EvictionOutcome as Outcome;
+    let pod = planned(&json!({"namespace": "ns", "name": "p"}));
+    let budget = json!({"metadata": {"namespace": "ns", "name": "b"}, "spec": {"selector": {}},
+        "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+    let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+    let facts = |outcome: Outcome| {
+        let (attempt, budgets) = (answered(outcome), Budgets::from_objects([&budget]));
+        match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
+            PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let numbers = "The disruption budget c needs 1 healthy pods and has 1 currently";
+    let from_answer = json!({"name": "c", "desiredHealthy": 1, "currentHealthy": 1, "disruptionsAllowed": 0});
+    assert_eq!(facts(Outcome::RefusedByBudget(numbers.into())), json!({"budget": from_answer}));
+    let watched = json!({"name": "b", "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
+    assert_eq!(facts(Outcome::RefusedByBudget("no".into())), json!({"budget": watched}));
+    let webhook = Outcome::RefusedByWebhook { webhook: "w".to_owned(), message: String::new() };
+    assert_eq!(facts(webhook), json!({"webhook": "w"}));
+    let denied = "User \"u\" cannot create resource \"pods/eviction\" in API group \"\"";
+    let access = json!({"user": "u", "verb": "create", "resource": "pods/eviction"});
+    assert_eq!(facts(Outcome::Forbidden(denied.into())), json!({"forbidden": access}));
+    assert_eq!(facts(Outcome::Unknown("?".to_owned())), json!({}));
+}
+
+#[test]
+fn the_facts_of_several_budgets_are_listed_by_name_up_to_ten() {
+    let pod = planned(&json!({"namespace": "ns", "name": "p"}));
+    let budget = |at: usize| -> PodDisruptionBudget {
+        let budget = json!({"metadata": {"namespace": "ns", "name": format!("b{at:02}")},
+            "spec": {"selector": {}}, "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+        serde_json::from_value(budget).unwrap()
+    };
+    let attempt = answered(EvictionOutcome::MultipleBudgets(String::new()));
+    let facts = |budgets: &[PodDisruptionBudget]| {
+        let budgets = Budgets::from_objects(budgets);
+        match state(&pod, &known(Some(&attempt), true, &budgets), now()) {
+            PodState::Blocked(blocker) => serde_json::to_value(blocker.facts).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let listed = |at: usize| json!({"name": format!("b{at:02}"), "desiredHealthy": 2, "currentHealthy": 3, "disruptionsAllowed": 0});
+    assert_eq!(facts(&[budget(2), budget(1)]), json!({"budgets": [listed(1), listed(2)]}));
+    let many: Vec<PodDisruptionBudget> = (0..12).rev().map(budget).collect();
+    assert_eq!(facts(&many), json!({"budgets": (0..10).map(listed).collect::<Vec<_>>()}));
+    assert_eq!(facts(&[]), json!({}), "they are not known");
+}
+
+#[test]
+fn a_refusal_says_who_refuses_and_what_to_change() {
+    use EvictionOutcome as Outcome;
+    let pod = planned(&json!({"namespace": "ns", "name": "p", "labels": {"app": "a"}}));
+    let budget = |name: &&str| -> PodDisruptionBudget {
+        let budget = json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"selector": {}},
+            "status": {"desiredHealthy": 2, "currentHealthy": 3}});
+        serde_json::from_value(budget).unwrap()
+    };
+    let check = |budgets: &[&str], outcome: Outcome, expected: &str| {
+        let budgets = Budgets::from_objects(&budgets.iter().map(budget).collect::<Vec<_>>());
+        let attempt = answered(outcome);
+        let state = state(&pod, &known(Some(&attempt), true, &budgets), now());
+        let PodState::Blocked(obstacle) = state else { panic!("{state:?}") };
+        assert_eq!(obstacle.message, expected);
+    };
+    let said = || "the answer".to_owned();
+    check(&[], Outcome::MultipleBudgets(said()), "the answer");
+    check(
+        &["b", "a"],
+        Outcome::MultipleBudgets(said()),
+        "2 disruption budgets select this pod, and the API server evicts no pod with more than one: change or \
+         delete all but one. The disruption budget a needs 2 healthy pods and has 3 currently; The disruption \
+         budget b needs 2 healthy pods and has 3 currently",
+    );
+    let wait = Some(std::time::Duration::from_secs(7));
+    check(
+        &[],
+        Outcome::Throttled { retry_after: wait, message: said() },
+        "the API server throttles for 7 s: the answer",
+    );
+    check(&[], Outcome::Unknown(said()), "the eviction failed and is retried: the answer");
+}
+
+#[test]
+fn a_virtual_machine_is_migrating_until_its_migration_fails() {
+    use EvictionOutcome as Outcome;
+    let pod = planned(&json!({}));
+    let check = |attempt: Option<Attempt>, failure: Option<MigrationFailure>, expected: &str| {
+        let (budgets, evacuation) = (Budgets::default(), Evacuation { failure, ..Evacuation::default() });
+        let known = PodContext { evacuation: Some(&evacuation), ..known(attempt.as_ref(), true, &budgets) };
+        assert_eq!(word(&state(&pod, &known, now())), expected);
+    };
+    let failed = || {
+        Some(MigrationFailure {
+            message: "its live migration failed".to_owned(),
+            ..MigrationFailure::default()
+        })
+    };
+    let migrating = || Some(answered(Outcome::Migrating(String::new())));
+    check(None, None, "Migrating");
+    check(migrating(), None, "Migrating");
+    check(Some(answered(Outcome::RefusedByBudget(BudgetRefusal::default()))), None, "Migrating");
+    check(migrating(), failed(), "MigrationFailed");
+    check(Some(answered(Outcome::Forbidden("".into()))), None, "Forbidden");
+    check(Some(answered(Outcome::Accepted)), None, "Evicting");
+}
+
+#[test]
+fn a_terminating_pod_is_blocked_only_if_something_keeps_it() {
+    let check = |metadata: &Value, ready: bool, expected: &str| {
+        assert_eq!(
+            word(&state(&planned(metadata), &known(None, ready, &Budgets::default()), now())),
+            expected,
+            "{metadata}"
+        );
+    };
+    let ending = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30});
+    check(&ending, true, "Terminating");
+    check(&ending, false, "NodeNotReady");
+    let held = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 30, "finalizers": ["a/b"]});
+    check(&held, true, "Terminating");
+    let ended = json!({"deletionTimestamp": "2026-01-01T01:00:20Z", "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]});
+    check(&ended, true, "Finalizers");
+    check(&json!({"deletionTimestamp": "2026-01-01T00:59:30Z"}), true, "Terminating");
+    check(&json!({"deletionTimestamp": "2026-01-01T00:58:59Z"}), true, "NotEnding");
+}
