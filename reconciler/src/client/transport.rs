@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -24,6 +25,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::Semaphore;
 use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+use tower_http::timeout::TimeoutBody;
 use tracing::debug;
 
 use crate::client::http2::{Connection, Connector, Dialer, MAX_STREAMS, SendError};
@@ -72,6 +74,8 @@ struct Transport {
     dialer: Dialer,
     http1: Http1Client,
     lanes: Arc<Lanes>,
+    /// How long an answer may be silent. Pings show only that the connection is alive.
+    read_timeout: Duration,
 }
 
 struct Lanes {
@@ -127,6 +131,7 @@ impl Transport {
             dialer: Dialer::new(connector(true), config.cluster_url.clone()),
             http1: legacy::Client::builder(TokioExecutor::new()).build(connector(false)),
             lanes: Arc::new(lanes),
+            read_timeout: config.read_timeout.unwrap_or(Duration::MAX),
         })
     }
 
@@ -141,13 +146,15 @@ impl Transport {
             return self.send_by_http1(request).await;
         }
         let connection = lane.reserve();
-        match connection.send(&self.dialer, request).await {
+        let answer = tokio::time::timeout(self.read_timeout, connection.send(&self.dialer, request));
+        match answer.await? {
             // The body keeps its place on the connection.
             Ok(answer) => Ok(answer.map(|body| {
-                boxed(body.map_frame(move |frame| {
+                let body = body.map_frame(move |frame| {
                     let _reserved = &connection;
                     frame
-                }))
+                });
+                boxed(TimeoutBody::new(self.read_timeout, body))
             })),
             Err(SendError::NotHttp2(request)) => {
                 debug!("the API server does not speak HTTP/2");
@@ -211,9 +218,9 @@ fn is_eviction(request: &Request<Body>) -> bool {
 
 fn boxed<B>(body: B) -> Box<DynBody>
 where
-    B: BodyExt<Data = Bytes, Error = hyper::Error> + Send + Unpin + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Box::new(body.map_err(BoxError::from))
+    Box::new(Box::pin(body.map_err(Into::into)))
 }
 
 #[cfg(test)]
