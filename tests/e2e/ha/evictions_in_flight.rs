@@ -22,7 +22,9 @@ use nm_tests::wait::{wait_until, wait_until_all};
 use nm_tests::workload::{Workload, with_finalizer};
 use serde_json::{Value, json};
 
-/// Pods of a node: more than can be in flight at once, which are 16, or 32 while responses are slow.
+const LIMIT: &[&str] = &["--max-concurrent-evictions", "32"];
+
+/// Pods of a node: more than can be in flight at once, which are half of the limit, or all of it while responses are slow.
 const PODS: usize = 40;
 
 fn evictions_of(pods: &str) -> Target {
@@ -39,7 +41,7 @@ async fn create_pods(workload: &Workload, node: &str, names: &[String], extra: V
 async fn a_leader_that_receives_sigterm_awaits_its_evictions_and_leaves_the_queued_ones_to_the_next() {
     let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
     let node = &cluster.nodes().await[0];
-    let (mut leader, standby) = leader_and_standby(&cluster, LONG_LEASE).await;
+    let (mut leader, standby) = leader_and_standby(&cluster, &[LONG_LEASE, LIMIT].concat()).await;
     let workload = Workload::new(&cluster, "stopped-midway").await;
     // More than can be in flight at once.
     let count = 2 * PODS;
@@ -78,7 +80,7 @@ async fn a_leader_that_receives_sigterm_awaits_its_evictions_and_leaves_the_queu
 async fn pods_that_a_killed_leader_evicted_without_a_response_are_not_evicted_again() {
     let cluster = Cluster::of_sandbox(2, 0, |sandbox| sandbox).await;
     let node = &cluster.nodes().await[0];
-    let (leader, standby) = leader_and_standby(&cluster, SHORT_LEASE).await;
+    let (leader, standby) = leader_and_standby(&cluster, &[SHORT_LEASE, LIMIT].concat()).await;
     let workload = Workload::new(&cluster, "killed-midway").await;
     let kinds = [("a-unheard", 8), ("b-lost", 8), ("c-unsent", PODS - 16)];
     let names = kinds.iter().flat_map(|(kind, count)| (0..*count).map(move |at| format!("{kind}-{at}")));
